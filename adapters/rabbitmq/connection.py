@@ -1,0 +1,284 @@
+"""One connection to RabbitMQ: pika opens, secures and keeps it; the hot frames pass by.
+
+pika has two seams here that it does not document: ``_on_data_available`` receives what the socket read, and
+``_output_marshaled_frames`` takes bytes to send. ``check_seams`` looks for both at start, and pika is pinned.
+
+A frame of no interest to the hot path goes to pika as it came, so the order of everything pika sees is the broker's.
+Content headers are the exception: pika 1.4.4 tears the connection down over a timestamp in milliseconds, so it is
+given the header with its properties as raw bytes (``RawProperties``) and never decodes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pika
+from pika import frame, spec
+from pika.adapters.asyncio_connection import AsyncioConnection
+from pika.adapters.utils import io_services_utils
+from pika.channel import Channel
+from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
+
+from adapters.rabbitmq.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
+from bridge.errors import BrokerUnavailable, PostdateError
+from bridge.settings import RabbitMQ
+
+#: pika reads 4 KiB at a time; at ten thousand messages a second that is a thousand needless system calls.
+_RECV_BYTES = 128 * 1024
+_CONSUME_BYTES = 1024 * 1024
+_STAY_ALIVE_S = 1.0
+
+
+class RawProperties(spec.BasicProperties):
+    """The properties of a content header as the bytes that came."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()
+        self.raw = raw
+
+
+#: A hot method's handler: the buffer, and where in it the method's arguments start.
+MethodHandler = Callable[[bytes, int], None]
+#: A delivery's handler: its channel, the deliver method's arguments, the raw properties, the body.
+DeliveryHandler = Callable[[int, bytes, bytes, bytes], None]
+
+
+class _Partial:
+    """A delivery whose frames have not all come. Frames of other channels may stand between them (section 4.2.6)."""
+
+    __slots__ = ("method", "missing", "pieces", "properties")
+
+    def __init__(self, method: bytes) -> None:
+        self.method = method
+        self.properties = b""
+        self.missing = 0
+        self.pieces: list[bytes] = []
+
+
+class HotConnection(AsyncioConnection):
+    """A pika connection whose deliveries and confirms bypass pika's decoding.
+
+    ``hot_methods`` and ``on_delivery`` are set before the first frame they are for; ``on_read`` is called after each
+    read, when everything in it has been handed on.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._rest = b""
+        self._partials: dict[int, _Partial] = {}
+        self.hot_methods: dict[int, MethodHandler] = {}
+        self.on_delivery: DeliveryHandler | None = None
+        self.on_read: Callable[[], None] | None = None
+        self._keep_alive: asyncio.TimerHandle | None = None
+        super().__init__(*args, **kwargs)
+
+    def _on_data_available(self, data_in: bytes) -> None:
+        buffer = self._rest + data_in if self._rest else data_in
+        at, length = 0, len(buffer)
+        unpack_head, unpack_id, hot, partials = (
+            frame_head.unpack_from,
+            method_id.unpack_from,
+            self.hot_methods,
+            self._partials,
+        )
+        delivers = self.on_delivery is not None
+        while length - at >= OVERHEAD:
+            kind, channel, size = unpack_head(buffer, at)
+            end = at + size + OVERHEAD
+            if end > length:
+                break
+            if kind == METHOD:
+                method = unpack_id(buffer, at + 7)[0]
+                if delivers and method == DELIVER:
+                    partials[channel] = _Partial(buffer[at + 11 : end - 1])
+                elif method in hot:
+                    hot[method](buffer, at + 11)
+                else:
+                    self._pass_on(buffer[at:end])
+            elif kind == BODY and channel in partials:
+                partial = partials[channel]
+                partial.missing -= size
+                partial.pieces.append(buffer[at + 7 : end - 1])
+                if partial.missing <= 0:
+                    self._deliver(channel)
+            elif kind == HEADER:
+                self._on_content_header(channel, buffer, at, end)
+            else:
+                self._pass_on(buffer[at:end])
+            at = end
+        self._rest = buffer[at:]
+        self.bytes_received += at
+        if self.on_read is not None:
+            self.on_read()
+
+    def _pass_on(self, data: bytes) -> None:
+        self.bytes_received -= len(data)  # pika counts what it is given
+        super()._on_data_available(data)
+
+    def _on_content_header(self, channel: int, buffer: bytes, at: int, end: int) -> None:
+        body_size = content_head.unpack_from(buffer, at + 7)[2]
+        raw = buffer[at + 19 : end - 1]
+        partial = self._partials.get(channel)
+        if partial is None:
+            self._process_frame(frame.Header(channel, body_size, RawProperties(raw)))
+            return
+        partial.properties = raw
+        partial.missing = body_size
+        if not body_size:
+            self._deliver(channel)
+
+    def _deliver(self, channel: int) -> None:
+        assert self.on_delivery is not None
+        partial = self._partials.pop(channel)
+        pieces = partial.pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.on_delivery(channel, partial.method, partial.properties, body)
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes that are whole frames."""
+        self._output_marshaled_frames([data])
+
+    def pause_reading(self) -> None:
+        """Read nothing until ``resume_reading``: the broker's own buffers and then the queue hold what comes.
+
+        pika would take our silence for the broker's and close the connection, so it is told of a byte now and then.
+        """
+        if self._keep_alive is None and self.is_open:
+            self._transport._nbio.remove_reader(self._transport._sock.fileno())
+            self._stay_alive()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+            self._keep_alive = None
+            if self.is_open:
+                transport = self._transport
+                transport._nbio.set_reader(transport._sock.fileno(), transport._on_socket_readable)
+
+    def _stay_alive(self) -> None:
+        self.bytes_received += 1
+        if self.is_open:
+            self._keep_alive = asyncio.get_running_loop().call_later(_STAY_ALIVE_S, self._stay_alive)
+
+
+def check_seams() -> None:
+    """Raise ``PostdateError`` if this pika is not the one that the hot path was made for."""
+    found = (
+        list(inspect.signature(AsyncioConnection._on_data_available).parameters) == ["self", "data_in"]
+        and list(inspect.signature(AsyncioConnection._output_marshaled_frames).parameters)[1:2] == ["marshaled_frames"]
+        and hasattr(io_services_utils._AsyncTransportBase, "_MAX_RECV_BYTES")
+    )
+    if not found:
+        raise PostdateError(f"pika {pika.__version__} is not the version postdate was made for: install pika 1.4.4")
+    io_services_utils._AsyncTransportBase._MAX_RECV_BYTES = _RECV_BYTES
+    io_services_utils._AsyncTransportBase._MAX_CONSUME_BYTES = _CONSUME_BYTES
+
+
+def parameters(settings: RabbitMQ, name: str) -> pika.ConnectionParameters:
+    """pika's parameters from the settings; ``name`` is what the broker shows for the connection."""
+    found = pika.URLParameters(settings.url.get_secret_value())
+    if settings.password.get_secret_value():
+        found.credentials = pika.PlainCredentials(found.credentials.username, settings.password.get_secret_value())
+    found.heartbeat = settings.heartbeat // 1000
+    found.blocked_connection_timeout = None
+    found.socket_timeout = found.stack_timeout = 15
+    found.client_properties = {"connection_name": name, "product": "postdate"}
+    if urlsplit(settings.url.get_secret_value()).scheme == "amqps":
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file or None)
+        found.ssl_options = pika.SSLOptions(context, found.host)
+    return found
+
+
+class Link:
+    """A connection that is open, and a future that holds the sentence about its end."""
+
+    def __init__(self, connection: HotConnection, closed: asyncio.Future[BaseException]) -> None:
+        self.connection = connection
+        self.closed = closed
+
+    def is_open(self) -> bool:
+        """May be sent to."""
+        return bool(self.connection.is_open)
+
+    async def channel(self) -> Channel:
+        """Open a channel. Raises ``BrokerUnavailable`` when the connection goes first."""
+        opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+
+        def on_open(channel: Channel) -> None:
+            if not opened.done():
+                opened.set_result(channel)
+
+        try:
+            self.connection.channel(on_open_callback=on_open)
+        except AMQPError as error:
+            raise BrokerUnavailable(sentence(error)) from error
+        await asyncio.wait((opened, self.closed), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            opened.cancel()
+            raise BrokerUnavailable(sentence(self.closed.result()))
+        return opened.result()
+
+    async def close(self) -> None:
+        """Close in good order, within two seconds."""
+        if not self.connection.is_closed and not self.connection.is_closing:
+            self.connection.close()
+        await asyncio.wait((self.closed,), timeout=2)
+
+
+async def open_link(settings: RabbitMQ, name: str) -> Link:
+    """Connect. Raises ``BrokerUnavailable`` with one sentence."""
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[None] = loop.create_future()
+    closed: asyncio.Future[BaseException] = loop.create_future()
+
+    def on_open(_: Any) -> None:
+        if not opened.done():
+            opened.set_result(None)
+
+    def on_open_error(_: Any, error: BaseException | str) -> None:
+        if not opened.done():
+            reason = error if isinstance(error, BaseException) else AMQPError(error)
+            opened.set_exception(BrokerUnavailable(sentence(reason)))
+
+    def on_close(_: Any, error: BaseException) -> None:
+        if not closed.done():
+            closed.set_result(error)
+
+    connection = HotConnection(
+        parameters(settings, name),
+        on_open_callback=on_open,
+        on_open_error_callback=on_open_error,
+        on_close_callback=on_close,
+        custom_ioloop=loop,
+    )
+    try:
+        await opened
+    except asyncio.CancelledError:
+        if not connection.is_closed and not connection.is_closing:
+            connection.close()
+        raise
+    return Link(connection, closed)
+
+
+def sentence(error: BaseException) -> str:
+    """One sentence for a person about an error of pika or of the network."""
+    if isinstance(error, (ConnectionClosed, ChannelClosed)):
+        return f"RabbitMQ closed the connection: {error.reply_code} {error.reply_text}"
+    causes = [error]
+    for inner in getattr(error, "args", ()):
+        if isinstance(inner, BaseException):
+            causes.append(inner)
+    last = causes[-1]
+    for nested in getattr(last, "exceptions", ()):
+        last = nested
+    cause = last.__cause__ or last
+    while getattr(cause, "exception", None) is not None:
+        cause = cause.exception  # type: ignore[attr-defined]
+    return f"RabbitMQ does not answer ({cause or type(cause).__name__})"

@@ -1,0 +1,83 @@
+"""From a claim to the frames of a publish: as its producer wrote it, less the delay, plus the audit headers.
+
+Pure. What is taken out and put in is the whole list of what differs between what a producer sent and what a consumer
+gets; it stands in the README, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adapters.rabbitmq import frames
+from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
+from adapters.rabbitmq.payload import unpack
+from adapters.rabbitmq.properties import edit, header_tag, read
+from adapters.rabbitmq.refusals import headers_too_large, too_large
+from bridge.message import Claim, Refusal
+
+_ID = b"x-delay-id"
+_DUE = b"x-delay-due"
+#: Dropped before they are added, or a message that a consumer sends on with its headers would carry them twice.
+AUDIT_HEADERS = frozenset({_ID, _DUE})
+_DELAY = b"x-delay"
+_PLUGIN = frozenset({_DELAY})
+
+
+@dataclass(frozen=True)
+class Out:
+    """How a route's messages leave: to which exchange, without which headers, with which additions."""
+
+    exchange: str
+    drop: frozenset[bytes]
+    drop_user_id: bool
+    audit: bool
+    plugin: bool
+
+
+@dataclass(slots=True)
+class Frames:
+    """A publish, encoded."""
+
+    data: bytes
+    routing_key: bytes
+
+
+class Encoder:
+    """Encodes claims for one channel. ``size_max`` is learnt from the broker's own refusals."""
+
+    def __init__(self, channel: int, frame_max: int) -> None:
+        self._channel = channel
+        self._frame_max = frame_max
+        self._methods: dict[tuple[str, bytes], bytes] = {}
+        self.size_max: int | None = None
+
+    def encode(self, claim: Claim, out: Out) -> Frames | Refusal:
+        """The frames, or why the broker would refuse them. Raises ``ValueError`` for a payload that is none."""
+        routing_key, properties, body = unpack(claim.payload)
+        if self.size_max is not None and len(body) > self.size_max:
+            return too_large(len(body), self.size_max)
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out))
+        if not frames.header_fits(edited, self._frame_max):
+            edited = edit(properties, out.drop, out.drop_user_id, b"")
+            if not frames.header_fits(edited, self._frame_max):
+                return headers_too_large(self._frame_max)
+        method = self._methods.get((out.exchange, routing_key))
+        if method is None:
+            method = frames.publish_method(self._channel, out.exchange.encode(), routing_key)
+            if len(self._methods) >= 10_000:
+                self._methods.clear()
+            self._methods[out.exchange, routing_key] = method
+        return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
+
+
+def _additions(claim: Claim, properties: bytes, out: Out) -> bytes:
+    added = b""
+    if out.audit:
+        added = text_entry(_ID, claim.public_id) + long_entry(_DUE, claim.due_ms)
+    if out.plugin:
+        given = read(properties, _PLUGIN).headers.get("x-delay")
+        whole = isinstance(given, int) and not isinstance(given, bool)
+        delay_ms = given if whole else max(0, claim.due_ms - claim.arrived_ms)
+        assert isinstance(delay_ms, int)
+        added += negated_entry(_DELAY, delay_ms, header_tag(properties, _DELAY))
+    return added

@@ -1,0 +1,63 @@
+"""What RabbitMQ means when it will not take a message: pure, from its codes and texts to a refusal.
+
+Codes: AMQP 0-9-1, section 1.2 "AMQP-defined constants"; texts: as RabbitMQ 3.10 and 4.3 write them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bridge.message import Refusal
+
+CONNECTION_FORCED = 320
+NO_ROUTE = 312
+
+_EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^']*)' in vhost")
+_MAX_SIZE = re.compile(r"larger than (?:configured )?max size (\d+)")
+
+#: A nacked message was refused by a queue: it is full, or its node is failing.
+NACKED = Refusal("nacked", "RabbitMQ refused it (basic.nack): a queue is full (reject-publish) or cannot store it")
+
+
+def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
+    """A message that came back: no queue is bound for it."""
+    key = routing_key.decode("utf-8", "backslashreplace")
+    return Refusal("unroutable", f"no queue takes it from exchange '{exchange}' with routing key '{key}' ({text})")
+
+
+def no_route(route: str) -> Refusal:
+    """Its route is not in this instance's settings."""
+    return Refusal("no_route", f"the settings have no route '{route}'")
+
+
+def too_large(size: int, most: int) -> Refusal:
+    """A body over the broker's ``max_message_size``."""
+    return Refusal("too_large", f"its body has {size} bytes and RabbitMQ takes {most} at most", lasting=True)
+
+
+def headers_too_large(frame_max: int) -> Refusal:
+    """Properties that do not fit into one frame."""
+    return Refusal("too_large", f"its headers do not fit into a frame of {frame_max} bytes", lasting=True)
+
+
+def of_close(code: int, text: str) -> Refusal:
+    """The broker closed a channel or a connection over one message."""
+    if code == 404:
+        return Refusal("missing_exchange", text)
+    if code == 403:
+        return Refusal("forbidden", text)
+    if _MAX_SIZE.search(text):
+        return Refusal("too_large", text, lasting=True)
+    return Refusal("rejected", f"RabbitMQ closed the channel over it: {code} {text}", lasting=True)
+
+
+def exchange_in(text: str) -> str | None:
+    """The exchange that a 404 or 403 accuses, where the text names it and nothing finer, as topic permissions do."""
+    found = None if "topic" in text else _EXCHANGE.search(text)
+    return found.group(1) if found else None
+
+
+def max_size_in(text: str) -> int | None:
+    """The broker's ``max_message_size``, where the text names it."""
+    found = _MAX_SIZE.search(text)
+    return int(found.group(1)) if found else None

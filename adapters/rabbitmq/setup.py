@@ -1,0 +1,232 @@
+"""Compares the topology with the broker's, and makes what is missing. Blocking: call it in a thread.
+
+Everything is looked at before anything is made, so that a mismatch in the last declaration leaves none of the first
+behind. AMQP has no question for the arguments of what exists; declaring it again with equal arguments changes nothing
+and with others is refused, which is the comparison. It is only made where a passive declaration has found something.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
+
+from adapters.rabbitmq.connection import parameters, sentence
+from adapters.rabbitmq.topology import Binding, Declaration, Exchange, Queue, RouteTopology, plan
+from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
+from bridge.settings import Settings
+
+_NOT_FOUND, _ACCESS_REFUSED, _NOT_ALLOWED = 404, 403, 530
+_TIMEOUT_S = 5
+_INEQUIVALENT = re.compile(
+    r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
+    r"(?:none|(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?)$",
+    re.DOTALL,
+)
+
+
+class State(Enum):
+    """How the broker's compares with ours."""
+
+    SAME = "same"
+    MISSING = "missing"
+    DIFFERENT = "different"
+    FORBIDDEN = "forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One exchange or queue. ``text`` is a sentence for a person wherever ``state`` is not SAME."""
+
+    route: str
+    declaration: Exchange | Queue
+    state: State
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One declaration as ``declare`` left it; a binding is always made again, so it is never known to be new."""
+
+    route: str
+    declaration: Declaration
+    new: bool
+
+
+def verify(settings: Settings) -> list[Finding]:
+    """How each exchange and queue of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
+    with _session(settings) as session:
+        return [finding for topology in plan(settings) for finding in _judge(session, topology)]
+
+
+def declare(settings: Settings) -> tuple[list[Made], list[str]]:
+    """Make what is missing; returns what was made or was there, and a warning for each exchange of the consumers'
+    that is missing.
+
+    Raises ``TopologyMismatch`` before anything is changed, ``Refused`` for a lack of rights, ``BrokerUnavailable``.
+    """
+    topologies = plan(settings)
+    with _session(settings) as session:
+        findings = [finding for topology in topologies for finding in _judge(session, topology)]
+        _refuse(findings)
+        missing = [finding.declaration for finding in findings if finding.state is State.MISSING]
+        made = []
+        for topology in topologies:
+            for declaration in topology.declarations():
+                session.make(declaration)
+                made.append(Made(topology.route, declaration, declaration in missing))
+        warnings = [f.text for f in findings if f.state is State.MISSING and not _ours(f.declaration)]
+    return made, warnings
+
+
+def _refuse(findings: Iterable[Finding]) -> None:
+    for state, error in ((State.DIFFERENT, TopologyMismatch), (State.FORBIDDEN, Refused)):
+        texts = [finding.text for finding in findings if finding.state is state and _ours(finding.declaration)]
+        if texts:
+            raise error("\n".join(dict.fromkeys(texts)))
+
+
+def _ours(declaration: Declaration) -> bool:
+    return not isinstance(declaration, Exchange) or declaration.ours
+
+
+def _judge(session: _Session, topology: RouteTopology) -> Iterator[Finding]:
+    for declaration in (topology.intake, topology.front, topology.target):
+        if declaration.name:  # the default exchange is always there
+            yield session.judge(topology.route, declaration)
+
+
+class _Session:
+    """A connection, and a channel that is opened anew when the broker has closed it over a question."""
+
+    def __init__(self, connection: pika.BlockingConnection) -> None:
+        self._connection = connection
+        self._channel: BlockingChannel | None = None
+
+    def judge(self, route: str, wanted: Exchange | Queue) -> Finding:
+        """Compare one."""
+        closed = self._ask(wanted, passive=True)
+        if closed is None and _ours(wanted):
+            closed = self._ask(wanted, passive=False)
+        if closed is None:
+            return Finding(route, wanted, State.SAME)
+        if closed.reply_code == _NOT_FOUND:
+            return Finding(route, wanted, State.MISSING, _missing(route, wanted))
+        if closed.reply_code == _ACCESS_REFUSED:
+            return Finding(route, wanted, State.FORBIDDEN, _forbidden(closed.reply_text))
+        return Finding(route, wanted, State.DIFFERENT, mismatch(route, wanted, closed.reply_text))
+
+    def make(self, declaration: Declaration) -> None:
+        """Declare or bind. Raises ``Refused``."""
+        if isinstance(declaration, Binding):
+            closed = self._try(
+                lambda channel: channel.queue_bind(
+                    declaration.queue, declaration.exchange, "", arguments=dict(declaration.arguments)
+                )
+            )
+        else:
+            closed = self._ask(declaration, passive=False)
+        if closed is None:
+            return
+        if closed.reply_code == _ACCESS_REFUSED:
+            raise Refused(_forbidden(closed.reply_text))
+        raise Refused(f"RabbitMQ refuses to make {label(declaration)}: {closed.reply_code} {closed.reply_text}")
+
+    def _ask(self, declaration: Exchange | Queue, passive: bool) -> ChannelClosedByBroker | None:
+        name, arguments = declaration.name, dict(declaration.arguments)
+        if isinstance(declaration, Exchange):
+            kind = declaration.type or "direct"
+            return self._try(lambda c: c.exchange_declare(name, kind, passive, durable=True, arguments=arguments))
+        return self._try(lambda c: c.queue_declare(name, passive, durable=True, arguments=arguments))
+
+    def _try(self, call: Callable[[BlockingChannel], object]) -> ChannelClosedByBroker | None:
+        """Carry out a call; the broker's objection, or None."""
+        if self._channel is None or not self._channel.is_open:
+            self._channel = self._connection.channel()
+        try:
+            call(self._channel)
+        except ChannelClosedByBroker as closed:
+            return closed
+        return None
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[_Session]:
+    """Connect, and turn every error of the connection into ``BrokerUnavailable``."""
+    try:
+        wanted = parameters(settings.rabbitmq, f"{settings.bridge.name} setup")
+        wanted.socket_timeout = wanted.stack_timeout = _TIMEOUT_S
+        connection = pika.BlockingConnection(wanted)
+        try:
+            yield _Session(connection)
+        finally:
+            with suppress(AMQPError):
+                connection.close()
+    except ConnectionClosedByBroker as error:
+        if error.reply_code == _NOT_ALLOWED:
+            raise BrokerUnavailable(f"RabbitMQ lets nobody in there ({error.reply_text}): see rabbitmq.url") from error
+        raise BrokerUnavailable(sentence(error)) from error
+    except (AMQPError, OSError) as error:
+        raise BrokerUnavailable(sentence(error)) from error
+
+
+def label(declaration: Declaration) -> str:
+    """A declaration as a person calls it."""
+    if isinstance(declaration, Binding):
+        return f"the binding from exchange '{declaration.exchange}' to queue '{declaration.queue}'"
+    return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
+
+
+def mismatch(route: str, wanted: Exchange | Queue, text: str) -> str:
+    """Pure: what exists, what is needed, what to do, from what RabbitMQ says to a declaration that is not equal."""
+    found = _INEQUIVALENT.search(text)
+    what = label(wanted)
+    if found is None:
+        return f"{what} of route {route} cannot be used: RabbitMQ says {text}"
+    name, value = found["name"], found["value"]
+    needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
+    if name == "durable":
+        needed = True
+    has = f"{name} '{value}'" if value is not None else f"no {name}"
+    needs = f"'{_written(needed)}'" if needed is not None else "none"
+    return (
+        f"{what} of route {route} exists with {has}, and postdate needs {needs}: {_advice(route, wanted, name, value)}"
+    )
+
+
+def _advice(route: str, wanted: Exchange | Queue, name: str, value: str | None) -> str:
+    if name == "x-queue-type" and value in ("classic", "quorum", None):
+        keep = f'set routes.{route}.queue_type = "{value or "classic"}" to keep it, or '
+    elif isinstance(wanted, Queue):
+        keep = f"set routes.{route}.queue to another name, or "
+    else:
+        keep = f"set routes.{route}.intercept to another name, or "
+    kind = "queue when it is empty" if isinstance(wanted, Queue) else "exchange"
+    return f"{keep}delete that {kind} and run `postdate setup`. Nothing was changed"
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _missing(route: str, wanted: Exchange | Queue) -> str:
+    if _ours(wanted):
+        return f"{label(wanted)} of route {route} does not exist: run `postdate setup`"
+    return (
+        f"{label(wanted)}, which route {route} delivers to, does not exist, so messages without a delay header are "
+        f"lost and due ones are refused: declare it, as the consumers need it, or correct routes.{route}.deliver_to"
+    )
+
+
+def _forbidden(text: str) -> str:
+    plain = text.removeprefix("ACCESS_REFUSED - ")
+    return (
+        f"RabbitMQ does not allow it ({plain}): give that user the right, "
+        "or run `postdate setup` as one who has it and set bridge.setup = false"
+    )

@@ -1,0 +1,304 @@
+"""The sink: publishes with confirms in a window, mandatory, and tells of every message what became of it.
+
+Everything goes down one channel, so that nothing overtakes. RabbitMQ answers a message that it takes with an ack, one
+that no queue takes with a return and then an ack, and closes the whole channel over one that it will not have (a
+missing exchange, no permission, too large), which leaves everything in flight unknown. The guilty one is found like
+this: if the broker names an exchange, every message in flight to it is refused with that reason; if one message was
+alone in flight, it is the one; else all are given back as unknown and the next as many go one by one ("careful"), so
+that the guilty one will be alone. Neighbours are published again, which is the named window for duplicates, and are not
+lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pika.channel import Channel
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+
+from adapters.rabbitmq import frames, refusals
+from adapters.rabbitmq.connection import Link, RawProperties, open_link, sentence
+from adapters.rabbitmq.outgoing import Encoder, Out
+from adapters.rabbitmq.payload import unpack
+from adapters.rabbitmq.properties import UnreadableTable, read
+from bridge.errors import BrokerUnavailable
+from bridge.health import Health
+from bridge.message import Claim, Outcome, Refusal
+from bridge.ports import Result
+from bridge.reconnect import Reconnect
+from bridge.settings import RabbitMQ
+
+_ID_NAME = frozenset({b"x-delay-id"})
+#: How long an exchange that is missing or forbidden is left alone before one message may try it again.
+_EXCHANGE_REST_S = 1.0
+
+
+class _Flight:
+    """One publish without an answer."""
+
+    __slots__ = ("claim", "exchange", "refusal", "routing_key", "size")
+
+    def __init__(self, claim: Claim, exchange: str, routing_key: bytes, size: int) -> None:
+        self.claim = claim
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.size = size
+        self.refusal: Refusal | None = None
+
+
+class RabbitSink:
+    """``bridge.ports.Sink`` on RabbitMQ. ``run`` keeps it connected."""
+
+    def __init__(
+        self,
+        settings: RabbitMQ,
+        outs: Mapping[str, Out],
+        window_bytes: int,
+        answered: Callable[[list[Result]], None],
+        health: Health,
+    ) -> None:
+        self._settings = settings
+        self._outs = outs
+        self._window_bytes = window_bytes
+        self._answered = answered
+        self._health = health
+        self._link: Link | None = None
+        self._encoder: Encoder | None = None
+        self._size_max: int | None = None
+        self._flights: dict[int, _Flight] = {}
+        self._lowest = 1
+        self._tag = 0
+        self._bytes = 0
+        self._results: list[Result] = []
+        self._blocked = False
+        self._careful = 0
+        self._resting: dict[str, tuple[float, Refusal]] = {}
+        self._answered_at = 0.0
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """See ``bridge.ports.Sink.ready``."""
+        return self._encoder is not None and not self._blocked
+
+    def able(self) -> bool:
+        """See ``bridge.ports.Sink.able``."""
+        return self._encoder is not None
+
+    def room(self) -> tuple[int, int]:
+        """See ``bridge.ports.Sink.room``."""
+        if not self.ready():
+            return 0, 0
+        if self._careful:
+            return (0, 0) if self._flights else (1, self._window_bytes)
+        return self._settings.window - len(self._flights), self._window_bytes - self._bytes
+
+    def publish(self, claims: Sequence[Claim]) -> None:
+        """See ``bridge.ports.Sink.publish``."""
+        link, encoder = self._link, self._encoder
+        if link is None or encoder is None or not link.is_open():
+            self._results += (Result(claim, Outcome.UNKNOWN, None) for claim in claims)
+            self._flush()
+            return
+        if not self._flights:
+            self._answered_at = time.monotonic()
+        parts = []
+        for claim in claims:
+            encoded = self._encode(encoder, claim)
+            if isinstance(encoded, Refusal):
+                self._results.append(Result(claim, Outcome.REFUSED, encoded))
+                continue
+            data, flight = encoded
+            self._tag += 1
+            self._flights[self._tag] = flight
+            self._bytes += flight.size
+            parts.append(data)
+        if parts:
+            link.connection.send(b"".join(parts))
+        self._flush()
+
+    def _encode(self, encoder: Encoder, claim: Claim) -> tuple[bytes, _Flight] | Refusal:
+        out = self._outs.get(claim.route)
+        if out is None:
+            return refusals.no_route(claim.route)
+        rest = self._resting.get(out.exchange)
+        if rest is not None:
+            if time.monotonic() < rest[0] or self._flights:
+                return rest[1]
+            self._careful = max(self._careful, 1)  # this one tries the exchange, alone
+            del self._resting[out.exchange]
+        try:
+            encoded = encoder.encode(claim, out)
+        except ValueError as error:
+            return Refusal("unreadable", str(error), lasting=True)
+        if isinstance(encoded, Refusal):
+            return encoded
+        return encoded.data, _Flight(claim, out.exchange, encoded.routing_key, len(encoded.data))
+
+    # -- answers, called by the connection --------------------------------------------------------------------------
+
+    def _on_ack(self, buffer: bytes, at: int) -> None:
+        tag, flags = frames.tag_and_flag.unpack_from(buffer, at)
+        self._answer(tag, bool(flags & 1), None)
+
+    def _on_nack(self, buffer: bytes, at: int) -> None:
+        tag, flags = frames.tag_and_flag.unpack_from(buffer, at)
+        self._answer(tag, bool(flags & 1), refusals.NACKED)
+
+    def _answer(self, tag: int, multiple: bool, nacked: Refusal | None) -> None:
+        flights, results = self._flights, self._results
+        first = self._lowest if multiple else tag
+        if multiple:
+            self._lowest = tag + 1
+        for answered in range(first, tag + 1):
+            flight = flights.pop(answered, None)
+            if flight is None:
+                continue
+            self._bytes -= flight.size
+            if self._careful:
+                self._careful -= 1
+            refusal = flight.refusal or nacked
+            results.append(Result(flight.claim, Outcome.REFUSED if refusal else Outcome.CONFIRMED, refusal))
+        self._answered_at = time.monotonic()
+
+    def _on_return(self, _: Channel, method: Any, properties: RawProperties, body: bytes) -> None:
+        """A return comes before the ack of its message, in the order of publishing; ours is the first that fits."""
+        key = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
+        try:
+            found = read(properties.raw, _ID_NAME).headers.get("x-delay-id")
+        except UnreadableTable:
+            found = None
+        public_id = found.encode() if isinstance(found, str) else found
+        for flight in self._flights.values():
+            if flight.refusal is not None or flight.routing_key != key or flight.exchange != method.exchange:
+                continue
+            if flight.claim.public_id == public_id or unpack(flight.claim.payload).body == body:
+                flight.refusal = refusals.unroutable(method.exchange, key, f"{method.reply_code} {method.reply_text}")
+                return
+
+    def _flush(self) -> None:
+        if self._results:
+            results, self._results = self._results, []
+            self._answered(results)
+
+    # -- the connection ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep connected until cancelled."""
+        reconnect = Reconnect()
+        while True:
+            try:
+                await self._session(reconnect)
+            except BrokerUnavailable as error:
+                self._health.say("rabbitmq publish", f"nothing can be published to RabbitMQ: {error}")
+                await reconnect.wait()
+
+    async def _session(self, reconnect: Reconnect) -> None:
+        """One connection, and one channel after the other on it."""
+        self._link = link = await open_link(self._settings, "postdate publish")
+        connection = link.connection
+        try:
+            connection.hot_methods.update({frames.ACK: self._on_ack, frames.NACK: self._on_nack})
+            connection.on_read = self._flush
+            connection.add_on_connection_blocked_callback(self._on_blocked)
+            connection.add_on_connection_unblocked_callback(self._on_unblocked)
+            while True:
+                ended = await self._open_channel(link)
+                reconnect.worked()
+                self._health.say("rabbitmq publish", "")
+                error = await self._until_end(link, ended)
+                self._encoder = None
+                self._convict(error)
+                if not link.is_open():
+                    raise BrokerUnavailable(sentence(error))
+        finally:
+            self._encoder = None
+            self._link = None
+            self._on_unblocked()
+            self._give_back()
+            await link.close()
+
+    async def _open_channel(self, link: Link) -> asyncio.Future[BaseException]:
+        channel = await link.channel()
+        confirming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        def on_confirming(_: Any) -> None:
+            if not confirming.done():
+                confirming.set_result(None)
+
+        def on_close(_: Channel, error: BaseException) -> None:
+            if not ended.done():
+                ended.set_result(error)
+
+        channel.add_on_close_callback(on_close)
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(lambda _: None, callback=on_confirming)
+        await asyncio.wait((confirming, ended), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise BrokerUnavailable(sentence(ended.result()))
+        self._tag = 0
+        self._lowest = 1
+        frame_max = link.connection.params.frame_max
+        self._encoder = Encoder(channel.channel_number, link.connection._body_max_length + frames.OVERHEAD or frame_max)
+        self._encoder.size_max = self._size_max
+        return ended
+
+    async def _until_end(self, link: Link, ended: asyncio.Future[BaseException]) -> BaseException:
+        """Wait for the channel's end; make one when confirms stay away, for a lost confirm has no other sign."""
+        timeout_s = self._settings.confirm_timeout / 1000
+        while True:
+            await asyncio.wait((ended, link.closed), timeout=1, return_when=asyncio.FIRST_COMPLETED)
+            if link.closed.done():
+                return link.closed.result()
+            if ended.done():
+                return ended.result()
+            if self._flights and not self._blocked and time.monotonic() - self._answered_at > timeout_s:
+                await link.close()
+                return BrokerUnavailable(f"RabbitMQ confirmed nothing for {timeout_s:g} s")
+
+    def _on_blocked(self, _: Any, method: Any) -> None:
+        self._blocked = True
+        self._health.say("rabbitmq alarm", f"RabbitMQ blocks publishers: {method.method.reason}")
+
+    def _on_unblocked(self, *_: Any) -> None:
+        self._blocked = False
+        self._answered_at = time.monotonic()
+        self._health.say("rabbitmq alarm", "")
+
+    # -- after a channel or a connection that ended -----------------------------------------------------------------
+
+    def _convict(self, error: BaseException) -> None:
+        """Find out whom the broker meant; everyone else in flight is unknown."""
+        if not isinstance(error, (ChannelClosedByBroker, ConnectionClosedByBroker)):
+            return
+        if error.reply_code == refusals.CONNECTION_FORCED or not self._flights:
+            return
+        refusal = refusals.of_close(error.reply_code, error.reply_text)
+        self._size_max = refusals.max_size_in(error.reply_text) or self._size_max
+        exchange = refusals.exchange_in(error.reply_text)
+        named = [flight for flight in self._flights.values() if flight.exchange == exchange]
+        if named and exchange is not None:
+            self._resting[exchange] = (time.monotonic() + _EXCHANGE_REST_S, refusal)
+            for flight in named:
+                flight.refusal = refusal
+        elif len(self._flights) == 1:
+            next(iter(self._flights.values())).refusal = refusal
+        else:
+            self._careful = len(self._flights)
+            self._give_back()
+            return
+        self._careful = 0
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Everything in flight comes back: refused where it is convicted, else unknown."""
+        for flight in self._flights.values():
+            known = Outcome.UNKNOWN if flight.refusal is None else Outcome.REFUSED
+            self._results.append(Result(flight.claim, known, flight.refusal))
+        self._flights.clear()
+        self._bytes = 0
+        self._flush()

@@ -1,0 +1,283 @@
+"""The source: consumes the intake queues and hands their messages on in batches.
+
+One connection, one channel a queue. Deliveries are acknowledged in runs (``multiple``) where they are contiguous. A
+connection or channel that is lost takes its unacknowledged deliveries with it: the broker gives them out again, marked
+as redelivered, to whoever consumes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from pika.channel import Channel
+
+from adapters.rabbitmq import frames
+from adapters.rabbitmq.connection import Link, open_link, sentence
+from adapters.rabbitmq.payload import pack
+from adapters.rabbitmq.properties import UnreadableTable, edit, read
+from bridge.clock import StoreClock
+from bridge.errors import BrokerUnavailable
+from bridge.health import Health
+from bridge.message import Delivery
+from bridge.reconnect import Reconnect
+from bridge.settings import RabbitMQ
+
+_COUNT = b"-count"
+_COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
+
+
+@dataclass(frozen=True)
+class Intake:
+    """One intake queue: its route, and the header names that matter on that route."""
+
+    route: str
+    queue: str
+    wanted: frozenset[bytes]
+
+
+class _Lane:
+    """An intake's channel while it lives, and how far its deliveries are acknowledged."""
+
+    __slots__ = ("alive", "floor", "intake", "number")
+
+    def __init__(self, intake: Intake, number: int) -> None:
+        self.intake = intake
+        self.number = number
+        self.floor = 0
+        self.alive = True
+
+
+def acknowledgements(floor: int, tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
+    """Pure: the fewest (tag, multiple) for rising ``tags``, when all up to ``floor`` are acknowledged; the new floor.
+
+    ``multiple`` acknowledges everything below, so it reaches only as far as nothing is missing; the rest go singly.
+    """
+    reached = floor
+    for tag in tags:
+        if tag != reached + 1:
+            break
+        reached = tag
+    acks = [(reached, True)] if reached > floor else []
+    acks += [(tag, False) for tag in tags if tag > reached]
+    return reached, acks
+
+
+def digest(payload: bytes) -> bytes:
+    """Eight bytes that tell a message from others; the same for a redelivery of it."""
+    return blake2b(payload, digest_size=8).digest()
+
+
+def _counted_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
+    """The intake queue writes how often it has delivered a message into its headers, so that is left out."""
+    return digest(pack(routing_key, edit(properties, _COUNTS, False, b""), body))
+
+
+class RabbitSource:
+    """``bridge.ports.Source`` on RabbitMQ. ``run`` keeps it connected."""
+
+    def __init__(
+        self, settings: RabbitMQ, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+    ) -> None:
+        self._settings = settings
+        self._intakes = intakes
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._health = health
+        self._link: Link | None = None
+        self._lanes: dict[int, _Lane] = {}
+        self._buffer: list[Delivery] = []
+        self._bytes = 0
+        self._now_ms = 0
+        self._there = asyncio.Event()
+        self._stopping = False
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.take``."""
+        while not self._buffer:
+            self._there.clear()
+            await self._there.wait()
+        return self.more(messages_max, bytes_max)
+
+    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.more``."""
+        buffer, size, taken = self._buffer, 0, 0
+        for delivery in buffer:
+            size += len(delivery.payload)
+            if taken == messages_max or (taken and size > bytes_max):
+                break
+            taken += 1
+        batch = buffer[:taken]
+        del buffer[:taken]
+        return batch
+
+    def alive(self, delivery: Delivery) -> bool:
+        """See ``bridge.ports.Source.alive``."""
+        lane: _Lane = delivery.tag[0]
+        return lane.alive
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.accept``."""
+        tags: dict[_Lane, list[int]] = {}
+        for delivery in deliveries:
+            lane, tag = delivery.tag
+            tags.setdefault(lane, []).append(tag)
+        parts = []
+        for lane, numbers in tags.items():
+            if lane.alive:
+                lane.floor, acks = acknowledgements(lane.floor, sorted(numbers))
+                parts += [frames.ack(lane.number, tag, multiple) for tag, multiple in acks]
+        if parts and self._link is not None and self._link.is_open():
+            self._link.connection.send(b"".join(parts))
+        self._forget(deliveries)
+
+    def drop(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.drop``."""
+        self._forget(deliveries)
+
+    def stop(self) -> None:
+        """Take nothing more; what is buffered and not accepted goes back to the broker when the connection closes."""
+        self._stopping = True
+        if self._link is not None and self._link.is_open():
+            self._link.connection.pause_reading()
+        self._drop_buffer()
+
+    def _forget(self, deliveries: Sequence[Delivery]) -> None:
+        self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
+        if self._link is not None and self._bytes < self._bytes_max // 2 and not self._stopping:
+            self._link.connection.resume_reading()
+
+    # -- the connection ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep consuming until cancelled: connect, consume, and connect again when the connection goes."""
+        reconnect = Reconnect()
+        while True:
+            try:
+                await self._session(reconnect)
+            except BrokerUnavailable as error:
+                self._health.say("rabbitmq intake", f"nothing is taken from RabbitMQ: {error}")
+            await reconnect.wait()
+
+    async def _session(self, reconnect: Reconnect) -> None:
+        self._link = link = await open_link(self._settings, "postdate intake")
+        try:
+            link.connection.on_delivery = self._on_delivery
+            link.connection.on_read = self._on_read
+            async with asyncio.TaskGroup() as lanes:
+                tasks = [lanes.create_task(self._keep_lane(link, intake)) for intake in self._intakes]
+                reconnect.worked()
+                self._health.say("rabbitmq intake", "")
+                end = await link.closed
+                for task in tasks:
+                    task.cancel()
+            raise BrokerUnavailable(sentence(end))
+        finally:
+            for lane in self._lanes.values():
+                lane.alive = False
+            self._lanes.clear()
+            self._drop_buffer()
+            self._link = None
+            await link.close()
+
+    async def _keep_lane(self, link: Link, intake: Intake) -> None:
+        """Consume one queue; a queue that is gone or refuses is tried again, and troubles no other."""
+        subject = f"rabbitmq queue {intake.queue}"
+        reconnect = Reconnect()
+        while True:
+            try:
+                ended = await self._consume(link, intake)
+                reconnect.worked()
+                self._health.say(subject, "")
+                why = await ended
+            except BrokerUnavailable as error:
+                why = str(error)
+            self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
+            await reconnect.wait()
+
+    async def _consume(self, link: Link, intake: Intake) -> asyncio.Future[str]:
+        """Open a channel and start consuming; the future gets the sentence about its end."""
+        channel = await link.channel()
+        lane = self._lanes[channel.channel_number] = _Lane(intake, channel.channel_number)
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def on_end(why: str) -> None:
+            lane.alive = False
+            self._buffer = [delivery for delivery in self._buffer if delivery.tag[0] is not lane]
+            if not ended.done():
+                ended.set_result(why)
+
+        def on_close(_: Channel, error: BaseException) -> None:
+            on_end(sentence(error))
+
+        def on_cancel(_: Any) -> None:
+            if channel.is_open:
+                channel.close()
+            on_end("RabbitMQ cancelled the consumer; the queue was deleted or its leader moved")
+
+        def on_started(_: Any) -> None:
+            if not started.done():
+                started.set_result(None)
+
+        channel.add_on_close_callback(on_close)
+        channel.add_on_cancel_callback(on_cancel)
+        channel.basic_qos(prefetch_count=self._settings.prefetch)
+        channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+        await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
+        return ended
+
+    # -- deliveries, called by the connection -----------------------------------------------------------------------
+
+    def _on_delivery(self, channel: int, method: bytes, properties: bytes, body: bytes) -> None:
+        lane = self._lanes.get(channel)
+        if lane is None or not lane.alive or self._stopping:
+            return
+        at = 1 + method[0]
+        tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
+        at += 9
+        at += 1 + method[at]
+        routing_key = method[at + 1 : at + 1 + method[at]]
+        if not self._now_ms:
+            self._now_ms = self._clock.now_ms()
+        payload = pack(routing_key, properties, body)
+        intake = lane.intake
+        try:
+            headers, message_id, published_ms = read(properties, intake.wanted, broker_time=True)
+            fault = ""
+        except UnreadableTable as error:
+            headers, message_id, published_ms, fault = {}, None, None, str(error)
+        self._buffer.append(
+            Delivery(
+                (lane, tag),
+                intake.route,
+                payload,
+                routing_key,
+                headers,
+                self._now_ms,
+                published_ms,
+                message_id,
+                bool(redelivered & 1),
+                fault,
+                digest(payload)
+                if fault or _COUNT not in properties
+                else _counted_digest(routing_key, properties, body),
+            )
+        )
+        self._bytes += len(payload)
+
+    def _on_read(self) -> None:
+        self._now_ms = 0
+        if self._buffer:
+            self._there.set()
+        if self._bytes >= self._bytes_max and self._link is not None:
+            self._link.connection.pause_reading()
+
+    def _drop_buffer(self) -> None:
+        dropped, self._buffer = self._buffer, []
+        self._bytes -= sum(len(delivery.payload) for delivery in dropped)

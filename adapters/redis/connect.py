@@ -1,0 +1,136 @@
+"""From a URL to a client: standalone, Sentinel or Cluster; and redis-py's errors into ours, once, here.
+
+redis-py repeats a command that timed out, ten times by default. Every script here is safe to repeat, but a repeat
+inside the client would hide an outage from us for minutes, so the client repeats nothing and the loops decide.
+RESP2 is asked for: it saves a round trip for each connection and keeps out RESP3's maintenance notices, which in 8.1
+leave stale connections in the pool (redis-py issue 4252).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from bridge.errors import SettingsError, StoreUnavailable
+from bridge.settings import Redis as RedisSettings
+
+Client = Redis | RedisCluster
+
+
+def connect(settings: RedisSettings) -> Client:
+    """A client that has not connected yet. Raises ``SettingsError`` for a URL that names no server."""
+    url = urlsplit(settings.url.get_secret_value())
+    options = _options(settings, url.scheme.startswith("rediss"))
+    if url.username and not options.get("username"):
+        options["username"] = unquote(url.username)
+    if url.password and not options.get("password"):
+        options["password"] = unquote(url.password)
+    if url.scheme.endswith("+cluster"):
+        return _cluster(url.netloc.rpartition("@")[2], options)
+    path = [part for part in url.path.split("/") if part]
+    if url.scheme.endswith("+sentinel"):
+        return _sentinel(url.netloc.rpartition("@")[2], path, parse_qs(url.query), options)
+    database = path[0] if path else "0"
+    if not database.isdecimal():
+        raise SettingsError(f"redis.url: the database is a number, not {database!r}")
+    return Redis(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
+
+
+def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": settings.timeout / 1000,
+        "socket_connect_timeout": settings.connect_timeout / 1000,
+        "socket_keepalive": True,
+        "client_name": "postdate",
+    }
+    if settings.username:
+        options["username"] = settings.username
+    if settings.password.get_secret_value():
+        options["password"] = settings.password.get_secret_value()
+    if tls:
+        options["ssl"] = True
+        options["ssl_ca_certs"] = settings.ca_file or None
+        options["ssl_certfile"] = settings.cert_file or None
+        options["ssl_keyfile"] = settings.key_file or None
+    return options
+
+
+def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
+    hosts = []
+    for part in netloc.split(","):
+        split = urlsplit(f"//{part}")
+        hosts.append((split.hostname or "127.0.0.1", split.port or port))
+    return hosts
+
+
+def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
+    from redis.asyncio.cluster import ClusterNode
+
+    options.pop("retry")
+    return RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in _hosts(netloc, 6379)],
+        cluster_error_retry_attempts=1,
+        retry=Retry(NoBackoff(), 0),
+        **options,
+    )
+
+
+def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> Redis:
+    if not path:
+        raise SettingsError("redis.url: redis+sentinel://host:26379/NAME needs the name of the master after the slash")
+    sentinel_options = {key: options[key] for key in ("socket_timeout", "socket_connect_timeout")} | {"protocol": 2}
+    password = query.get("sentinel_password", [""])[0]
+    if password:
+        sentinel_options["password"] = password
+    database = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        _hosts(netloc, 26379), sentinel_kwargs=sentinel_options
+    )
+    client: Redis = sentinel.master_for(path[0], db=database, **options)
+    return client
+
+
+#: What a server says when it cannot take the work now, and what that means for the person who looks after it.
+_TROUBLES = (
+    ("OOM", "Redis is at its maxmemory: give it more memory; what is due is still delivered, nothing new is parked"),
+    ("MISCONF", "Redis cannot write to its disk: make room there"),
+    ("NOREPLICAS", "Redis has fewer replicas than its min-replicas-to-write asks for"),
+    ("READONLY", "Redis is a replica now: a failover is under way"),
+    ("LOADING", "Redis is loading its data"),
+    ("BUSY", "Redis is busy with a script"),
+    ("CLUSTERDOWN", "the Redis Cluster is down"),
+    ("MASTERDOWN", "Redis has lost its master"),
+    ("TRYAGAIN", "the Redis Cluster is moving a slot"),
+    ("NOAUTH", "Redis wants a password: set redis.password"),
+    ("WRONGPASS", "Redis refuses the user or the password: see redis.username and redis.password"),
+    ("NOPERM", "the Redis user may not do what postdate needs"),
+)
+
+
+def sentence(error: BaseException) -> str:
+    """One sentence for a person about an error of redis-py or of the network."""
+    text = str(error) or type(error).__name__
+    kind = type(error).__name__.upper()
+    for word, meaning in _TROUBLES:
+        if text.startswith(word) or f" {word} " in f" {text} " or (word == "OOM" and "OUTOFMEMORY" in kind):
+            return f"{meaning} ({text})" if word in ("NOPERM", "MISCONF") else meaning
+    return f"Redis does not answer ({text})"
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turns every error of redis-py and of the network into ``StoreUnavailable``."""
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(sentence(error)) from error

@@ -1,0 +1,140 @@
+"""What "parked" means: reads how the server keeps its data, and says in words where that is less than was asked for.
+
+``always``    on disk before the source is accepted: appendfsync always, or WAITAOF on Redis 7.2 and later
+``everysec``  in the append-only file, which reaches the disk within a second or two (a killed server loses nothing, a
+              machine that loses power may lose that second)
+``replicas``  received by so many replicas (WAIT)
+``none``      in the server's memory
+An evicting ``maxmemory-policy`` would delete parked messages, so it is refused whatever the durability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from redis.asyncio import RedisCluster
+from redis.exceptions import RedisError, ResponseError
+
+from adapters.redis.connect import Client, store_errors
+from adapters.redis.runner import Wait
+from bridge.errors import StoreUnfit
+
+#: Scripts that may write when memory is full (flags=allow-oom), ZMSCORE and PEXPIRE within scripts: Redis 7.0.
+OLDEST = (7, 0)
+WAITAOF_SINCE = (7, 2)
+
+
+class Server(NamedTuple):
+    """What one server says of itself; a setting that it will not tell (managed services forbid CONFIG) is None."""
+
+    name: str
+    version: tuple[int, int]
+    aof: bool | None
+    fsync: str | None
+    policy: str | None
+
+
+class Durability(NamedTuple):
+    """What to wait for after parking, and what to say at start, a sentence each."""
+
+    wait: Wait | None
+    words: tuple[str, ...]
+
+
+def judge(server: Server, wanted: str, replicas: int, timeout_ms: int) -> Durability:
+    """Pure. Raises ``StoreUnfit`` with one sentence for a server under which messages can be lost."""
+    if server.version < OLDEST:
+        raise StoreUnfit(
+            f"{server.name} is version {'.'.join(map(str, server.version))}, and postdate needs Redis 7.0 or Valkey 7.2"
+        )
+    words: list[str] = []
+    if server.policy is None:
+        words.append(
+            f"{server.name} does not tell its maxmemory-policy: make sure that it is noeviction, "
+            "any other policy deletes parked messages when memory is full"
+        )
+    elif server.policy != "noeviction":
+        raise StoreUnfit(
+            f"{server.name} has maxmemory-policy {server.policy}, which deletes parked messages when memory is full: "
+            "set it to noeviction"
+        )
+    wait = _wait(server, wanted, replicas, timeout_ms, words)
+    return Durability(wait, tuple(words))
+
+
+def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: list[str]) -> Wait | None:
+    if wanted == "none":
+        words.append(f'redis.durability is "none": what is parked on {server.name} is lost when that server stops')
+        return None
+    if wanted == "replicas":
+        return Wait(("WAIT", replicas, timeout_ms), replicas, "waiting for replicas of Redis")
+    if server.aof is False:
+        raise StoreUnfit(
+            f'{server.name} keeps no append-only file, so redis.durability = "{wanted}" cannot be had: '
+            'set "appendonly yes" there, or redis.durability = "none" if losing parked messages is acceptable'
+        )
+    if server.aof is None or server.fsync is None:
+        words.append(
+            f"{server.name} does not tell how it writes its append-only file: "
+            f'redis.durability = "{wanted}" is not checked'
+        )
+    if wanted == "always" and server.fsync != "always":
+        if server.version >= WAITAOF_SINCE:
+            return Wait(("WAITAOF", 1, 0, timeout_ms), 1, "waiting for Redis to write its append-only file to disk")
+        raise StoreUnfit(
+            f'{server.name} has appendfsync {server.fsync}, so redis.durability = "always" cannot be had: '
+            'set "appendfsync always" there, or use Redis 7.2 or later'
+        )
+    if server.fsync == "no":
+        raise StoreUnfit(
+            f'{server.name} has appendfsync no, so redis.durability = "everysec" cannot be had: '
+            'set "appendfsync everysec" there'
+        )
+    return None
+
+
+async def ask(client: Client) -> list[Server]:
+    """Every server that holds data: the one, or the cluster's primaries."""
+    with store_errors():
+        if not isinstance(client, RedisCluster):
+            return [await _ask_one(client, "Redis", {})]
+        await client.initialize()
+        return [
+            await _ask_one(client, f"the Redis Cluster node {node.name}", {"target_nodes": node})
+            for node in client.get_primaries()
+        ]
+
+
+async def _ask_one(client: Any, name: str, where: Mapping[str, Any]) -> Server:
+    info = _single(await client.info("everything", **where) if not where else await client.info(**where))
+    major, minor, *_ = (*(int(part) for part in str(info["redis_version"]).split(".")), 0)
+    if "valkey_version" in info:
+        major, minor, *_ = (*(int(part) for part in str(info["valkey_version"]).split(".")), 0)
+    aof = info.get("aof_enabled")
+    return Server(
+        name,
+        (major, minor),
+        None if aof is None else bool(aof),
+        await _config(client, "appendfsync", where),
+        await _config(client, "maxmemory-policy", where) or info.get("maxmemory_policy"),
+    )
+
+
+async def _config(client: Any, name: str, where: Mapping[str, Any]) -> str | None:
+    try:
+        answer = _single(await client.config_get(name, **where))
+    except ResponseError:
+        return None
+    except RedisError:
+        raise
+    value = answer.get(name)
+    return value.decode() if isinstance(value, bytes) else cast("str | None", value)
+
+
+def _single(answer: Any) -> dict[str, Any]:
+    """A cluster client answers {node: reply} for some calls, the plain reply for others."""
+    values = list(answer.values()) if isinstance(answer, dict) else []
+    if len(values) == 1 and isinstance(values[0], dict) and "redis_version" not in answer:
+        return cast("dict[str, Any]", values[0])
+    return {key.decode() if isinstance(key, bytes) else key: value for key, value in answer.items()}

@@ -1,0 +1,43 @@
+-- The key index is a hash: route, NUL, the producer's key -> the ids parked under it, 20 bytes each, one after the
+-- other. Above 16 ids the key is no identity any more (every message of some producers says message_id "load"), and
+-- the value becomes '*' and their count, so that no value can grow without bound.
+local ID_BYTES = 20
+local IDS_MAX = 16
+
+local function index_add(index, field, ids)
+  local value = redis.call('HGET', index, field) or ''
+  local added = #ids / ID_BYTES
+  if string.sub(value, 1, 1) == '*' then
+    value = '*' .. string.format('%d', tonumber(string.sub(value, 2)) + added)
+  elseif #value / ID_BYTES + added > IDS_MAX then
+    value = '*' .. string.format('%d', #value / ID_BYTES + added)
+  else
+    value = value .. ids
+  end
+  redis.call('HSET', index, field, value)
+end
+
+local function index_remove(index, field, ids)
+  local value = redis.call('HGET', index, field)
+  if not value then return end
+  if string.sub(value, 1, 1) == '*' then
+    local left = tonumber(string.sub(value, 2)) - #ids / ID_BYTES
+    value = left > 0 and '*' .. string.format('%d', left) or ''
+  else
+    local kept = {}
+    for at = 1, #value, ID_BYTES do
+      local id = string.sub(value, at, at + ID_BYTES - 1)
+      local gone = false
+      for other = 1, #ids, ID_BYTES do
+        if string.sub(ids, other, other + ID_BYTES - 1) == id then gone = true end
+      end
+      if not gone then kept[#kept + 1] = id end
+    end
+    value = table.concat(kept)
+  end
+  if value == '' then
+    redis.call('HDEL', index, field)
+  else
+    redis.call('HSET', index, field, value)
+  end
+end

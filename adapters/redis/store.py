@@ -1,0 +1,353 @@
+"""The store on Redis: turns batches into one script call a shard, and replies into claims. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from adapters.redis.connect import Client, store_errors
+from adapters.redis.durability import ask, judge
+from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.runner import Call, Runner, Wait
+from adapters.redis.scripts import scripts
+from bridge.clock import StoreClock
+from bridge.envelope import UnknownVersion, index_field, unseal
+from bridge.errors import StoreUnavailable, StoreUnfit
+from bridge.identity import ID_BYTES, shard_of
+from bridge.message import Claim
+from bridge.ports import Batch, Claimed, Found, Parked, Release
+
+#: The layout of the keys and of the envelope, as written in {postdate}:store.
+FORMAT = 1
+_RECOVER_MAX = 500
+#: A subscription is looked at so often even when nothing is said, so that a dead one is noticed.
+_LISTEN_S = 1.0
+
+
+class RedisStore:
+    """``bridge.ports.Store`` on Redis or Valkey."""
+
+    def __init__(self, client: Client, prefix: str, shards: int, instance: str, clock: StoreClock) -> None:
+        self.shards = shards
+        self.instance = instance
+        self.clock = clock
+        self._client = client
+        self._runner = Runner(client)
+        self._keys = StoreKeys(prefix, shards, instance)
+        self._scripts = scripts()
+        self._token_head = secrets.token_bytes(4)
+        self._token_count = count(1)
+        self._lost: list[tuple[int, bytes]] = []  # claims whose reply never came: shard and token
+        self._wait: Wait | None = None
+
+    async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
+        """Check the server and agree with it on shards and format; returns what is to be said at start.
+
+        Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server under which messages can be lost or whose shards
+        were made with another number.
+        """
+        verdicts = [judge(server, durability, replicas, timeout_ms) for server in await ask(self._client)]
+        self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
+        await self._agree()
+        await self.look_at_clock()
+        return tuple(word for verdict in verdicts for word in verdict.words)
+
+    async def _agree(self) -> None:
+        client: Any = self._client
+        with store_errors():
+            await client.hsetnx(self._keys.store, "format", FORMAT)
+            await client.hsetnx(self._keys.store, "shards", self.shards)
+            made = {key.decode(): int(value) for key, value in (await client.hgetall(self._keys.store)).items()}
+        if made["format"] != FORMAT:
+            raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads format {FORMAT}")
+        if made["shards"] != self.shards:
+            raise StoreUnfit(
+                f"the store was made with {made['shards']} shards and redis.shards is {self.shards}: "
+                f"set redis.shards = {made['shards']}, or use another redis.key_prefix"
+            )
+
+    async def look_at_clock(self) -> None:
+        """One observation of the store's clock."""
+        client: Any = self._client
+        sent = time.monotonic()
+        with store_errors():
+            seconds, microseconds = await client.time()
+        self.clock.observe(sent, time.monotonic(), int(seconds) * 1_000_000 + int(microseconds))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    # -- the way in -------------------------------------------------------------------------------------------------
+
+    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        """See ``bridge.ports.Store.park``."""
+        park, wait = self._scripts["park"], self._wait
+        calls = []
+        for shard, batch in batches.items():
+            keys = self._keys.shards[shard]
+            args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max, len(batch.messages)]
+            for message in batch.messages:
+                args += message
+            args.append(len(batch.keyed))
+            for keyed in batch.keyed:
+                args += keyed
+            for field, ids in batch.found.items():
+                args += (field, ids)
+            names = (keys.due, keys.msg, keys.keys, keys.park, keys.recent, keys.counts, keys.why)
+            calls.append(Call(park, names, args))
+        replies = await self._runner.many(calls, wait)
+        return {
+            shard: reply if isinstance(reply, StoreUnavailable) else Parked(tuple(reply[0]), tuple(reply[1]))
+            for shard, reply in zip(batches, replies, strict=True)
+        }
+
+    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+        """See ``bridge.ports.Store.reject``."""
+        keys = self._keys.shards[shard]
+        args: list[Any] = [token]
+        for message in messages:
+            args += message
+        call = Call(self._scripts["reject"], (keys.dead, keys.msg, keys.why, keys.reject, keys.counts), args)
+        await self._runner.one(call, self._wait)
+
+    async def recent(self, shard: int) -> list[bytes]:
+        """See ``bridge.ports.Store.recent``."""
+        client: Any = self._client
+        with store_errors():
+            entries = await client.lrange(self._keys.shards[shard].recent, 0, -1)
+        return [entry[8:] for entry in entries]
+
+    # -- by key -----------------------------------------------------------------------------------------------------
+
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+        """See ``bridge.ports.Store.find``."""
+        client: Any = self._client
+        with store_errors():
+            rows = await asyncio.gather(*(client.hmget(keys.keys, fields) for keys in self._keys.shards))
+        return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
+
+    async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
+        """See ``bridge.ports.Store.parked``."""
+        client: Any = self._client
+        found: set[bytes] = set()
+        with store_errors():
+            for shard, some in _ids_by_shard(ids).items():
+                scores = await client.zmscore(self._keys.shards[shard].due, some)
+                found.update(i for i, score in zip(some, scores, strict=True) if score is not None)
+        return found
+
+    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+        """See ``bridge.ports.Store.cancel``."""
+        by_shard = _ids_by_shard(ids)
+        calls = []
+        for shard, some in by_shard.items():
+            keys = self._keys.shards[shard]
+            names = (keys.due, keys.msg, keys.dead, keys.keys, keys.why, keys.counts)
+            calls.append(Call(self._scripts["cancel"], names, (int(dead_too), *some)))
+        words: dict[bytes, str] = {}
+        for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+            words.update(zip(some, (word.decode() for word in reply), strict=True))
+        return words
+
+    # -- the way out ------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+    ) -> dict[int, Claimed | StoreUnavailable]:
+        """See ``bridge.ports.Store.claim``."""
+        token = self.new_token()
+        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max)
+        calls = []
+        for shard in shards:
+            keys = self._keys.shards[shard]
+            calls.append(Call(self._scripts["claim"], (keys.due, keys.msg, keys.claimed, keys.drain), args))
+        sent = time.monotonic()
+        try:
+            replies = await self._runner.many(calls)
+        except asyncio.CancelledError:
+            self._lost.extend((shard, token) for shard in shards)
+            raise
+        received = time.monotonic()
+        claimed: dict[int, Claimed | StoreUnavailable] = {}
+        for shard, reply in zip(shards, replies, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                self._lost.append((shard, token))
+                claimed[shard] = reply
+            else:
+                self.clock.observe(sent, received, reply[1])
+                claimed[shard] = _claimed(shard, reply, token, sent + lease_ms / 1000)
+        return claimed
+
+    async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
+        """See ``bridge.ports.Store.renew``."""
+        by_shard = _by_shard((claim, (claim.id + claim.token,)) for claim in claims)
+        return await self._sum(
+            Call(self._scripts["renew"], (keys.claimed,), (lease_ms, *args)) for keys, args in self._each(by_shard)
+        )
+
+    async def settle(self, claims: Iterable[Claim]) -> int:
+        """See ``bridge.ports.Store.settle``."""
+        by_shard = _by_shard(
+            (c, (c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")) for c in claims
+        )
+        return await self._sum(
+            Call(self._scripts["settle"], (keys.msg, keys.claimed, keys.keys, keys.counts, keys.why), args)
+            for keys, args in self._each(by_shard)
+        )
+
+    async def release(self, releases: Iterable[Release]) -> int:
+        """See ``bridge.ports.Store.release``."""
+        by_shard = _by_shard(
+            (r.claim, (r.claim.id + r.claim.token, -1 if r.wait_ms is None else r.wait_ms, r.tries, r.reason))
+            for r in releases
+        )
+        return await self._sum(
+            Call(self._scripts["release"], (keys.due, keys.msg, keys.claimed, keys.why), (keys.wake, *args))
+            for keys, args in self._each(by_shard)
+        )
+
+    async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
+        """See ``bridge.ports.Store.bury``."""
+        by_shard = _by_shard((claim, (claim.id + claim.token, claim.tries, reason)) for claim, reason in burials)
+        return await self._sum(
+            Call(self._scripts["bury"], (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts), args)
+            for keys, args in self._each(by_shard)
+        )
+
+    async def recover(self, shards: Sequence[int]) -> int:
+        """See ``bridge.ports.Store.recover``."""
+        lost, self._lost = self._lost, []
+        recover = self._scripts["recover"]
+        wanted = [*lost, *((shard, b"") for shard in shards)]
+        calls = []
+        for shard, token in wanted:
+            keys = self._keys.shards[shard]
+            calls.append(
+                Call(recover, (keys.due, keys.msg, keys.claimed, keys.counts), (keys.wake, _RECOVER_MAX, token))
+            )
+        try:
+            replies = await self._runner.many(calls)
+        except asyncio.CancelledError:
+            self._lost.extend(lost)
+            raise
+        self._lost.extend(
+            place for place, reply in zip(lost, replies, strict=False) if isinstance(reply, StoreUnavailable)
+        )
+        return _sum(replies)
+
+    # -- between instances ------------------------------------------------------------------------------------------
+
+    async def hand_over(self, shards: Iterable[int]) -> None:
+        """See ``bridge.ports.Store.hand_over``."""
+        script = self._scripts["hand_over"]
+        calls = []
+        for shard in shards:
+            keys = self._keys.shards[shard]
+            calls.append(Call(script, (keys.drain,), (self.instance, keys.wake)))
+        if calls:
+            _sum(await self._runner.many(calls))
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
+        """See ``bridge.ports.Store.meet``."""
+        names = await self._runner.one(
+            Call(
+                self._scripts["meet"],
+                (self._keys.instances, self._keys.health),
+                (self.instance, ttl_ms, f"{able:d}{health}"),
+            )
+        )
+        return [name.decode() for name in names]
+
+    async def listen(self, heard: Callable[[int, int], None]) -> None:
+        """See ``bridge.ports.Store.listen``."""
+        shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
+        client: Any = self._client
+        with store_errors():
+            async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
+                await pubsub.subscribe(*shards)
+                while True:
+                    message = await pubsub.get_message(timeout=_LISTEN_S)
+                    if message is not None:
+                        heard(shards[message["channel"]], int(message["data"]))
+
+    # -- pieces -----------------------------------------------------------------------------------------------------
+
+    def new_token(self) -> bytes:
+        """Eight bytes that no other call of any process carries."""
+        return self._token_head + next(self._token_count).to_bytes(4, "big")
+
+    def _each(self, by_shard: Mapping[int, list[Any]]) -> Iterator[tuple[ShardKeys, list[Any]]]:
+        for shard, args in by_shard.items():
+            yield self._keys.shards[shard], args
+
+    async def _sum(self, calls: Iterable[Call]) -> int:
+        return _sum(await self._runner.many(list(calls)))
+
+
+def _sum(replies: Sequence[Any]) -> int:
+    """The sum of the replies; when one failed, its error."""
+    for reply in replies:
+        if isinstance(reply, StoreUnavailable):
+            raise reply
+    return sum(replies)
+
+
+def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[Any]]:
+    by_shard: dict[int, list[Any]] = {}
+    for claim, args in rows:
+        by_shard.setdefault(claim.shard, []).extend(args)
+    return by_shard
+
+
+def _ids_by_shard(ids: Iterable[bytes]) -> dict[int, list[bytes]]:
+    by_shard: dict[int, list[bytes]] = {}
+    for message_id in ids:
+        by_shard.setdefault(shard_of(message_id), []).append(message_id)
+    return by_shard
+
+
+def _found(values: Iterable[bytes | None]) -> Found:
+    ids: list[bytes] = []
+    unlisted = 0
+    for value in values:
+        if value and value[:1] == b"*":
+            unlisted += int(value[1:])
+        elif value:
+            ids += (value[at : at + ID_BYTES] for at in range(0, len(value), ID_BYTES))
+    return Found(ids, unlisted)
+
+
+def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:
+    if not reply[0]:
+        return Claimed([], None, reply[2].decode(), 0, [])
+    claims, strange = [], []
+    for at in range(4, len(reply), 2):
+        message_id = reply[at]
+        try:
+            due_ms, tries, arrived_ms, route, key, first, payload = unseal(reply[at + 1])
+        except UnknownVersion:
+            strange.append(message_id)
+            continue
+        claims.append(
+            Claim(
+                message_id,
+                shard,
+                token,
+                due_ms,
+                arrived_ms,
+                tries,
+                route,
+                key,
+                payload,
+                first or message_id,
+                lease_ends,
+            )
+        )
+    return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], strange)

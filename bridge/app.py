@@ -1,0 +1,168 @@
+"""The one place that knows both sides: settings in, adapters built, a service out."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bridge.clock import StoreClock
+from bridge.dispatch import Dispatcher, DispatchRules
+from bridge.header import OWN_HEADERS, HeaderRules, wanted
+from bridge.health import Health
+from bridge.identity import Ids, new_instance
+from bridge.lateness import Lateness
+from bridge.members import Members
+from bridge.park import Parker, ParkLimits, RouteRules
+from bridge.ports import Result
+from bridge.retry import RetryRules
+from bridge.service import Parts, Service
+from bridge.settings import Settings
+from bridge.settle import Settler
+from bridge.wake import Wake
+from bridge.watch import Watch
+
+if TYPE_CHECKING:
+    from adapters.rabbitmq.outgoing import Out
+    from adapters.rabbitmq.source import Intake
+    from adapters.redis.store import RedisStore
+
+
+def route_rules(settings: Settings, name: str) -> RouteRules:
+    """What the way in needs to know of a route."""
+    route, headers = settings.routes[name], settings.headers
+    return RouteRules(
+        name=name,
+        headers=HeaderRules(route.dialects, headers.levels, settings.limits.max_delay),
+        order=route.order,
+        on_bad=settings.on_bad_of(name),
+        on_same_key=headers.on_same_key,
+        message_id=headers.message_id,
+        body_max=settings.limits.max_body,
+    )
+
+
+def intake(settings: Settings, name: str) -> Intake:
+    """Where a RabbitMQ route's messages come from."""
+    from adapters.rabbitmq.source import Intake
+
+    names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
+    return Intake(name, settings.queue_of(name), names)
+
+
+def out(settings: Settings, name: str) -> Out:
+    """How a RabbitMQ route's messages leave."""
+    from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
+    from adapters.rabbitmq.properties import DropRules
+
+    route, headers = settings.routes[name], settings.headers
+    rules = DropRules(
+        headers.keep_user_id, headers.keep_cc, headers.keep_bcc, headers.keep_x_death, headers.keep_delivery_count
+    )
+    delay_headers = {header.encode() for header in (*OWN_HEADERS, *route.dialects)}
+    if headers.audit:
+        delay_headers |= AUDIT_HEADERS
+    return Out(
+        exchange=route.deliver_to,
+        drop=rules.names(delay_headers),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        plugin=headers.compat == "plugin",
+    )
+
+
+def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:
+    """The store, not connected yet."""
+    from adapters.redis.connect import connect
+    from adapters.redis.store import RedisStore
+
+    redis = settings.redis
+    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock)
+
+
+def instance_name(settings: Settings, token: str) -> str:
+    """The name of this process among the instances: unlike any other's, and of use to a person."""
+    return f"{settings.bridge.instance or f'{socket.gethostname()}-{os.getpid()}'}-{token}"
+
+
+def build(
+    settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
+) -> Service:
+    """A service for one process, on a store that is open."""
+    from adapters.rabbitmq.connection import check_seams
+    from adapters.rabbitmq.sink import RabbitSink
+    from adapters.rabbitmq.source import RabbitSource
+
+    check_seams()
+    limits, dispatch, rabbitmq, retry = settings.limits, settings.dispatch, settings.rabbitmq, settings.retry
+    lateness = Lateness()
+    wake = Wake(clock)
+    intakes = [intake(settings, name) for name in settings.routes]
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health)
+    answered: list[Callable[[list[Result]], None]] = []
+    outs = {name: out(settings, name) for name in settings.routes}
+    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, lambda results: answered[0](results), health)
+    dispatcher = Dispatcher(
+        store,
+        sink,
+        wake,
+        DispatchRules(dispatch.lease, dispatch.takeover, dispatch.pace, limits.batch_max, limits.batch_bytes),
+        health,
+    )
+    retries = RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
+    settler = Settler(store, clock, retries, lateness, dispatcher.ended, health)
+
+    def on_answers(results: list[Result]) -> None:
+        settler.answered(results)
+        dispatcher.answered()
+
+    answered.append(on_answers)
+    parker = Parker(
+        source,
+        store,
+        {name: route_rules(settings, name) for name in settings.routes},
+        Ids(token),
+        wake.heard,
+        health,
+        ParkLimits(limits.batch_max, limits.batch_bytes, rabbitmq.prefetch * len(settings.routes) + limits.batch_max),
+    )
+    watch = Watch(clock, wake, dispatcher, health)
+
+    def report() -> dict[str, object]:
+        return {
+            "health": health.sentence(),
+            "shards": sorted(dispatcher.shards()),
+            "received": parker.received,
+            "delivered": settler.delivered,
+            "claimed": len(dispatcher.held()),
+            "overdue_s": round(watch.overdue_s, 3),
+            "lateness_ms": {
+                "p50": lateness.percentile_ms(0.5),
+                "p99": lateness.percentile_ms(0.99),
+                "max": round(lateness.max_ms, 3),
+            },
+        }
+
+    members = Members(store, dispatcher, instance, dispatch.takeover, sink.able, report, health)
+    return Service(
+        Parts(
+            store=store,
+            source=source,
+            sink=sink,
+            links=(source.run, sink.run),
+            parker=parker,
+            wake=wake,
+            dispatcher=dispatcher,
+            settler=settler,
+            members=members,
+            watch=watch,
+            health=health,
+            grace_ms=settings.bridge.shutdown_grace,
+        )
+    )
+
+
+def new_token() -> str:
+    """What tells this process from every other, in names and in ids."""
+    return new_instance()

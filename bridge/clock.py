@@ -1,0 +1,60 @@
+"""The store's clock, as seen from this process.
+
+Due moments and leases are decided by the store alone (Redis ``TIME``, inside the scripts). This process only needs to
+know it well enough to stamp an arrival and to sleep until the next due moment; being wrong costs a little lateness or
+one empty look, never an early delivery.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+#: An observation is trusted for so long: quartz drifts by less than 50 microseconds a second.
+_WINDOW_S = 20.0
+#: A step of the store's clock larger than this is worth a word in the log.
+JUMP_US = 500_000
+
+
+class StoreClock:
+    """Estimates the store's clock from replies that carry it; the quickest reply of the last seconds is the best one.
+
+    An estimate that a new reply contradicts (the store's clock stepped, or another server took over) is thrown away
+    at once. ``jumped_us`` holds the last such step until somebody reads it.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float, float]] = deque()
+        self._offset_us = time.time() * 1e6 - time.monotonic() * 1e6
+        self.jumped_us = 0.0
+
+    def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
+        """One reply: when it was asked for and when it came (monotonic seconds), and the store's clock in it."""
+        earliest, latest = store_us - received_s * 1e6, store_us - sent_s * 1e6
+        if self._samples and not earliest - 1000 <= self._offset_us <= latest + 1000:
+            step = (earliest + latest) / 2 - self._offset_us
+            self._samples.clear()
+            if abs(step) > JUMP_US:
+                self.jumped_us = step
+        samples = self._samples
+        samples.append((received_s, received_s - sent_s, (earliest + latest) / 2))
+        while samples[0][0] < received_s - _WINDOW_S or len(samples) > 64:
+            samples.popleft()
+        self._offset_us = min(samples, key=lambda sample: sample[1])[2]
+
+    def now_us(self) -> float:
+        """Unix microseconds by the store's clock."""
+        return time.monotonic() * 1e6 + self._offset_us
+
+    def now_ms(self) -> int:
+        """Unix milliseconds by the store's clock, to the nearest.
+
+        Arrivals are stamped with this, so a due moment may be half a millisecond before arrival plus delay. The way
+        from the producer to here takes longer than that, so nothing comes before publish plus delay; rounding up
+        instead would make everything half a millisecond later for nothing.
+        """
+        return round(self.now_us() / 1000)
+
+    def seconds_until(self, due_ms: int) -> float:
+        """Seconds from now to a moment of the store's clock; negative when it has passed."""
+        return (due_ms * 1000 - self.now_us()) / 1e6

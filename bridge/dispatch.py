@@ -1,0 +1,192 @@
+"""The way out: wake, claim, publish. The answers come back to ``bridge.settle``.
+
+One loop for all shards of this instance. It claims as much as the sink has room for and sends it in the order of the
+claims; the next claim need not wait for the answers, only for the reply of the store, so nothing overtakes and the
+broker is never idle. A shard that goes to another instance is handed over when the last message in flight is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from bridge.errors import StoreUnavailable
+from bridge.health import Health
+from bridge.message import Claim
+from bridge.ports import Claimed, Release, Sink, Store
+from bridge.reconnect import Reconnect
+from bridge.wake import IDLE_S, Wake, pace_s
+
+log = structlog.get_logger("postdate")
+
+#: The load, which sets the pace, is averaged over about so long.
+_RATE_OVER_S = 0.2
+
+
+@dataclass(frozen=True)
+class DispatchRules:
+    """Times in milliseconds; ``batch_max`` and ``batch_bytes`` bound one claim of one shard."""
+
+    lease_ms: int
+    drain_ms: int
+    pace_ms: int
+    batch_max: int
+    batch_bytes: int
+
+
+class Dispatcher:
+    """The loop on the way out, and what this instance holds."""
+
+    def __init__(self, store: Store, sink: Sink, wake: Wake, rules: DispatchRules, health: Health) -> None:
+        self._store = store
+        self._sink = sink
+        self._wake = wake
+        self._rules = rules
+        self._health = health
+        self._room = asyncio.Event()
+        self._mine: frozenset[int] = frozenset()
+        self._leaving: set[int] = set()
+        self._held: dict[bytes, Claim] = {}
+        self._held_in: dict[int, int] = {}
+        self.stopping = False
+        self.passed_at = time.monotonic()
+
+    # -- what others tell it ----------------------------------------------------------------------------------------
+
+    def take_over(self, shards: frozenset[int]) -> None:
+        """Drain these shards and no others."""
+        self._leaving = (self._leaving | (self._mine - shards)) - shards
+        self._mine = shards
+        self._wake.watch(shards)
+
+    def shards(self) -> frozenset[int]:
+        """The shards that are this instance's to drain."""
+        return self._mine
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """These claims are settled, released or buried: no longer held."""
+        for claim in claims:
+            if self._held.pop(claim.id + claim.token, None) is not None:
+                self._held_in[claim.shard] -= 1
+
+    def answered(self) -> None:
+        """The sink may have room again."""
+        self._room.set()
+
+    def held(self) -> list[Claim]:
+        """What is claimed and not yet settled."""
+        return list(self._held.values())
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Dispatch until cancelled, or until told to stop."""
+        reconnect = Reconnect()
+        looked_at = time.monotonic()
+        rate = 0.0
+        while not self.stopping:
+            await self._wake.sleep(time.monotonic() - looked_at, pace_s(rate, self._rules.pace_ms / 1000))
+            try:
+                await self._hand_over()
+                await self._until_room()
+                before, looked_at = looked_at, time.monotonic()
+                sent = await self.dispatch(idle=looked_at - self.passed_at >= IDLE_S)
+                rate += (sent / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
+            except StoreUnavailable as error:
+                self._health.say("store dispatch", f"nothing is delivered: {error}")
+                await reconnect.wait()
+                self._wake.nudge()
+            else:
+                reconnect.worked()
+                self._health.say("store dispatch", "")
+
+    async def _until_room(self) -> None:
+        while not self.stopping and min(self._sink.room()) <= 0:
+            self._room.clear()
+            try:
+                await asyncio.wait_for(self._room.wait(), IDLE_S)
+            except TimeoutError:
+                self.passed_at = time.monotonic()  # the loop is alive; the sink says itself why it has no room
+
+    async def dispatch(self, idle: bool = True) -> int:
+        """One pass: claim what is due and send it. An idle pass looks at every shard; returns how many were sent."""
+        shards = sorted(self._mine) if idle else self._wake.due()
+        if idle:
+            self.passed_at = time.monotonic()
+        room, room_bytes = self._sink.room()
+        if not shards or room <= 0 or self.stopping:
+            return 0
+        if room < len(shards):
+            shards = (self._wake.due() or shards)[:room]
+        limit = min(self._rules.batch_max, room // len(shards))
+        bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
+        sent = 0
+        failed: StoreUnavailable | None = None
+        self._wake.asking(shards)
+        replies = await self._store.claim(shards, limit, bytes_max, self._rules.lease_ms, self._rules.drain_ms)
+        for shard, reply in replies.items():
+            if isinstance(reply, StoreUnavailable):
+                failed = reply
+            else:
+                sent += await self._publish(shard, reply)
+        if failed is not None:
+            raise failed
+        return sent
+
+    async def _publish(self, shard: int, claimed: Claimed) -> int:
+        if claimed.owner is not None:
+            self._wake.learnt(shard, None)  # looked at again when it is handed over, and once a second
+            return 0
+        self._wake.learnt(shard, claimed.next_due_ms)
+        if claimed.ghosts or claimed.strange:
+            self._complain(shard, claimed)
+        claims = claimed.claims
+        if not claims:
+            return 0
+        if time.monotonic() >= claims[0].lease_ends:
+            # This process stood still for longer than the lease: someone else may have these already. They are not
+            # held, so that nobody renews them: if the store does not hear the release, recover gives them back.
+            log.warning("woke up after the leases had ended", messages=len(claims))
+            await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
+            return 0
+        for claim in claims:
+            self._held[claim.id + claim.token] = claim
+        self._held_in[shard] = self._held_in.get(shard, 0) + len(claims)
+        self._sink.publish(claims)
+        return len(claims)
+
+    def _complain(self, shard: int, claimed: Claimed) -> None:
+        if claimed.ghosts:
+            log.error("parked messages have vanished from the store", shard=shard, messages=claimed.ghosts)
+        if claimed.strange:
+            names = [message_id.decode("ascii", "replace") for message_id in claimed.strange[:5]]
+            log.error("messages of another version of postdate", shard=shard, messages=len(claimed.strange), ids=names)
+
+    # -- leases and shares ------------------------------------------------------------------------------------------
+
+    async def renew(self) -> None:
+        """Lengthen the leases of what the broker has not answered yet."""
+        soon = time.monotonic() + self._rules.lease_ms / 1000 * 0.7
+        claims = [claim for claim in self._held.values() if claim.lease_ends < soon]
+        if not claims:
+            return
+        started = time.monotonic()
+        await self._store.renew(claims, self._rules.lease_ms)
+        for claim in claims:
+            claim.lease_ends = started + self._rules.lease_ms / 1000
+
+    async def _hand_over(self) -> None:
+        free = [shard for shard in self._leaving if not self._held_in.get(shard)]
+        if free:
+            await self._store.hand_over(free)
+            self._leaving.difference_update(free)
+
+    async def leave(self, claims: Sequence[Claim]) -> None:
+        """Give back what is held and every shard, at the end."""
+        if claims:
+            await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
+        await self._store.hand_over(self._mine | self._leaving)

@@ -1,0 +1,82 @@
+"""The envelope: what the store keeps of a message, as bytes.
+
+::
+
+    version u8 | due_ms u64 | tries u16 | arrived_ms u64 | route u8+text | key u8+text | first u8+text | payload
+
+All integers big-endian. ``adapters/redis/lua/include/envelope.lua`` reads and rewrites the head, so a change here is a
+change there and a new version. ``first`` is the id of the first copy when this is a redelivered one, else empty. A
+version this code does not know is refused by name and its bytes are left alone: a newer instance wrote it and can
+deliver it. It is claimed like any other, so that it blocks nobody, and comes back when that lease ends; for this
+version and due_ms stand in the same place in every version.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from bridge.errors import PostdateError
+
+VERSION = 1
+_HEAD = struct.Struct(">BQHQ")
+_pack_head = _HEAD.pack
+_unpack_head = _HEAD.unpack_from
+_HEAD_BYTES = _HEAD.size
+
+
+class Envelope(NamedTuple):
+    """An opened envelope. Times are Unix milliseconds by the store's clock."""
+
+    due_ms: int
+    tries: int
+    arrived_ms: int
+    route: str
+    key: bytes
+    first: bytes
+    payload: bytes
+
+
+class UnknownVersion(PostdateError):
+    """The envelope was written by another version of postdate, or is damaged."""
+
+
+def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, payload: bytes) -> bytes:
+    """One new message as bytes. ``route``, ``key`` and ``first`` are at most 255 bytes each."""
+    return b"".join(
+        (
+            _pack_head(VERSION, due_ms, 0, arrived_ms),
+            bytes((len(route),)),
+            route,
+            bytes((len(key),)),
+            key,
+            bytes((len(first),)),
+            first,
+            payload,
+        )
+    )
+
+
+def index_field(route: bytes, key: bytes) -> bytes:
+    """The field of the key index under which a message with this key is found."""
+    return route + b"\0" + key
+
+
+def unseal(data: bytes) -> Envelope:
+    """Raise ``UnknownVersion`` for an envelope this code cannot read."""
+    if not data or data[0] != VERSION:
+        version = data[0] if data else "none"
+        raise UnknownVersion(f"a parked message has envelope version {version}, and this postdate reads {VERSION}")
+    try:
+        _, due_ms, tries, arrived_ms = _unpack_head(data)
+        at = _HEAD_BYTES
+        end = at + 1 + data[at]
+        route = data[at + 1 : end].decode()
+        at, end = end, end + 1 + data[end]
+        key = data[at + 1 : end]
+        at, end = end, end + 1 + data[end]
+    except (IndexError, struct.error, UnicodeDecodeError):
+        raise UnknownVersion("a parked message has a damaged envelope") from None
+    if end > len(data):
+        raise UnknownVersion("a parked message has a damaged envelope")
+    return Envelope(due_ms, tries, arrived_ms, route, key, data[at + 1 : end], data[end:])

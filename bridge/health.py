@@ -1,0 +1,36 @@
+"""How postdate is, in sentences: one for each thing that is wrong, none when all is well."""
+
+from __future__ import annotations
+
+import structlog
+
+log = structlog.get_logger("postdate")
+
+WELL = "All well."
+
+
+class Health:
+    """Collects what each part says of itself. A sentence is logged once when it comes and once when it has gone."""
+
+    def __init__(self) -> None:
+        self._troubles: dict[str, str] = {}
+
+    def say(self, subject: str, sentence: str) -> None:
+        """What is wrong with ``subject``; an empty sentence means that it is well."""
+        before = self._troubles.get(subject, "")
+        if sentence == before:
+            return
+        if sentence:
+            self._troubles[subject] = sentence
+            log.warning("trouble", subject=subject, what=sentence)
+        else:
+            del self._troubles[subject]
+            log.info("well again", subject=subject)
+
+    def troubles(self) -> dict[str, str]:
+        """Subject and sentence of everything that is wrong now."""
+        return dict(self._troubles)
+
+    def sentence(self) -> str:
+        """All of it, for a person."""
+        return " ".join(f"{text}." for text in self._troubles.values()) or WELL

@@ -1,0 +1,37 @@
+"""Lateness: publish confirmed minus due, by the store's clock. The number that users care about."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+#: Upper ends of the classes in milliseconds, each a quarter wider than the last: a percentile is exact to that.
+BOUNDS_MS = tuple(round(1.25**n / 4, 3) for n in range(72))
+
+
+class Lateness:
+    """Counts of deliveries by lateness."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self.total = 0
+        self.max_ms = 0.0
+
+    def add(self, now_ms: float, dues_ms: Iterable[int]) -> None:
+        """Deliveries that were confirmed at ``now_ms`` and due at these moments (Unix ms by the store's clock)."""
+        counts = self.counts
+        for due_ms in dues_ms:
+            late = now_ms - due_ms
+            counts[bisect_left(BOUNDS_MS, late)] += 1
+            self.total += 1
+            if late > self.max_ms:
+                self.max_ms = late
+
+    def percentile_ms(self, share: float) -> float:
+        """The lateness that ``share`` (0 to 1) of the deliveries did not exceed, to a quarter of itself; 0 for none."""
+        left = share * self.total
+        for bound, count in zip(BOUNDS_MS, self.counts, strict=False):
+            left -= count
+            if left <= 0 and self.total:
+                return min(bound, self.max_ms)
+        return self.max_ms

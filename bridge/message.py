@@ -1,0 +1,87 @@
+"""What moves through the house: a delivery comes in, is parked, claimed, and has an outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Timestamp(NamedTuple):
+    """A header value of AMQP's timestamp type: whole seconds since 1970, UTC (AMQP 0-9-1, section 4.2.5.4)."""
+
+    seconds: int
+
+
+class Unreadable(NamedTuple):
+    """A header value that can be no moment, whatever it holds: a table, an array, an unknown type.
+
+    ``kind`` is a word for the reason text: "a table", "an array", "a value of unknown type '?'".
+    """
+
+    kind: str
+
+
+#: What a source hands over as the value of a delay header, already freed of the broker's own encoding.
+HeaderValue = int | float | str | bytes | bool | None | Timestamp | Unreadable
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One message as a source hands it over, not yet accepted.
+
+    ``tag`` is the source's own handle to accept it; ``payload`` is opaque to the house and only the same
+    broker's sink reads it; ``order_key`` is the RabbitMQ routing key or the Kafka key; ``headers`` holds only
+    the headers that the route's dialects name; ``arrived_ms`` is Unix milliseconds by the store's clock; ``fault`` says
+    why the source could not read the headers at all; ``digest`` is 8 bytes that a redelivery of the message repeats.
+    """
+
+    tag: Any
+    route: str
+    payload: bytes
+    order_key: bytes
+    headers: dict[str, HeaderValue]
+    arrived_ms: int
+    published_ms: int | None = None
+    message_id: bytes | None = None
+    redelivered: bool = False
+    fault: str = ""
+    digest: bytes = bytes(8)
+
+
+@dataclass(slots=True)
+class Claim:
+    """A parked message that this instance has taken until its lease ends.
+
+    ``due_ms`` and ``lease_ends`` differ in their clocks: due is Unix milliseconds by the store's clock, the lease's
+    end is this process's monotonic seconds, so that no clock jump can make a dead lease look alive.
+    """
+
+    id: bytes
+    shard: int
+    token: bytes
+    due_ms: int
+    arrived_ms: int
+    tries: int
+    route: str
+    key: bytes
+    payload: bytes
+    public_id: bytes
+    lease_ends: float
+
+
+class Outcome(Enum):
+    """What became of one publish. UNKNOWN: it was sent and no answer came, so it may have arrived."""
+
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """Why a broker would not take a message. ``lasting``: another try cannot help, bury at once."""
+
+    reason: str
+    text: str
+    lasting: bool = False

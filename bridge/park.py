@@ -1,0 +1,377 @@
+"""The way in: takes deliveries, reads their headers, parks them durably, and only then accepts them from the source.
+
+What is to happen to each delivery is decided by ``decide``, a pure function. The shell below takes a batch, goes
+through it in order, and repeats a call to the store with the same token until it is answered, so that a lost reply
+parks nothing twice. One batch is under way at a time; while it is, the next one gathers in the source's buffer, so the
+batches grow with the load by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from bridge.envelope import index_field, seal
+from bridge.errors import HeaderError, StoreUnavailable
+from bridge.header import HeaderRules, read_due
+from bridge.health import Health
+from bridge.identity import Ids, shard_of
+from bridge.message import Delivery
+from bridge.ports import Batch, Keyed, Parked, Source, Store
+from bridge.reconnect import Reconnect
+from bridge.redelivery import FirstCopies
+from bridge.shard import shard_for
+
+#: Messages that are due later than this wait for others to be parked with: a call costs the same for one and for fifty.
+_SOON_MS = 100
+_GATHER_S = 0.008
+
+SAME_KEY = "same_key: a message with this key is parked already, and headers.on_same_key is reject"
+
+
+@dataclass(frozen=True)
+class RouteRules:
+    """What the way in needs to know of a route."""
+
+    name: str
+    headers: HeaderRules
+    order: str
+    on_bad: str
+    on_same_key: str
+    message_id: str
+    body_max: int
+
+
+@dataclass(frozen=True)
+class ParkLimits:
+    """How much goes in one call (messages, bytes), and how many messages the store remembers for redeliveries."""
+
+    batch_max: int
+    batch_bytes: int
+    recent_max: int
+
+
+class Parking(NamedTuple):
+    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``."""
+
+    due_ms: int
+    key: bytes
+    owned: bool
+
+
+class Rejection(NamedTuple):
+    """Keep it as a dead letter."""
+
+    reason: str
+
+
+class Cancellation(NamedTuple):
+    """Cancel what is parked under ``key``; the message itself goes no further."""
+
+    key: bytes
+
+
+def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
+    """Pure: what becomes of one delivery."""
+    if delivery.fault:
+        return Rejection(f"bad_header: {delivery.fault}")
+    if len(delivery.payload) > rules.body_max:
+        return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+    try:
+        due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
+    except HeaderError as error:
+        if rules.on_bad == "dead":
+            return Rejection(f"bad_header: {error}")
+        return Parking(delivery.arrived_ms, b"", False)
+    if due.cancel is not None:
+        return Cancellation(due.cancel)
+    due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
+    if due.key is not None:
+        return Parking(due_ms, due.key, True)
+    if delivery.message_id and rules.message_id != "ignore":
+        return Parking(due_ms, delivery.message_id, rules.message_id == "key")
+    return Parking(due_ms, b"", False)
+
+
+class Step(NamedTuple):
+    """A delivery, what becomes of it, and the shard it belongs to."""
+
+    delivery: Delivery
+    decision: Parking | Rejection | Cancellation
+    shard: int
+
+
+def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Pure: pieces of a batch that may be parked in one call.
+
+    A cancellation acts on what came before it, so it stands alone. A key that comes again in another shard starts a new
+    piece, because only within one shard does the park script see both.
+    """
+    run: list[Step] = []
+    keys: dict[tuple[str, bytes], int] = {}
+    for step in steps:
+        decision = step.decision
+        alone = isinstance(decision, Cancellation)
+        again = False
+        if isinstance(decision, Parking) and decision.owned:
+            again = keys.setdefault((step.delivery.route, decision.key), step.shard) != step.shard
+        if run and (alone or again):
+            yield run
+            run, keys = [], {}
+        if alone:
+            yield [step]
+            continue
+        run.append(step)
+        if again and isinstance(decision, Parking):
+            keys[step.delivery.route, decision.key] = step.shard
+    if run:
+        yield run
+
+
+def urgent(steps: Iterable[Step], now_ms: int) -> bool:
+    """Pure: something here is due so soon that gathering more first could make it late."""
+    return any(
+        isinstance(step.decision, Cancellation)
+        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + _SOON_MS)
+        for step in steps
+    )
+
+
+class _Load:
+    """What goes to one shard in one call, and the deliveries it came from, position by position."""
+
+    __slots__ = ("batch", "deliveries", "rejections", "rejections_token")
+
+    def __init__(self, tokens: tuple[bytes, bytes], recent_max: int) -> None:
+        self.batch = Batch(tokens[0], recent_max=recent_max)
+        self.rejections_token = tokens[1]
+        self.deliveries: list[Delivery] = []
+        self.rejections: list[tuple[Delivery, bytes, bytes, str]] = []
+
+
+def _deliveries_of_run(run: Sequence[Step]) -> list[Delivery]:
+    return [step.delivery for step in run]
+
+
+def _deliveries_waiting(loads: Mapping[int, _Load]) -> list[Delivery]:
+    """What is not accepted yet: ``_send`` empties the batch of a shard that is parked."""
+    waiting: list[Delivery] = []
+    for load in loads.values():
+        waiting += load.deliveries if load.batch.messages else ()
+        waiting += (row[0] for row in load.rejections)
+    return waiting
+
+
+class Parker:
+    """The loop on the way in."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        routes: Mapping[str, RouteRules],
+        ids: Ids,
+        parked: Callable[[int, int], None],
+        health: Health,
+        limits: ParkLimits,
+    ) -> None:
+        """``parked(shard, due ms)`` is told of the earliest due moment that was parked in a shard."""
+        self._source = source
+        self._store = store
+        self._routes = routes
+        self._ids = ids
+        self._parked = parked
+        self._health = health
+        self._limits = limits
+        self._spread = 0
+        #: Deliveries are in hand that are not accepted yet.
+        self.busy = False
+        self.received = 0
+
+    async def run(self) -> None:
+        """Park until cancelled."""
+        limits = self._limits
+        while True:
+            self.busy = False
+            steps = [self._step(delivery) for delivery in await self._source.take(limits.batch_max, limits.batch_bytes)]
+            self.busy = True
+            if not urgent(steps, self._store.clock.now_ms()):
+                await asyncio.sleep(_GATHER_S)
+                steps += map(self._step, self._source.more(limits.batch_max - len(steps), limits.batch_bytes))
+            self.received += len(steps)
+            await self.carry_out(steps)
+
+    async def park(self, deliveries: Sequence[Delivery]) -> None:
+        """One pass: everything in ``deliveries`` is parked, rejected or has cancelled something, and is accepted."""
+        await self.carry_out([self._step(delivery) for delivery in deliveries])
+
+    async def carry_out(self, steps: Sequence[Step]) -> None:
+        """What ``park`` does, when it is decided."""
+        for run in runs(steps):
+            first = run[0]
+            if isinstance(first.decision, Cancellation):
+                cancel = partial(self._cancel, first.delivery, first.decision)
+                await self._until_answered(partial(_deliveries_of_run, run), cancel)
+                continue
+            loads: dict[int, _Load] = {}
+            if await self._until_answered(partial(_deliveries_of_run, run), partial(self._load, run, loads)):
+                await self._until_answered(partial(_deliveries_waiting, loads), partial(self._send, loads))
+        self._health.say("store intake", "")
+
+    def _step(self, delivery: Delivery) -> Step:
+        rules = self._routes[delivery.route]
+        if rules.order == "key":
+            shard = shard_for(delivery.order_key, self._store.shards)
+        elif rules.order == "route":
+            shard = shard_for(delivery.route.encode(), self._store.shards)
+        else:
+            self._spread += 1
+            shard = (self._spread // self._limits.batch_max) % self._store.shards
+        return Step(delivery, decide(delivery, rules), shard)
+
+    async def _until_answered(
+        self, waiting: Callable[[], list[Delivery]], attempt: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Repeat until the store has answered (True), or until nobody would hear our accepting it: then it comes again.
+
+        ``waiting`` are the deliveries that are neither accepted nor dropped: a source counts each of them once.
+        """
+        reconnect = Reconnect()
+        while any(map(self._source.alive, waiting())):
+            try:
+                await attempt()
+            except StoreUnavailable as error:
+                self._health.say("store intake", f"nothing is parked: {error}")
+                await reconnect.wait()
+            else:
+                return True
+        self._source.drop(waiting())
+        return False
+
+    # -- one attempt each -------------------------------------------------------------------------------------------
+
+    async def _load(self, run: Sequence[Step], loads: dict[int, _Load]) -> None:
+        """Sort a run into shards, knowing what the store has under its keys and of its redelivered messages."""
+        firsts = await self._first_copies(run)
+        taken = await self._taken_elsewhere(run)
+        loads.clear()
+        for step in run:
+            load = loads.get(step.shard)
+            if load is None:
+                tokens = (self._store.new_token(), self._store.new_token())
+                load = loads[step.shard] = _Load(tokens, self._limits.recent_max)
+            self._add(load, step, firsts, taken)
+
+    def _add(self, load: _Load, step: Step, firsts: FirstCopies, taken: set[tuple[str, bytes]]) -> None:
+        delivery, decision, shard = step
+        message_id = self._ids.next(delivery.arrived_ms, shard)
+        first = firsts.take(delivery.digest) if delivery.redelivered else b""
+        route = delivery.route.encode()
+        arrived_ms = delivery.arrived_ms
+        if isinstance(decision, Parking) and decision.owned and (delivery.route, decision.key) in taken:
+            if self._routes[delivery.route].on_same_key == "keep":
+                self._source.accept([delivery])
+                return
+            decision = Rejection(SAME_KEY)
+        if not isinstance(decision, Parking):
+            assert isinstance(decision, Rejection)
+            envelope = seal(arrived_ms, arrived_ms, route, b"", first, delivery.payload)
+            load.rejections.append((delivery, message_id, envelope, decision.reason))
+            return
+        due_ms, key, owned = decision
+        batch = load.batch
+        batch.messages.append((message_id, due_ms, seal(due_ms, arrived_ms, route, key, first, delivery.payload)))
+        batch.recent += delivery.digest + (first or message_id)
+        load.deliveries.append(delivery)
+        if owned:
+            mode = self._routes[delivery.route].on_same_key
+            batch.keyed.append(Keyed(len(batch.messages), index_field(route, key), mode))
+        elif key:
+            field = index_field(route, key)
+            batch.found[field] = batch.found.get(field, b"") + message_id
+
+    async def _first_copies(self, run: Sequence[Step]) -> FirstCopies:
+        """Only redelivered messages need it, so the store is asked only when there are any."""
+        firsts = FirstCopies()
+        shards: set[int] = set()
+        for step in run:
+            if step.delivery.redelivered:
+                spread = self._routes[step.delivery.route].order == "none"
+                shards.update(range(self._store.shards) if spread else (step.shard,))
+        for shard in sorted(shards):
+            firsts.learn(await self._store.recent(shard))
+        return firsts
+
+    async def _taken_elsewhere(self, run: Sequence[Step]) -> set[tuple[str, bytes]]:
+        """The keys of this run that must not be parked, because a message in another shard has them.
+
+        Those to be replaced are cancelled there before the new one is parked: a crash in between leaves the new one
+        with the source, which delivers it again.
+        """
+        owners = {
+            index_field(step.delivery.route.encode(), step.decision.key): step
+            for step in run
+            if isinstance(step.decision, Parking) and step.decision.owned
+        }
+        if not owners:
+            return set()
+        found = await self._store.find(list(owners))
+        elsewhere = {
+            field: [i for i in found[field].ids if shard_of(i) != step.shard] for field, step in owners.items()
+        }
+        replaced = [f for f, step in owners.items() if self._routes[step.delivery.route].on_same_key == "replace"]
+        await self._store.cancel([message_id for field in replaced for message_id in elsewhere.pop(field)], False)
+        waiting = await self._store.parked([message_id for ids in elsewhere.values() for message_id in ids])
+        return {
+            (owners[field].delivery.route, field.partition(b"\0")[2])
+            for field, ids in elsewhere.items()
+            if waiting.intersection(ids)
+        }
+
+    async def _send(self, loads: dict[int, _Load]) -> None:
+        """Park and reject; a shard's deliveries are accepted as soon as they are durable, and leave ``loads``."""
+        failed: StoreUnavailable | None = None
+        batches = {shard: load.batch for shard, load in loads.items() if load.batch.messages}
+        replies = await self._store.park(batches) if batches else {}
+        for shard, load in tuple(loads.items()):
+            reply = replies.get(shard)
+            if isinstance(reply, StoreUnavailable):
+                failed = reply
+                continue
+            if reply is not None:
+                self._accept(shard, load, reply)
+            if load.rejections:
+                await self._store.reject(shard, load.rejections_token, [row[1:] for row in load.rejections])
+                self._source.accept([row[0] for row in load.rejections])
+            del loads[shard]
+        if failed is not None:
+            raise failed
+
+    def _accept(self, shard: int, load: _Load, reply: Parked) -> None:
+        messages = load.batch.messages
+        for position in reply.rejected:
+            message_id, _, envelope = messages[position - 1]
+            load.rejections.append((load.deliveries[position - 1], message_id, envelope, SAME_KEY))
+        away = set(reply.rejected)
+        self._source.accept([d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries)
+        self._parked(shard, min(due_ms for _, due_ms, _ in messages))
+        load.batch = Batch(load.batch.token)
+
+    async def _cancel(self, delivery: Delivery, cancellation: Cancellation) -> None:
+        """Cancel in-band: everything parked under the key, in whichever shard. One that is on its way stays."""
+        field = index_field(delivery.route.encode(), cancellation.key)
+        found = (await self._store.find([field]))[field]
+        if found.unlisted:
+            rejection = Rejection(
+                f"not_unique: {found.unlisted} messages are parked under {cancellation.key!r}, "
+                "so nothing was cancelled; give each its own x-delay-key"
+            )
+            loads: dict[int, _Load] = {}
+            await self._load([Step(delivery, rejection, self._step(delivery).shard)], loads)
+            await self._send(loads)
+            return
+        await self._store.cancel(found.ids, False)
+        self._source.accept([delivery])

@@ -1,0 +1,182 @@
+"""What the house needs of the world: a store, sources and sinks. Each method says what it promises.
+
+Ports speak batches. The real adapters and the in-memory ones pass the same suites (``tests/conformance``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from bridge.clock import StoreClock
+from bridge.errors import StoreUnavailable
+from bridge.message import Claim, Delivery, Outcome, Refusal
+
+
+class Keyed(NamedTuple):
+    """A message with its producer's own key: its position in the batch (from 1), its index field, and what to do when
+    the key is taken: replace, keep or reject."""
+
+    position: int
+    field: bytes
+    mode: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is parked in one shard in one call.
+
+    ``token`` (8 bytes) names the call: the same token again changes nothing. ``messages`` are (id, due ms, envelope).
+    ``found`` maps an index field to the ids that may be found by it without ever replacing each other. ``recent`` is 28
+    bytes a message, digest and id, and ``recent_max`` how many such the store keeps.
+    """
+
+    token: bytes
+    messages: list[tuple[bytes, int, bytes]] = field(default_factory=list)
+    keyed: list[Keyed] = field(default_factory=list)
+    found: dict[bytes, bytes] = field(default_factory=dict)
+    recent: bytes = b""
+    recent_max: int = 0
+
+
+class Parked(NamedTuple):
+    """Positions (from 1) of keyed messages that were not parked: an older one was kept, or this is to be rejected."""
+
+    kept: tuple[int, ...]
+    rejected: tuple[int, ...]
+
+
+class Claimed(NamedTuple):
+    """What a claim took from one shard. ``owner`` names another instance that drains it (then nothing was taken);
+    ``next_due_ms`` is the next due moment of what is left, or None; ``strange`` are ids this version cannot read."""
+
+    claims: list[Claim]
+    next_due_ms: int | None
+    owner: str | None
+    ghosts: int
+    strange: list[bytes]
+
+
+class Found(NamedTuple):
+    """The ids under an index field; or, where they are too many to be an identity, their number."""
+
+    ids: list[bytes]
+    unlisted: int
+
+
+class Release(NamedTuple):
+    """A claim to be given back. ``wait_ms`` after now is its next try, None its own due moment, so at once."""
+
+    claim: Claim
+    wait_ms: int | None
+    tries: int
+    reason: str
+
+
+class Store(Protocol):
+    """Where messages wait. Every call is one round trip; safe to repeat; raises or returns ``StoreUnavailable``.
+
+    A call that failed may have been carried out. Cancelling a call leaves it unknown, never half done.
+    """
+
+    shards: int
+    clock: StoreClock
+
+    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        """Park a batch in each shard; a shard's answer means durable as configured. One call at a time an instance."""
+
+    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+        """Keep (id, envelope, reason) as dead letters."""
+
+    async def recent(self, shard: int) -> list[bytes]:
+        """Digests and ids (20 + 8 bytes each, many in a piece) of what was parked lately, oldest first."""
+
+    def new_token(self) -> bytes:
+        """Eight bytes that no other call of any process carries."""
+
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+        """What stands under each index field, in all shards, whether parked, claimed or dead."""
+
+    async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Those of the ids that are parked now."""
+
+    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+        """Remove what is parked (and, if asked, dead). Each id's word is what it was: parked, dead, claimed (too late:
+        it stays), none."""
+
+    async def claim(
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+    ) -> dict[int, Claimed | StoreUnavailable]:
+        """Take up to ``limit`` due messages of each shard in the order of due and id, and drain it for ``drain_ms``."""
+
+    async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
+        """Lengthen leases; how many were still held."""
+
+    async def settle(self, claims: Iterable[Claim]) -> int:
+        """Remove what was confirmed; how many were still the caller's."""
+
+    async def release(self, releases: Iterable[Release]) -> int:
+        """Park again; how many were still the caller's."""
+
+    async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
+        """Make dead letters, with reasons; how many were still the caller's."""
+
+    async def recover(self, shards: Sequence[int]) -> int:
+        """Park again what has outlived its lease, and what a claim took whose reply never came."""
+
+    async def hand_over(self, shards: Iterable[int]) -> None:
+        """Stop draining these shards, so that another instance can start at once."""
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
+        """Say that this instance is there for ``ttl_ms`` (0: it leaves); names of those that are and can deliver."""
+
+    async def listen(self, heard: Callable[[int, int], None]) -> None:
+        """Call ``heard(shard, due_ms)`` for each hint that a due moment came nearer, until cancelled; 0 means that the
+        shard is free. Hints may be lost."""
+
+
+class Source(Protocol):
+    """Where messages come from. It buffers at most what its settings say and then stops reading."""
+
+    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """Wait for deliveries and return those there are, in order, at least one. It reconnects by itself."""
+
+    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """Those there are now, perhaps none."""
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge deliveries that are durable. Those of a connection that is gone are ignored: they come again."""
+
+    def drop(self, deliveries: Sequence[Delivery]) -> None:
+        """Forget deliveries that are no longer ``alive``."""
+
+    def alive(self, delivery: Delivery) -> bool:
+        """Whether accepting it would still be heard; otherwise it will be, or has been, delivered again."""
+
+    def stop(self) -> None:
+        """Take nothing more. What was taken may still be accepted."""
+
+
+class Result(NamedTuple):
+    """What became of one publish."""
+
+    claim: Claim
+    outcome: Outcome
+    refusal: Refusal | None
+
+
+class Sink(Protocol):
+    """Where messages go. Order of publishing is order of sending."""
+
+    def ready(self) -> bool:
+        """May be published to now: connected and not blocked by the broker."""
+
+    def able(self) -> bool:
+        """Connected. A broker that blocks publishers blocks them for every instance, so that is no inability."""
+
+    def room(self) -> tuple[int, int]:
+        """How many messages and bytes may still be sent without an answer."""
+
+    def publish(self, claims: Sequence[Claim]) -> None:
+        """Send. Each claim comes back exactly once through the callback given at construction, as a ``Result``."""

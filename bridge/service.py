@@ -1,0 +1,126 @@
+"""One bridge process: starts the loops, watches over them, and stops in good order.
+
+A loop handles what can be expected (a store or a broker that is away) by itself. One that ends with any other error is
+a mistake in postdate: then everything stops, exit 1, and whoever supervises the process starts it anew; what was
+claimed comes back when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from bridge.dispatch import Dispatcher
+from bridge.errors import StoreUnavailable
+from bridge.health import Health
+from bridge.members import Members
+from bridge.park import Parker
+from bridge.ports import Sink, Source, Store
+from bridge.reconnect import Reconnect
+from bridge.settle import Settler
+from bridge.wake import Wake
+from bridge.watch import Watch
+
+log = structlog.get_logger("postdate")
+
+_TURN_S = 0.02
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that runs in one process. ``links`` keep the broker's connections."""
+
+    store: Store
+    source: Source
+    sink: Sink
+    links: tuple[Callable[[], Coroutine[None, None, None]], ...]
+    parker: Parker
+    wake: Wake
+    dispatcher: Dispatcher
+    settler: Settler
+    members: Members
+    watch: Watch
+    health: Health
+    grace_ms: int
+
+
+class Service:
+    """Runs the parts until a signal comes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._stop = asyncio.Event()
+        self._now = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop in good order; a second call stops now."""
+        if self._stop.is_set():
+            self._now.set()
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run until ``stop``, SIGTERM or SIGINT. Raises what a loop raised."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        parts = self._parts
+        loops = (
+            *(link() for link in parts.links),
+            parts.parker.run(),
+            parts.dispatcher.run(),
+            parts.settler.run(),
+            parts.members.run(),
+            parts.watch.run(),
+            self._listen(),
+        )
+        tasks = [asyncio.ensure_future(run) for run in loops]
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # a loop never ends by itself, so this raises
+            await self._drain(tasks)
+        finally:
+            stopping.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Hear the store's hints; without them the look once a second finds everything, later."""
+        reconnect = Reconnect()
+        while True:
+            try:
+                await self._parts.store.listen(self._parts.wake.heard)
+            except StoreUnavailable:
+                await reconnect.wait()
+
+    async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
+        """Take nothing new, wait for the answers that are due, give the rest back."""
+        parts = self._parts
+        deadline = time.monotonic() + parts.grace_ms / 1000
+        log.info("stopping", claimed=len(parts.dispatcher.held()))
+        parts.source.stop()
+        parts.dispatcher.stopping = True
+        parts.wake.nudge()
+        parts.dispatcher.answered()
+        while time.monotonic() < deadline and not self._now.is_set():
+            if not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy):
+                break
+            if any(task.done() and not task.cancelled() and task.exception() for task in tasks):
+                break
+            await asyncio.sleep(_TURN_S)
+        try:
+            await asyncio.wait_for(self._leave(), 2)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
+        log.info("stopped", given_back=len(parts.dispatcher.held()))
+
+    async def _leave(self) -> None:
+        await self._parts.dispatcher.leave(self._parts.dispatcher.held())
+        await self._parts.store.meet(0, False, "{}")

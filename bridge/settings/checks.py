@@ -1,0 +1,105 @@
+"""What must hold between settings that are each right alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import NamedTuple
+
+from bridge.duration import write_duration
+from bridge.settings.mistakes import Path
+from bridge.settings.model import RabbitMQ, Redis, Settings
+from bridge.settings.names import ROUTES
+
+
+class Conflict(NamedTuple):
+    """Settings that do not go together. ``paths``: those it is about, the one to change first."""
+
+    paths: tuple[Path, ...]
+    text: str
+
+
+def conflicts(settings: Settings) -> Iterator[Conflict]:
+    """All conflicts, in the order of the sections."""
+    yield from _bridge(settings)
+    yield from _tls("redis", settings.redis)
+    yield from _tls("rabbitmq", settings.rabbitmq)
+    yield from _times(settings)
+    yield from _route_names(settings)
+    yield from _duplicates(settings)
+    yield from _loops(settings)
+
+
+def _bridge(settings: Settings) -> Iterator[Conflict]:
+    if settings.bridge.instance and settings.bridge.workers > 1:
+        paths = (("bridge", "instance"), ("bridge", "workers"))
+        yield Conflict(paths, "must be empty with several workers: each needs a name of its own")
+
+
+def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
+    url: Path = (section, "url")
+    files = {"ca_file": part.ca_file, "cert_file": part.cert_file, "key_file": part.key_file}
+    if part.key_file and not part.cert_file:
+        yield Conflict(((section, "key_file"), (section, "cert_file")), f"needs {section}.cert_file beside it")
+    scheme = part.url.get_secret_value().partition("://")[0]
+    secure = scheme.replace("redis", "rediss", 1) if section == "redis" else "amqps"
+    for name, file in files.items():
+        if file and scheme not in ("rediss", "rediss+sentinel", "rediss+cluster", "amqps"):
+            # Without this the files would be ignored, and passwords would go over the wire in the clear.
+            yield Conflict(
+                ((section, name), url), f"is for TLS, but {section}.url begins with {scheme}://; use {secure}://"
+            )
+        if file and not FilePath(file).is_file():
+            yield Conflict(((section, name),), "names a file that does not exist")
+
+
+def _times(settings: Settings) -> Iterator[Conflict]:
+    dispatch, retry = settings.dispatch, settings.retry
+    if dispatch.takeover >= dispatch.lease:
+        text = f"must be shorter than dispatch.lease ({_pair(dispatch.takeover, dispatch.lease)})"
+        yield Conflict((("dispatch", "takeover"), ("dispatch", "lease")), text)
+    if retry.max < retry.first:
+        text = f"must not be shorter than retry.first ({_pair(retry.max, retry.first)})"
+        yield Conflict((("retry", "max"), ("retry", "first")), text)
+
+
+def _pair(mine_ms: int, other_ms: int) -> str:
+    return f"{write_duration(mine_ms)} against {write_duration(other_ms)}"
+
+
+def _route_names(settings: Settings) -> Iterator[Conflict]:
+    for name, route in settings.routes.items():
+        intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
+        if not route.intercept:
+            yield Conflict((intercept,), "must not be empty: the default exchange cannot be intercepted")
+        if route.intercept.startswith("amq."):
+            yield Conflict((intercept,), 'must not start with "amq.": RabbitMQ keeps these names for itself')
+        if route.queue.startswith("amq."):
+            yield Conflict((queue,), 'must not start with "amq.": RabbitMQ keeps these names for itself')
+        if len(settings.queue_of(name).encode()) > 255:
+            yield Conflict((queue, intercept), "is longer than 255 bytes, with the route's name in it: name a queue")
+
+
+def _duplicates(settings: Settings) -> Iterator[Conflict]:
+    intercepts: dict[str, str] = {}
+    queues: dict[str, str] = {}
+    for name, route in settings.routes.items():
+        first = intercepts.setdefault(route.intercept, name)
+        if first != name:
+            paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
+            yield Conflict(paths, f'is "{route.intercept}", as in {ROUTES}.{first}: an exchange belongs to one route')
+        first = queues.setdefault(settings.queue_of(name), name)
+        if first != name:
+            mine = (ROUTES, name, "queue")
+            text = f'is "{settings.queue_of(name)}", as in {ROUTES}.{first}: a queue belongs to one route'
+            yield Conflict((mine, (ROUTES, first, "queue"), (ROUTES, name, "intercept")), text)
+
+
+def _loops(settings: Settings) -> Iterator[Conflict]:
+    for name, route in settings.routes.items():
+        for other, intercepting in settings.routes.items():
+            if not route.deliver_to or route.deliver_to != intercepting.intercept:
+                continue
+            whose = "this route" if other == name else f"{ROUTES}.{other}"
+            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, other, "intercept"))
+            yield Conflict(paths, f'is "{route.deliver_to}", which {whose} intercepts: it would delay for ever')

@@ -1,0 +1,47 @@
+"""What is wrong with the settings: one sentence each, and pydantic's findings in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.errors import SettingsError
+
+#: The way to a setting in the tree: ("redis", "url") or ("routes", "orders", "queue").
+Path = tuple[str, ...]
+
+_SENTENCES = {
+    "missing": "is required",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: the source as people call it, and the name as it is written there."""
+
+    where: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong. ``text`` completes "postdate.toml: redis.url ..."."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place.where}: {self.place.key} {self.text}"
+
+
+def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
+    """All mistakes in one error, a line each, without repetition, in the order they were found."""
+    return SettingsError("\n".join(dict.fromkeys(str(mistake) for mistake in mistakes)))
+
+
+def from_pydantic(error: Mapping[str, Any], place: Place) -> Mistake:
+    """Put one of pydantic's findings into our words. The value that was given is left out on purpose."""
+    return Mistake(place, _SENTENCES.get(error["type"], str(error["msg"])))

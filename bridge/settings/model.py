@@ -1,0 +1,178 @@
+"""The tree of the settings: names, types, defaults. What each one means stands in ``config.example.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from bridge.header import KNOWN_DIALECTS, LEVELS_MS
+from bridge.settings.rules import (
+    BrokerName,
+    Duration,
+    ListOf,
+    Number,
+    OneOf,
+    Secret,
+    Size,
+    Text,
+    Whole,
+    milliseconds,
+    size_in_bytes,
+)
+from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Url, check_amqp, check_redis
+
+_NAME = Text(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 letters, digits, dots, dashes or underscores")
+_INSTANCE = Text(r"[A-Za-z0-9_.-]{0,64}", "at most 64 letters, digits, dots, dashes or underscores")
+_KEY_PREFIX = Text(r"[A-Za-z0-9_.:-]{1,64}", "1 to 64 letters, digits, dots, colons, dashes or underscores (no braces)")
+_FILE = Text(r"[^\0]*", "the path of a file")
+_TEXT = Text(r"[^\0]*", "text")
+
+OnBad = Literal["dead", "deliver"]
+QueueType = Literal["quorum", "classic"]
+
+
+class Section(BaseModel):
+    """One table of the file. Frozen; an unknown name is an error; no error repeats a value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Bridge(Section):
+    name: Annotated[str, _NAME] = "postdate"
+    instance: Annotated[str, _INSTANCE] = ""
+    workers: Annotated[int, Whole(1, 64)] = 1
+    shutdown_grace: Annotated[int, Duration("1ms", "1h")] = milliseconds("25s")
+    setup: bool = True
+
+
+class Redis(Section):
+    url: Annotated[SecretStr, Url(REDIS_SCHEMES, check_redis)] = SecretStr("redis://127.0.0.1:6379/0")
+    username: Annotated[str, _TEXT] = ""
+    password: Annotated[SecretStr, Secret()] = SecretStr("")
+    key_prefix: Annotated[str, _KEY_PREFIX] = "postdate"
+    shards: Annotated[int, Whole(1, 256)] = 8
+    durability: Annotated[
+        Literal["always", "everysec", "replicas", "none"], OneOf(("always", "everysec", "replicas", "none"))
+    ] = "everysec"
+    replicas: Annotated[int, Whole(1, 16)] = 1
+    timeout: Annotated[int, Duration("10ms", "5m")] = milliseconds("5s")
+    connect_timeout: Annotated[int, Duration("10ms", "5m")] = milliseconds("5s")
+    ca_file: Annotated[str, _FILE] = ""
+    cert_file: Annotated[str, _FILE] = ""
+    key_file: Annotated[str, _FILE] = ""
+
+
+class RabbitMQ(Section):
+    url: Annotated[SecretStr, Url(AMQP_SCHEMES, check_amqp)] = SecretStr("amqp://guest:guest@127.0.0.1:5672/%2F")
+    password: Annotated[SecretStr, Secret()] = SecretStr("")
+    # AMQP counts heartbeats in whole seconds.
+    heartbeat: Annotated[int, Duration("1s", "1h", step="1s")] = milliseconds("15s")
+    # basic.qos carries 16 bits, and 0 would mean "no limit": the whole queue in this process.
+    prefetch: Annotated[int, Whole(1, 65535)] = 2000
+    window: Annotated[int, Whole(1, 65535)] = 2000
+    confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
+    queue_type: Annotated[QueueType, OneOf(("quorum", "classic"))] = "quorum"
+    ca_file: Annotated[str, _FILE] = ""
+    cert_file: Annotated[str, _FILE] = ""
+    key_file: Annotated[str, _FILE] = ""
+
+
+class Headers(Section):
+    on_bad: Annotated[OnBad, OneOf(("dead", "deliver"))] = "dead"
+    audit: bool = True
+    compat: Annotated[Literal["none", "plugin"], OneOf(("none", "plugin"))] = "none"
+    on_same_key: Annotated[Literal["replace", "keep", "reject"], OneOf(("replace", "keep", "reject"))] = "replace"
+    message_id: Annotated[Literal["find", "key", "ignore"], OneOf(("find", "key", "ignore"))] = "find"
+    keep_user_id: bool = False
+    keep_cc: bool = False
+    keep_bcc: bool = False
+    keep_x_death: bool = False
+    keep_delivery_count: bool = False
+    levels: Annotated[tuple[int, ...], ListOf(Duration("1ms", "36500d"), least=1)] = LEVELS_MS
+
+
+class Limits(Section):
+    max_delay: Annotated[int, Duration("1s", "36500d")] = milliseconds("365d")
+    # Redis takes no value of more than 512 MiB, and the message travels with its properties in one value.
+    max_body: Annotated[int, Size("1B", "500MiB")] = size_in_bytes("128MiB")
+    intake_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")
+    # Lua's unpack and Redis's command arguments end in the thousands.
+    batch_max: Annotated[int, Whole(1, 5000)] = 500
+    batch_bytes: Annotated[int, Size("64KiB", "256MiB")] = size_in_bytes("8MiB")
+    window_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")
+
+
+class Dispatch(Section):
+    lease: Annotated[int, Duration("2s", "1h")] = milliseconds("15s")
+    takeover: Annotated[int, Duration("500ms", "1h")] = milliseconds("4s")
+    pace: Annotated[int, Duration("1ms", "1s")] = milliseconds("1ms")
+
+
+class Retry(Section):
+    first: Annotated[int, Duration("1ms", "24h")] = milliseconds("500ms")
+    factor: Annotated[float, Number(1.0, 100.0)] = 2.0
+    max: Annotated[int, Duration("1ms", "7d")] = milliseconds("30s")
+    attempts: Annotated[int, Whole(1, 1000)] = 8
+
+
+class Log(Section):
+    level: Annotated[Literal["debug", "info", "warning", "error"], OneOf(("debug", "info", "warning", "error"))] = (
+        "info"
+    )
+    format: Annotated[Literal["auto", "text", "json"], OneOf(("auto", "text", "json"))] = "auto"
+
+
+class Route(Section):
+    """One intercepted exchange and where its messages go. Ask ``Settings`` for what "" inherits."""
+
+    broker: Annotated[Literal["rabbitmq"], OneOf(("rabbitmq",), unbuilt=("kafka",))] = "rabbitmq"
+    intercept: Annotated[str, BrokerName()]
+    deliver_to: Annotated[str, BrokerName()]
+    mode: Annotated[Literal["redis"], OneOf(("redis",), unbuilt=("levels", "ladder"))] = "redis"
+    order: Annotated[Literal["key", "route", "none"], OneOf(("key", "route", "none"))] = "key"
+    queue: Annotated[str, BrokerName()] = ""
+    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
+    dialects: Annotated[tuple[str, ...], ListOf(OneOf(tuple(KNOWN_DIALECTS)))] = ()
+    on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
+
+
+class Settings(BaseSettings):
+    """All settings, checked. Made by ``load``; built directly it has only what it is given, and no cross checks."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    bridge: Bridge = Bridge()
+    redis: Redis = Redis()
+    rabbitmq: RabbitMQ = RabbitMQ()
+    headers: Headers = Headers()
+    limits: Limits = Limits()
+    dispatch: Dispatch = Dispatch()
+    retry: Retry = Retry()
+    log: Log = Log()
+    # A Mapping and not a dict: the type says that nobody writes to it.
+    routes: Mapping[str, Route] = Field(default_factory=dict)
+
+    # Where each value that is no default came from, by its dotted name; for ``describe``.
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Built directly, take the arguments only: by default a variable named LOG would be read as [log]."""
+        return (init_settings,)
+
+    def queue_of(self, route: str) -> str:
+        """The intake queue of a route. Raises KeyError for a route that does not exist."""
+        return self.routes[route].queue or f"postdate.{route}"
+
+    def queue_type_of(self, route: str) -> QueueType:
+        """The type of a route's intake queue. Raises KeyError for a route that does not exist."""
+        return self.routes[route].queue_type or self.rabbitmq.queue_type
+
+    def on_bad_of(self, route: str) -> OnBad:
+        """What a route does with a bad header. Raises KeyError for a route that does not exist."""
+        return self.routes[route].on_bad or self.headers.on_bad

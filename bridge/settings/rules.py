@@ -1,0 +1,236 @@
+"""What a single value may be: each rule reads what a person wrote and writes it back for people.
+
+A rule stands in a field's ``Annotated`` metadata. It raises ``PydanticCustomError`` with the second half of a
+sentence ("must be ..."); it never repeats the value, which might be a password that went astray.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, SecretStr
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from bridge.duration import read_duration_ms, write_duration
+from bridge.settings.masking import DOTS
+from bridge.settings.nearest import did_you_mean
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"(\d{1,15}) ?([A-Za-z]{1,3})")
+_BARE_NUMBER = re.compile(r"\s*[-+]?[\d_.]+\s*")
+
+
+def wrong(text: str) -> PydanticCustomError:
+    """The error that a rule raises; ``text`` completes "redis.url ..."."""
+    return PydanticCustomError("setting", "{text}", {"text": text})
+
+
+class Rule:
+    """Reads a setting as it was written, or raises; writes a checked value back as text."""
+
+    def read(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def write(self, value: Any) -> str:
+        return str(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+
+@dataclass(frozen=True)
+class Whole(Rule):
+    """A whole number from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    def read(self, value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[-+]?\d{1,18}", value.strip(), re.ASCII):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise wrong(f"must be a whole number from {self.low} to {self.high}")
+        return value
+
+
+@dataclass(frozen=True)
+class Number(Rule):
+    """A finite number from ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+    def read(self, value: Any) -> float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not self.low <= number <= self.high:
+            raise wrong(f"must be a number from {self.low} to {self.high}")
+        return number
+
+
+@dataclass(frozen=True)
+class Duration(Rule):
+    """A duration with its unit, from ``low`` to ``high`` (both text like "5s"), stored as whole milliseconds."""
+
+    low: str
+    high: str
+    step: str = "1ms"
+
+    def read(self, value: Any) -> int:
+        if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
+            raise wrong('is a bare number; give a unit: "30s"')
+        if not isinstance(value, str):
+            raise wrong('must be a duration in quotes, such as "500ms", "30s" or "36h"')
+        try:
+            duration_ms = read_duration_ms(value.strip())
+        except ValueError:
+            raise wrong('must be a duration with a unit, such as "500ms", "30s" or "36h"') from None
+        self._check(duration_ms)
+        return duration_ms
+
+    def _check(self, duration_ms: int) -> None:
+        if not milliseconds(self.low) <= duration_ms <= milliseconds(self.high):
+            raise wrong(f"must be from {self.low} to {self.high}")
+        if duration_ms % milliseconds(self.step):
+            raise wrong(f"must be a multiple of {self.step}")
+
+    def write(self, value: Any) -> str:
+        return str(write_duration(value))
+
+
+@dataclass(frozen=True)
+class Size(Rule):
+    """A size with its unit ("64MiB", "8MB", "512KiB", "100B"), from ``low`` to ``high``, stored as whole bytes."""
+
+    low: str
+    high: str
+
+    def read(self, value: Any) -> int:
+        if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
+            raise wrong('is a bare number; give a unit: "64MiB"')
+        try:
+            size = size_in_bytes(value if isinstance(value, str) else "")
+        except ValueError:
+            raise wrong('must be a size with a unit, such as "64MiB", "8MB" or "512KiB"') from None
+        if not size_in_bytes(self.low) <= size <= size_in_bytes(self.high):
+            raise wrong(f"must be from {self.low} to {self.high}")
+        return size
+
+    def write(self, value: Any) -> str:
+        return write_size(value)
+
+
+@dataclass(frozen=True)
+class Text(Rule):
+    """Text in which ``pattern`` matches the whole; ``must`` says in words what it asks for."""
+
+    pattern: str
+    must: str
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        if not re.fullmatch(self.pattern, text):
+            raise wrong(f"must be {self.must}")
+        return text
+
+
+@dataclass(frozen=True)
+class BrokerName(Rule):
+    """The name of an exchange or a queue: AMQP carries it in at most 255 bytes of UTF-8."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        if len(text.encode()) > 255:
+            raise wrong("must be at most 255 bytes")
+        if not text.isprintable():
+            raise wrong("must not contain control characters")
+        return text
+
+
+@dataclass(frozen=True)
+class OneOf(Rule):
+    """One of ``choices``; ``unbuilt`` are words of the plan that this version does not know yet."""
+
+    choices: Sequence[str]
+    unbuilt: Sequence[str] = ()
+    what: str = "one of"
+
+    def read(self, value: Any) -> str:
+        if isinstance(value, str) and value in self.choices:
+            return value
+        named = [choice for choice in self.choices if choice]
+        if isinstance(value, str) and value in self.unbuilt:
+            raise wrong(f'cannot be "{value}" in this version, which has only {", ".join(named)}')
+        hint = did_you_mean(value, named) if isinstance(value, str) else ""
+        raise wrong(f"must be {self.what} {', '.join(named)}{hint}")
+
+
+@dataclass(frozen=True)
+class ListOf(Rule):
+    """A list in TOML, or text with commas in the environment; each item obeys ``item``."""
+
+    item: Rule
+    least: int = 0
+
+    def read(self, value: Any) -> list[Any]:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",")] if value.strip() else []
+        if not isinstance(value, list | tuple):
+            raise wrong("must be a list of texts (in the environment: one text, with commas between)")
+        if len(value) < self.least:
+            raise wrong("must not be empty")
+        return [self._read_item(place, one) for place, one in enumerate(value, start=1)]
+
+    def _read_item(self, place: int, value: Any) -> Any:
+        try:
+            return self.item.read(value)
+        except PydanticCustomError as error:
+            raise wrong(f"(item {place}) {error.message()}") from None
+
+    def write(self, value: Any) -> str:
+        return ", ".join(self.item.write(one) for one in value)
+
+
+@dataclass(frozen=True)
+class Secret(Rule):
+    """Text that is never shown."""
+
+    def read(self, value: Any) -> str:
+        return read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+
+    def write(self, value: Any) -> str:
+        return DOTS if value.get_secret_value() else ""
+
+
+def read_text(value: Any) -> str:
+    """Return ``value`` if it is text that has a UTF-8 form (the environment may hold other bytes), else raise."""
+    if not isinstance(value, str):
+        raise wrong("must be text in quotes")
+    if any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise wrong("must be UTF-8 text")
+    return value
+
+
+def milliseconds(text: str) -> int:
+    """The whole milliseconds of a duration such as "25s"; for defaults and limits that stand in the code."""
+    return int(read_duration_ms(text))
+
+
+def size_in_bytes(text: str) -> int:
+    """The whole bytes of a size such as "64MiB". Raises ValueError for anything else."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found or found[2].upper() not in _UNITS:
+        raise ValueError("no size")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def write_size(size: int) -> str:
+    """The shortest exact text of so many bytes: 67108864 is "64MiB", 8000000 is "8MB"."""
+    texts = [f"{size // factor}{unit.replace('IB', 'iB')}" for unit, factor in _UNITS.items() if size % factor == 0]
+    return min(texts, key=len)

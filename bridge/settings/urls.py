@@ -1,0 +1,75 @@
+"""URLs of the store and the broker: is this one that a client library will understand as it was meant?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.settings.masking import mask_url
+from bridge.settings.nearest import did_you_mean
+from bridge.settings.rules import Secret, wrong
+
+REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+AMQP_SCHEMES = ("amqp", "amqps")
+
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
+_ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
+
+
+@dataclass(frozen=True)
+class Url(Secret):
+    """A URL with one of ``schemes``. It may hold a password, so it is shown masked and never quoted in an error."""
+
+    schemes: Sequence[str]
+    check: Callable[[str, str], str | None]
+
+    def read(self, value: Any) -> str:
+        url = super().read(value)
+        scheme, separator, rest = url.partition("://")
+        if not separator:
+            raise wrong(f"must be a URL that begins with {self._choices()}")
+        if scheme not in self.schemes:
+            raise wrong(f"must begin with {self._choices()}{did_you_mean(scheme, self.schemes)}")
+        if text := self.check(scheme, rest):
+            raise wrong(text)
+        return url
+
+    def _choices(self) -> str:
+        return ", ".join(f"{scheme}://" for scheme in self.schemes)
+
+    def write(self, value: Any) -> str:
+        return mask_url(value.get_secret_value())
+
+
+def check_redis(scheme: str, rest: str) -> str | None:
+    """Check what follows ``redis://``; several hosts with commas between are for sentinels and clusters."""
+    wrong = _check_rest(rest, several=scheme.endswith(("sentinel", "cluster")))
+    if wrong or scheme not in ("redis", "rediss"):
+        return wrong
+    database = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
+    return None if re.fullmatch(r"\d*", database, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
+
+
+def check_amqp(scheme: str, rest: str) -> str | None:
+    """Check what follows ``amqp://``."""
+    return _check_rest(rest, several=False)
+
+
+def _check_rest(rest: str, *, several: bool) -> str | None:
+    if any(not sign.isprintable() or sign.isspace() for sign in rest):
+        return "must not contain spaces or line breaks"
+    authority, _, tail = rest.replace("?", "/").partition("/")
+    # An "@" after the first "/" or "?" means that the password was not escaped: the host would be a wrong one.
+    if "#" in rest or "@" in tail or authority.count("@") > 1:
+        return f"cannot be read: {_ESCAPES}"
+    hosts = authority.rpartition("@")[2].split(",")
+    if len(hosts) > 1 and not several:
+        return "must name one host"
+    return None if all(_is_host(host) for host in hosts) else "must name a host, with a port from 1 to 65535 or none"
+
+
+def _is_host(text: str) -> bool:
+    found = _HOST.fullmatch(text)
+    return found is not None and (found["port"] is None or 1 <= int(found["port"]) <= 65535)

@@ -1,0 +1,169 @@
+"""After the broker's answer: gone, parked again for later, or dead.
+
+``verdict`` decides, purely, from the outcome and the number of tries; ``Settler`` tells the store in batches and keeps
+what it could not tell until it can. A settle that comes after the lease has ended is refused by the store: the message
+was recovered meanwhile and will be delivered again, which is the named window for duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import structlog
+
+from bridge.clock import StoreClock
+from bridge.errors import StoreUnavailable
+from bridge.health import Health
+from bridge.lateness import Lateness
+from bridge.message import Claim, Outcome
+from bridge.ports import Release, Result, Store
+from bridge.reconnect import Reconnect
+from bridge.retry import RetryRules, next_try_ms
+
+log = structlog.get_logger("postdate")
+
+#: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
+_GATHER_S = 0.008
+_BATCH_MAX = 1000
+
+
+class Ending(Enum):
+    """How a claim ends."""
+
+    GONE = "gone"
+    LATER = "later"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``wait_ms`` and ``tries`` are for LATER; ``reason`` is one sentence for a person."""
+
+    ending: Ending
+    wait_ms: int | None
+    tries: int
+    reason: str
+
+
+_GONE = Verdict(Ending.GONE, None, 0, "")
+
+
+def verdict(result: Result, rules: RetryRules, spread: float) -> Verdict:
+    """Pure. An unknown outcome is tried again at once and counts no try: the message is not to blame."""
+    claim, outcome, refusal = result
+    if outcome is Outcome.CONFIRMED:
+        return _GONE
+    if refusal is None:
+        return Verdict(Ending.LATER, None, claim.tries, "")
+    tries = claim.tries + 1
+    reason = f"{refusal.reason}: {refusal.text}"
+    wait_ms = None if refusal.lasting else next_try_ms(tries, rules, spread)
+    if wait_ms is None:
+        return Verdict(Ending.DEAD, None, tries, reason)
+    return Verdict(Ending.LATER, wait_ms, tries, reason)
+
+
+class Settler:
+    """Collects results and settles them."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: StoreClock,
+        rules: RetryRules,
+        lateness: Lateness,
+        ended: Callable[[Sequence[Claim]], None],
+        health: Health,
+    ) -> None:
+        """``ended`` is told of claims that this instance no longer holds."""
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._lateness = lateness
+        self._ended = ended
+        self._health = health
+        self._confirmed: list[Claim] = []
+        self._releases: list[Release] = []
+        self._burials: list[tuple[Claim, str]] = []
+        self._event = asyncio.Event()
+        self.delivered = 0
+
+    def answered(self, results: Sequence[Result]) -> None:
+        """Take in what a sink says. Called for every batch of answers, so it only sorts."""
+        confirmed = [result.claim for result in results if result.outcome is Outcome.CONFIRMED]
+        if confirmed:
+            self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
+            self._confirmed += confirmed
+            self.delivered += len(confirmed)
+        if len(confirmed) < len(results):
+            for result in results:
+                if result.outcome is not Outcome.CONFIRMED:
+                    self._not_delivered(result)
+        self._event.set()
+
+    def _not_delivered(self, result: Result) -> None:
+        decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
+        claim = result.claim
+        name = claim.public_id.decode()
+        if decided.ending is Ending.DEAD:
+            log.warning("dead letter", id=name, route=claim.route, tries=decided.tries, reason=decided.reason)
+            self._burials.append((replace(claim, tries=decided.tries), decided.reason))
+            return
+        if decided.reason:
+            log.info(
+                "refused",
+                id=name,
+                route=claim.route,
+                tries=decided.tries,
+                next_ms=decided.wait_ms,
+                reason=decided.reason,
+            )
+        self._releases.append(Release(claim, decided.wait_ms, decided.tries, decided.reason))
+
+    def pending(self) -> int:
+        """How many results the store has not been told of."""
+        return len(self._confirmed) + len(self._releases) + len(self._burials)
+
+    async def run(self) -> None:
+        """Settle until cancelled."""
+        reconnect = Reconnect()
+        while True:
+            await self._event.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._event.clear()
+            try:
+                await self.settle()
+            except StoreUnavailable as error:
+                self._health.say("store settle", f"deliveries cannot be recorded: {error}")
+                self._event.set()
+                await reconnect.wait()
+            else:
+                reconnect.worked()
+                self._health.say("store settle", "")
+
+    async def settle(self) -> None:
+        """One pass: tell the store everything there is to tell. What it does not take stays for the next pass."""
+        while self._confirmed:
+            batch = self._confirmed[:_BATCH_MAX]
+            settled = await self._store.settle(batch)
+            del self._confirmed[: len(batch)]
+            self._finish(batch, settled)
+        while self._releases:
+            releases = self._releases[:_BATCH_MAX]
+            settled = await self._store.release(releases)
+            del self._releases[: len(releases)]
+            self._finish([release.claim for release in releases], settled)
+        while self._burials:
+            burials = self._burials[:_BATCH_MAX]
+            settled = await self._store.bury(burials)
+            del self._burials[: len(burials)]
+            self._finish([claim for claim, _ in burials], settled)
+
+    def _finish(self, claims: Sequence[Claim], settled: int) -> None:
+        if settled < len(claims):
+            log.warning("leases had ended", messages=len(claims) - settled, meaning="these may be delivered twice")
+        self._ended(claims)

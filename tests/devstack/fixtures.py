@@ -1,0 +1,163 @@
+"""The fixtures of every test that needs a real server. Loaded by tests/conftest.py."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import NoReturn
+
+import pytest
+
+from tests.devstack import rabbitmq as rabbitmq3
+from tests.devstack import rabbitmq4
+from tests.devstack import redis as redis_servers
+from tests.devstack.proxy import ThreadedProxy
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
+from tests.devstack.service import Unavailable
+
+StartRedis = Callable[..., Redis]
+StartProxy = Callable[[str], ThreadedProxy]
+
+
+def without(reason: Unavailable) -> NoReturn:
+    """A laptop may lack a server; CI may not, or a green run would mean nothing."""
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(f"CI=true and a server is missing: {reason}", pytrace=False)
+    pytest.skip(f"a server is missing: {reason}")
+
+
+def wanted_rabbitmq() -> str:
+    """POSTDATE_TEST_RABBITMQ: "3" (default) or "4"."""
+    wanted = os.environ.get("POSTDATE_TEST_RABBITMQ", "3")
+    if wanted not in ("3", "4"):
+        pytest.exit(f"POSTDATE_TEST_RABBITMQ is 3 or 4, not {wanted!r}", returncode=2)
+    return wanted
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Installs what the collected tests need before the first of them runs: no test's timeout covers a download."""
+    if session.config.option.collectonly:
+        return
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    # A failure here is not the place to judge: the fixture meets it again and skips or fails.
+    if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
+        with suppress(Unavailable):
+            redis_servers.prepare()
+    if "rabbitmq" in needed:
+        with suppress(Unavailable):
+            (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """The session's Redis, shared; see `redis_url` for a clean one. Kill and pause `start_redis()`'s, not this."""
+    try:
+        server = redis_servers.find()
+    except Unavailable as reason:
+        without(reason)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def key_prefix() -> str:
+    """Keys that begin with this belong to one test alone, also on a server that is not ours."""
+    return f"t{secrets.token_hex(6)}:"
+
+
+@pytest.fixture
+def redis_url(redis_server: Redis, key_prefix: str) -> Iterator[str]:
+    """An empty Redis. One that was given is never flushed: use `key_prefix`, whose keys are deleted afterwards."""
+    if redis_server.owned:
+        redis_server.wipe()
+    yield redis_server.url
+    if not redis_server.owned:
+        with redis_server.client() as client:
+            for key in client.scan_iter(match=f"*{key_prefix}*", count=1_000):
+                client.delete(key)
+
+
+@pytest.fixture
+def start_redis() -> Iterator[StartRedis]:
+    """`start_redis({"appendfsync": "always"})`: a Redis of the test's own, to kill, pause and fill as it likes."""
+    with ExitStack() as started:
+
+        def start(config: Mapping[str, str] | None = None) -> Redis:
+            try:
+                return started.enter_context(Redis.launch(config))
+            except Unavailable as reason:
+                without(reason)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """Three masters, always our own. Leave all of them running."""
+    try:
+        cluster = redis_servers.launch_cluster(3)
+    except Unavailable as reason:
+        without(reason)
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster_url(redis_cluster: RedisCluster) -> str:
+    """The cluster, emptied."""
+    redis_cluster.wipe()
+    return redis_cluster.url
+
+
+@pytest.fixture
+def redis_sentinel() -> Iterator[RedisSentinel]:
+    """Master, replica and Sentinel, new for each test: a failover changes them for good."""
+    try:
+        group = redis_servers.launch_sentinel()
+    except Unavailable as reason:
+        without(reason)
+    with group:
+        yield group
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """The session's RabbitMQ: what the machine has (Debian's 3.10), or 4.3 with POSTDATE_TEST_RABBITMQ=4."""
+    find: Callable[[], RabbitMQ] = rabbitmq4.find if wanted_rabbitmq() == "4" else rabbitmq3.find
+    try:
+        server = find()
+    except Unavailable as reason:
+        without(reason)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
+    """The same broker, for tests that kill, pause or alarm it: skips when it was given, leaves it running and calm."""
+    if not rabbitmq.owned:
+        pytest.skip(f"{rabbitmq.url} was given by URL, and this test would hurt it")
+    yield rabbitmq
+    rabbitmq.resume()
+    rabbitmq.start()
+    rabbitmq.alarm(False)
+
+
+@pytest.fixture
+def rabbitmq_vhost(rabbitmq: RabbitMQ, key_prefix: str) -> Iterator[str]:
+    """The URL of an empty virtual host of the test's own (0.6 s), or the given URL as it is."""
+    if not rabbitmq.owned:
+        yield rabbitmq.url
+        return
+    with rabbitmq.vhost(key_prefix.rstrip(":")) as url:
+        yield url
+
+
+@pytest.fixture
+def proxy() -> Iterator[StartProxy]:
+    """`link = proxy(url)`, then `link.through(url)` is the URL through it, and `link.cut()` breaks it."""
+    with ExitStack() as open_proxies:
+        yield lambda url: open_proxies.enter_context(ThreadedProxy.before(url))

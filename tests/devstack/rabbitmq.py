@@ -1,0 +1,209 @@
+"""RabbitMQ: one class for every version, and the one from the machine or from Debian."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote, urlsplit
+
+import pika  # type: ignore[import-untyped]
+
+from tests.devstack import debian
+from tests.devstack.container import ContainerRunner, engine_answers, require_engine
+from tests.devstack.process import Launch, ProcessRunner, clean_env
+from tests.devstack.service import Runner, Service, Unavailable, find_or_start, free_ports, new_folder, wait_for
+
+URL_VARIABLE = "POSTDATE_TEST_RABBITMQ_URL"
+IMAGE = "rabbitmq:3.13"
+COOKIE = "postdate-devstack"
+WATERMARK = "2GiB"
+
+# Debian's /usr/sbin/rabbitmq-server changes the user and insists on the global folders; this one takes ours.
+DEBIAN_SCRIPTS = "/usr/lib/rabbitmq/bin"
+
+CONFIG = f"""\
+listeners.tcp.1 = 127.0.0.1:{{port}}
+vm_memory_high_watermark.absolute = {WATERMARK}
+disk_free_limit.absolute = 50MB
+log.file = false
+log.console = true
+log.console.level = warning
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a RabbitMQ is installed: this machine, or another system's root folder that `enter` changes into."""
+
+    scripts: str
+    enter: tuple[str, ...] = ()
+    root: Path = Path("/")
+    owner: tuple[int, int] | None = None
+    path: str | None = None
+
+    def seen_inside(self, folder: Path) -> str:
+        return "/" + str(folder.relative_to(self.root))
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        return (*self.enter, *words)
+
+
+class RabbitMQ(Service):
+    name = "rabbitmq"
+
+    def __init__(self, url: str, runner: Runner | None = None, ctl: str = "rabbitmqctl") -> None:
+        super().__init__(url, runner)
+        self._ctl = ctl
+
+    @classmethod
+    def in_place(cls, place: Place, folder: Path) -> Self:
+        """A broker with a node name, data, plugins, cookie, epmd and ports of its own."""
+        port, dist_port, epmd_port = free_ports(3)
+        env = _write_home(place, folder, port, dist_port, epmd_port)
+        launch = Launch(
+            command=place.command(f"{place.scripts}/rabbitmq-server"),
+            folder=folder,
+            env=env,
+            # Left to itself, the broker would start an epmd that outlives it and belongs to nobody.
+            beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1"),
+            beside_port=epmd_port,
+            tool_prefix=place.enter,
+        )
+        return cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
+
+    @classmethod
+    def in_docker(cls, image: str) -> Self:
+        require_engine()
+        port = free_ports(1)[0]
+        return cls(url_of(port), ContainerRunner(image, {5672: port})).start_new()
+
+    def ctl(self, *args: str) -> str:
+        """rabbitmqctl against this broker, e.g. `ctl("list_queues", "name", "messages")`."""
+        runner = self._own("run rabbitmqctl on")
+        if not runner.running():
+            # Without our epmd, rabbitmqctl would start one that belongs to nobody.
+            raise RuntimeError(f"{self!r} is not running; rabbitmqctl needs it")
+        return runner.run(self._ctl, "-q", *args)
+
+    @property
+    def version(self) -> str:
+        return self.ctl("eval", "rabbit_misc:version().").strip().strip('"')
+
+    def alarm(self, on: bool) -> None:
+        """The memory alarm; returns when it is set or cleared, so that publishers are blocked or free."""
+        self.ctl("set_vm_memory_high_watermark", *(["0"] if on else ["absolute", WATERMARK]))
+        wait_for(lambda: self._has_memory_alarm() == on, f"the memory alarm is {'on' if on else 'off'}")
+
+    def _has_memory_alarm(self) -> bool:
+        return "memory" in self.ctl("eval", "rabbit_alarm:get_alarms().")
+
+    def connect(self, vhost: str | None = None) -> pika.BlockingConnection:
+        """A plain connection; the caller closes it."""
+        parameters = pika.URLParameters(self.url)
+        if vhost is not None:
+            parameters.virtual_host = vhost
+        parameters.socket_timeout = parameters.stack_timeout = parameters.blocked_connection_timeout = 10
+        parameters.connection_attempts = 1
+        return pika.BlockingConnection(parameters)
+
+    @contextmanager
+    def vhost(self, name: str) -> Iterator[str]:
+        """The URL of a virtual host that exists for this block only: all that a test needs to be alone."""
+        self.ctl("add_vhost", name)
+        try:
+            self.ctl("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+            yield f"{self.url.rsplit('/', 1)[0]}/{quote(name, safe='')}"
+        finally:
+            self.ctl("delete_vhost", name)
+
+    def probe(self) -> None:
+        # A bare connection first: pika logs every refusal while the broker is still starting.
+        parts = urlsplit(self.url)
+        with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 5672), timeout=5):
+            pass
+        self.connect().close()
+
+    def _empty(self) -> None:
+        """Exchanges, queues and connections go with the virtual host; users other than guest with their names."""
+        self.alarm(False)
+        self.ctl("delete_vhost", "/")
+        self.ctl("add_vhost", "/")
+        for line in self.ctl("list_users", "--no-table-headers").splitlines():
+            user = line.split("\t")[0]
+            if user and user != "guest":
+                self.ctl("delete_user", user)
+        self.ctl("set_permissions", "-p", "/", "guest", ".*", ".*", ".*")
+
+
+def url_of(port: int) -> str:
+    return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+
+
+def _write_home(place: Place, folder: Path, port: int, dist_port: int, epmd_port: int) -> Mapping[str, str]:
+    """Fills the broker's home folder; returns the environment that binds the broker to it."""
+    (folder / "rabbitmq.conf").write_text(CONFIG.format(port=port))
+    (folder / "enabled_plugins").write_text("[].\n")
+    cookie = folder / ".erlang.cookie"
+    cookie.write_text(COOKIE)
+    cookie.chmod(0o400)
+    if place.owner is not None:
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, *place.owner)
+    home = place.seen_inside(folder)
+    env = clean_env(
+        HOME=home,
+        RABBITMQ_NODENAME=f"postdate-{port}@localhost",
+        RABBITMQ_CONFIG_FILE=f"{home}/rabbitmq.conf",
+        RABBITMQ_CONF_ENV_FILE=f"{home}/no-rabbitmq-env.conf",
+        RABBITMQ_MNESIA_BASE=f"{home}/data",
+        RABBITMQ_LOG_BASE=f"{home}/log",
+        RABBITMQ_ENABLED_PLUGINS_FILE=f"{home}/enabled_plugins",
+        RABBITMQ_DIST_PORT=str(dist_port),
+        ERL_EPMD_PORT=str(epmd_port),
+        ERL_EPMD_ADDRESS="127.0.0.1",
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}",
+        # The start script then becomes the Erlang machine instead of waiting for it: our pid is the broker's,
+        # and SIGKILL hits the broker, not a shell.
+        RUNNING_UNDER_SYSTEMD="true",
+        # Erlang would otherwise write a dump of its whole memory when it is killed at a bad moment.
+        ERL_CRASH_DUMP_SECONDS="0",
+    )
+    return {**env, "PATH": place.path} if place.path else env
+
+
+def find() -> RabbitMQ:
+    """Given by URL, else RabbitMQ 3.13 from Docker, else what the machine has, else Debian's."""
+    return find_or_start(URL_VARIABLE, RabbitMQ, [lambda: RabbitMQ.in_docker(IMAGE), launch])
+
+
+def prepare() -> None:
+    """Fetches what a first run has to fetch, starts nothing: it may take longer than a test is given."""
+    if not os.environ.get(URL_VARIABLE) and not engine_answers():
+        find_place()
+
+
+def launch() -> RabbitMQ:
+    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"))
+
+
+def find_place(*, may_install: bool = True) -> Place:
+    scripts = _scripts()
+    if scripts is None and may_install:
+        debian.install("rabbitmq-server")
+        scripts = _scripts()
+    if scripts is None:
+        raise Unavailable("no rabbitmq-server on this machine")
+    return Place(scripts)
+
+
+def _scripts() -> str | None:
+    if Path(DEBIAN_SCRIPTS, "rabbitmq-server").exists():
+        return DEBIAN_SCRIPTS
+    found = shutil.which("rabbitmq-server")
+    return str(Path(found).parent) if found else None
