@@ -1,0 +1,23 @@
+"""postdate: the delay bridge. This package is the house; it names no broker (``adapters`` does).
+
+::
+
+               header    park                 claim                 publish
+    source ─────────▶ ──────▶ [PARKED] ─wake──────▶ [CLAIMED] ─────────────▶ settle ──▶ gone
+      ▲ accept after    │      ▲  ▲  ▲                  │                       │
+      └─ it is durable ─┘      │  │  └── recover ───────┘                       │
+                               │  └───── release: refused or unknown, later ◀───┤
+                               └──────── retry  ◀── [DEAD]  ◀── bury ◀──────────┘
+                       cancel, reschedule act on PARKED
+
+The law              state.py (every legal move), errors.py, message.py, envelope.py, identity.py, ports.py
+The way in           header.py (when is it due), redelivery.py (is it a copy), park.py
+The way out          wake.py (when to look), dispatch.py (claim and publish), settle.py (gone, later or dead), retry.py
+Several instances    shard.py (whose is it), members.py (who is there)
+Watching             watch.py, health.py, lateness.py, clock.py
+Running              settings/, app.py (wires both sides), service.py (starts and stops), workers.py, cli/
+
+``README.md`` beside this file holds the decisions and why they were taken.
+"""
+
+__version__ = "0.1.0"

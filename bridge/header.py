@@ -212,7 +212,18 @@ def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
 
 
 def _moment(value: HeaderValue) -> int:
-    return value.seconds * 1000 if isinstance(value, Timestamp) else _number(value, read_moment_ms)
+    if isinstance(value, Timestamp):
+        return value.seconds * 1000
+    return _at_ms(value, read_moment_ms)
+
+
+def _at_ms(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
+    """Unix seconds of our days, read as milliseconds, are a day in January 1970: past, so "deliver now". That would be
+    the one silent early delivery that a producer can cause by a plain mistake, and nobody means that January."""
+    moment = _number(value, read_text)
+    if 10**9 <= moment < 10**10:
+        raise ValueError(f"{_shown(value)} looks like Unix seconds, and this header counts in milliseconds")
+    return moment
 
 
 def _iso(value: HeaderValue) -> int:
@@ -226,7 +237,7 @@ _READERS: dict[Kind, _Reader] = {
     Kind.WAIT_MS: _number,
     Kind.WAIT_S: lambda value: 1000 * _number(value),
     Kind.MOMENT: _moment,
-    Kind.AT_MS: _number,
+    Kind.AT_MS: _at_ms,
     Kind.AT_S: lambda value: 1000 * _number(value),
     Kind.AT_ISO: _iso,
 }

@@ -418,3 +418,11 @@ def test_a_moment_is_never_early(away: timedelta, published_ms: int | None) -> N
     assert found.due_ms is not None
     assert found.due_ms * 1000 >= asked_us
     assert found.due_ms == NOW or found.due_ms * 1000 < asked_us + 1000
+
+
+@pytest.mark.parametrize("name", ["x-deliver-at", "x-opt-delivery-time"])
+@pytest.mark.parametrize("value", [1_790_000_000, "1790000000", b"1790000000", 1.79e9])
+def test_a_moment_in_seconds_is_an_error_and_not_a_delivery_at_once(name: str, value: HeaderValue) -> None:
+    rules = HeaderRules(dialects=("x-opt-delivery-time",))
+    with pytest.raises(HeaderError, match="looks like Unix seconds"):
+        read_due({name: value}, 1_790_000_000_000, None, rules)
