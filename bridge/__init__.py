@@ -16,6 +16,7 @@ The way out          wake.py (when to look), dispatch.py (claim and publish), se
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py
 Running              settings/, app.py (wires both sides), service.py (starts and stops), workers.py, cli/
+Trying, measuring    demo/, bench/, trial/ (a bridge of their own, for one run)
 
 ``README.md`` beside this file holds the decisions and why they were taken.
 """

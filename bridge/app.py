@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.clock import StoreClock
@@ -69,6 +70,8 @@ def out(settings: Settings, name: str) -> Out:
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         plugin=headers.compat == "plugin",
+        # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
+        loops=frozenset() if route.deliver_to else frozenset(settings.queue_of(r).encode() for r in settings.routes),
     )
 
 
@@ -86,6 +89,25 @@ def instance_name(settings: Settings, token: str) -> str:
     return f"{settings.bridge.instance or f'{socket.gethostname()}-{os.getpid()}'}-{token}"
 
 
+def _report(
+    parker: Parker, dispatcher: Dispatcher, settler: Settler, watch: Watch, lateness: Lateness, health: Health
+) -> dict[str, object]:
+    """How this process is, for ``postdate stats``."""
+    return {
+        "health": health.sentence(),
+        "shards": sorted(dispatcher.shards()),
+        "received": parker.received,
+        "delivered": settler.delivered,
+        "claimed": len(dispatcher.held()),
+        "overdue_s": round(watch.overdue_s, 3),
+        "lateness_ms": {
+            "p50": lateness.percentile_ms(0.5),
+            "p99": lateness.percentile_ms(0.99),
+            "max": round(lateness.max_ms, 3),
+        },
+    }
+
+
 def build(
     settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
@@ -96,8 +118,7 @@ def build(
 
     check_seams()
     limits, dispatch, rabbitmq, retry = settings.limits, settings.dispatch, settings.rabbitmq, settings.retry
-    lateness = Lateness()
-    wake = Wake(clock)
+    lateness, wake = Lateness(), Wake(clock)
     intakes = [intake(settings, name) for name in settings.routes]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health)
     answered: list[Callable[[list[Result]], None]] = []
@@ -129,21 +150,7 @@ def build(
     )
     watch = Watch(clock, wake, dispatcher, health)
 
-    def report() -> dict[str, object]:
-        return {
-            "health": health.sentence(),
-            "shards": sorted(dispatcher.shards()),
-            "received": parker.received,
-            "delivered": settler.delivered,
-            "claimed": len(dispatcher.held()),
-            "overdue_s": round(watch.overdue_s, 3),
-            "lateness_ms": {
-                "p50": lateness.percentile_ms(0.5),
-                "p99": lateness.percentile_ms(0.99),
-                "max": round(lateness.max_ms, 3),
-            },
-        }
-
+    report = partial(_report, parker, dispatcher, settler, watch, lateness, health)
     members = Members(store, dispatcher, instance, dispatch.takeover, sink.able, report, health)
     return Service(
         Parts(

@@ -92,7 +92,8 @@ class Dispatcher:
             await self._wake.sleep(time.monotonic() - looked_at, pace_s(rate, self._rules.pace_ms / 1000))
             try:
                 await self._hand_over()
-                await self._until_room()
+                if not await self._has_room():
+                    continue
                 before, looked_at = looked_at, time.monotonic()
                 sent = await self.dispatch(idle=looked_at - self.passed_at >= IDLE_S)
                 rate += (sent / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
@@ -104,13 +105,15 @@ class Dispatcher:
                 reconnect.worked()
                 self._health.say("store dispatch", "")
 
-    async def _until_room(self) -> None:
-        while not self.stopping and min(self._sink.room()) <= 0:
+    async def _has_room(self) -> bool:
+        """Wait for room, a second at most: shards are handed over also while the sink has none."""
+        if min(self._sink.room()) <= 0:
             self._room.clear()
             try:
                 await asyncio.wait_for(self._room.wait(), IDLE_S)
             except TimeoutError:
                 self.passed_at = time.monotonic()  # the loop is alive; the sink says itself why it has no room
+        return min(self._sink.room()) > 0
 
     async def dispatch(self, idle: bool = True) -> int:
         """One pass: claim what is due and send it. An idle pass looks at every shard; returns how many were sent."""

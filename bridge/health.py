@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import structlog
 
 log = structlog.get_logger("postdate")
 
 WELL = "All well."
+_NUMBERS = re.compile(r"[\d.]+")
 
 
 class Health:
@@ -22,7 +25,8 @@ class Health:
             return
         if sentence:
             self._troubles[subject] = sentence
-            log.warning("trouble", subject=subject, what=sentence)
+            if _NUMBERS.sub("", sentence) != _NUMBERS.sub("", before):  # "due 12s ago" is no news after "due 11s ago"
+                log.warning("trouble", subject=subject, what=sentence)
         else:
             del self._troubles[subject]
             log.info("well again", subject=subject)

@@ -96,6 +96,14 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
     return Parking(due_ms, b"", False)
 
 
+def not_unique(key: bytes, number: int) -> Rejection:
+    """A cancellation by what is no identity."""
+    return Rejection(
+        f"not_unique: {number} messages are parked under {key!r}, so nothing was cancelled; "
+        "give each its own x-delay-key"
+    )
+
+
 class Step(NamedTuple):
     """A delivery, what becomes of it, and the shard it belongs to."""
 
@@ -150,6 +158,13 @@ class _Load:
         self.rejections_token = tokens[1]
         self.deliveries: list[Delivery] = []
         self.rejections: list[tuple[Delivery, bytes, bytes, str]] = []
+
+
+def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str) -> tuple[Delivery, bytes, bytes, str]:
+    """A dead letter from the start. It has no key: nothing replaces it, and it is found by its id."""
+    arrived_ms = delivery.arrived_ms
+    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), b"", first, delivery.payload)
+    return delivery, message_id, envelope, reason
 
 
 def _deliveries_of_run(run: Sequence[Step]) -> list[Delivery]:
@@ -211,11 +226,10 @@ class Parker:
     async def carry_out(self, steps: Sequence[Step]) -> None:
         """What ``park`` does, when it is decided."""
         for run in runs(steps):
-            first = run[0]
-            if isinstance(first.decision, Cancellation):
-                cancel = partial(self._cancel, first.delivery, first.decision)
-                await self._until_answered(partial(_deliveries_of_run, run), cancel)
-                continue
+            if isinstance(run[0].decision, Cancellation):
+                await self._until_answered(partial(_deliveries_of_run, run), partial(self._cancel, run))
+                if isinstance(run[0].decision, Cancellation):
+                    continue
             loads: dict[int, _Load] = {}
             if await self._until_answered(partial(_deliveries_of_run, run), partial(self._load, run, loads)):
                 await self._until_answered(partial(_deliveries_waiting, loads), partial(self._send, loads))
@@ -278,8 +292,7 @@ class Parker:
             decision = Rejection(SAME_KEY)
         if not isinstance(decision, Parking):
             assert isinstance(decision, Rejection)
-            envelope = seal(arrived_ms, arrived_ms, route, b"", first, delivery.payload)
-            load.rejections.append((delivery, message_id, envelope, decision.reason))
+            load.rejections.append(_rejection(delivery, message_id, first, decision.reason))
             return
         due_ms, key, owned = decision
         batch = load.batch
@@ -336,13 +349,16 @@ class Parker:
         failed: StoreUnavailable | None = None
         batches = {shard: load.batch for shard, load in loads.items() if load.batch.messages}
         replies = await self._store.park(batches) if batches else {}
-        for shard, load in tuple(loads.items()):
-            reply = replies.get(shard)
+        durable: list[Delivery] = []
+        for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed = reply
+            else:
+                durable += self._durable(shard, loads[shard], reply)
+        self._source.accept(durable)  # of all shards together, so that their tags make one run
+        for shard, load in tuple(loads.items()):
+            if load.batch.messages:
                 continue
-            if reply is not None:
-                self._accept(shard, load, reply)
             if load.rejections:
                 await self._store.reject(shard, load.rejections_token, [row[1:] for row in load.rejections])
                 self._source.accept([row[0] for row in load.rejections])
@@ -350,28 +366,28 @@ class Parker:
         if failed is not None:
             raise failed
 
-    def _accept(self, shard: int, load: _Load, reply: Parked) -> None:
+    def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
+        """What may be accepted now; those whose key is taken are to be rejected first."""
         messages = load.batch.messages
         for position in reply.rejected:
-            message_id, _, envelope = messages[position - 1]
-            load.rejections.append((load.deliveries[position - 1], message_id, envelope, SAME_KEY))
+            delivery, message_id = load.deliveries[position - 1], messages[position - 1][0]
+            load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         away = set(reply.rejected)
-        self._source.accept([d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries)
         self._parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)
+        return [d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries
 
-    async def _cancel(self, delivery: Delivery, cancellation: Cancellation) -> None:
-        """Cancel in-band: everything parked under the key, in whichever shard. One that is on its way stays."""
-        field = index_field(delivery.route.encode(), cancellation.key)
+    async def _cancel(self, run: list[Step]) -> None:
+        """Cancel in-band: everything parked under the key, in whichever shard. One that is on its way stays.
+
+        Where the key is no identity, nothing is cancelled and the step becomes a rejection.
+        """
+        delivery, decision, _ = run[0]
+        assert isinstance(decision, Cancellation)
+        field = index_field(delivery.route.encode(), decision.key)
         found = (await self._store.find([field]))[field]
         if found.unlisted:
-            rejection = Rejection(
-                f"not_unique: {found.unlisted} messages are parked under {cancellation.key!r}, "
-                "so nothing was cancelled; give each its own x-delay-key"
-            )
-            loads: dict[int, _Load] = {}
-            await self._load([Step(delivery, rejection, self._step(delivery).shard)], loads)
-            await self._send(loads)
+            run[0] = run[0]._replace(decision=not_unique(decision.key, found.unlisted))
             return
         await self._store.cancel(found.ids, False)
         self._source.accept([delivery])

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -29,6 +30,8 @@ from bridge.watch import Watch
 log = structlog.get_logger("postdate")
 
 _TURN_S = 0.02
+#: A loop may need so long to close its connection before it is cancelled once more.
+_CANCEL_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,7 @@ class Service:
                 task.result()  # a loop never ends by itself, so this raises
             await self._drain(tasks)
         finally:
-            stopping.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            await _end((*tasks, stopping))
 
     async def _listen(self) -> None:
         """Hear the store's hints; without them the look once a second finds everything, later."""
@@ -124,3 +124,14 @@ class Service:
     async def _leave(self) -> None:
         await self._parts.dispatcher.leave(self._parts.dispatcher.held())
         await self._parts.store.meet(0, False, "{}")
+
+
+async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel, and again what did not hear it: a cancellation that comes while redis-py subscribes is swallowed at times
+    (one stop in ten, right after the start), and the loop would then go on for ever."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_S)
+    await asyncio.gather(*tasks, return_exceptions=True)

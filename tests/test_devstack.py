@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-import pika  # type: ignore[import-untyped]
+import pika
 import psutil
 import pytest
 import redis
@@ -296,6 +296,24 @@ def test_another_processes_pid_is_left_alone() -> None:
         assert end_recorded({"processes": [[process.pid, created - 60]]}, 5) == []
         assert process.poll() is None
         process.kill()
+
+
+def test_run_has_servers_up_for_one_command_and_hands_on_its_exit_code() -> None:
+    code = "import os, redis; u = os.environ['POSTDATE_REDIS__URL']; print(u); redis.from_url(u).ping(); exit(7)"
+    command = [sys.executable, "-m", "tests.devstack", "run", "redis", "--", sys.executable, "-c", code]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    done = subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert done.stderr == "Starting Redis ...\n"
+    with Redis(done.stdout.strip()).client() as client, pytest.raises(redis.ConnectionError):
+        client.ping()
+
+
+def test_run_uses_a_server_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTDATE_REDIS__URL", "redis://127.0.0.1:1/0")
+    command = [sys.executable, "-m", "tests.devstack", "run", "redis", "--", "true"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 SESSION = """

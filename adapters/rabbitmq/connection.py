@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,7 @@ from bridge.settings import RabbitMQ
 _RECV_BYTES = 128 * 1024
 _CONSUME_BYTES = 1024 * 1024
 _STAY_ALIVE_S = 1.0
+_HANDSHAKE_S = 1.0
 
 
 class RawProperties(spec.BasicProperties):
@@ -261,6 +263,8 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
     try:
         await opened
     except asyncio.CancelledError:
+        # pika fails an assertion, with a traceback in the log, when it is closed in the middle of its handshake.
+        await asyncio.wait((opened,), timeout=_HANDSHAKE_S)
         if not connection.is_closed and not connection.is_closing:
             connection.close()
         raise
@@ -281,4 +285,12 @@ def sentence(error: BaseException) -> str:
     cause = last.__cause__ or last
     while getattr(cause, "exception", None) is not None:
         cause = cause.exception  # type: ignore[attr-defined]
-    return f"RabbitMQ does not answer ({cause or type(cause).__name__})"
+    return _at_the_door(str(cause)) or f"RabbitMQ does not answer ({cause or type(cause).__name__})"
+
+
+def _at_the_door(text: str) -> str | None:
+    """The two answers that a person can mend in the settings, in words that say where."""
+    if "Login was refused" in text:
+        return "RabbitMQ refuses the user or the password: see rabbitmq.url and rabbitmq.password"
+    found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
+    return f"RabbitMQ does not open that virtual host ({found[1]}): see the end of rabbitmq.url" if found else None

@@ -22,7 +22,7 @@ Field = tuple[bytes, int, int, int, int]
 
 TEXT, BYTES, TABLE, ARRAY = ord("S"), ord("x"), ord("F"), ord("A")
 BOOL, VOID, TIMESTAMP, DECIMAL = ord("t"), ord("V"), ord("T"), ord("D")
-INT32, INT64 = ord("I"), ord("l")
+INT32, INT64, OTHER_INT64 = ord("I"), ord("l"), ord("L")
 
 _NUMBERS = {
     ord(tag): struct.Struct(form)
@@ -183,4 +183,4 @@ def negated_entry(name: bytes, delay_ms: int, given: int | None) -> bytes:
     """
     if given == INT32 and -(2**31) <= -delay_ms < 2**31:
         return entry(name, INT32, (-delay_ms).to_bytes(4, "big", signed=True))
-    return long_entry(name, -delay_ms)
+    return long_entry(name, min(-delay_ms, 2**63 - 1))  # the smallest int64 has no negative

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.payload import unpack
-from adapters.rabbitmq.properties import edit, header_tag, read
-from adapters.rabbitmq.refusals import headers_too_large, too_large
+from adapters.rabbitmq.properties import alike, edit, header_tag, read
+from adapters.rabbitmq.refusals import headers_too_large, loop, too_large
 from bridge.message import Claim, Refusal
 
 _ID = b"x-delay-id"
@@ -25,13 +25,16 @@ _PLUGIN = frozenset({_DELAY})
 
 @dataclass(frozen=True)
 class Out:
-    """How a route's messages leave: to which exchange, without which headers, with which additions."""
+    """How a route's messages leave: to which exchange, without which headers, with which additions.
+
+    ``loops``: the routing keys that would lead back to postdate."""
 
     exchange: str
     drop: frozenset[bytes]
     drop_user_id: bool
     audit: bool
     plugin: bool
+    loops: frozenset[bytes] = frozenset()
 
 
 @dataclass(slots=True)
@@ -54,13 +57,13 @@ class Encoder:
     def encode(self, claim: Claim, out: Out) -> Frames | Refusal:
         """The frames, or why the broker would refuse them. Raises ``ValueError`` for a payload that is none."""
         routing_key, properties, body = unpack(claim.payload)
+        if routing_key in out.loops:
+            return loop(routing_key)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
-        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out))
-        if not frames.header_fits(edited, self._frame_max):
-            edited = edit(properties, out.drop, out.drop_user_id, b"")
-            if not frames.header_fits(edited, self._frame_max):
-                return headers_too_large(self._frame_max)
+        edited = self._edited(claim, properties, out)
+        if edited is None:
+            return headers_too_large(self._frame_max)
         method = self._methods.get((out.exchange, routing_key))
         if method is None:
             method = frames.publish_method(self._channel, out.exchange.encode(), routing_key)
@@ -68,6 +71,17 @@ class Encoder:
                 self._methods.clear()
             self._methods[out.exchange, routing_key] = method
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
+
+    def _edited(self, claim: Claim, properties: bytes, out: Out) -> bytes | None:
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out))
+        if not frames.header_fits(edited, self._frame_max):
+            edited = edit(properties, out.drop, out.drop_user_id, b"")
+        return edited if frames.header_fits(edited, self._frame_max) else None
+
+    def is_this(self, claim: Claim, out: Out, properties: bytes, body: bytes) -> bool:
+        """Whether a message that RabbitMQ sent back is the one that was made from this claim."""
+        _, given, own_body = unpack(claim.payload)
+        return own_body == body and alike(self._edited(claim, given, out) or b"", properties)
 
 
 def _additions(claim: Claim, properties: bytes, out: Out) -> bytes:

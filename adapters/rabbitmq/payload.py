@@ -32,3 +32,8 @@ def unpack(data: bytes) -> Payload:
     if end > len(data):
         raise ValueError("not a RabbitMQ message: it is cut short")
     return Payload(data[1:at], data[start:end], data[end:])
+
+
+def routing_key(data: bytes) -> bytes:
+    """The routing key of what ``pack`` made, from its first 256 bytes."""
+    return data[1 : 1 + data[0]] if data else b""

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from adapters.rabbitmq.fields import UnreadableTable, read_value, walk
+from adapters.rabbitmq.fields import INT64, OTHER_INT64, UnreadableTable, entry, read_value, walk
 from adapters.rabbitmq.layout import FLAG, locate
 from bridge.message import HeaderValue, Unreadable
 
-__all__ = ["DropRules", "Read", "UnreadableTable", "edit", "header_tag", "read"]
+__all__ = ["DropRules", "Read", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
 
 #: Set to Unix milliseconds by the broker on arrival, where the operator has asked for it: the plugin
 #: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
@@ -72,12 +72,14 @@ class Read(NamedTuple):
     """What postdate wants to know of a message.
 
     ``headers`` holds those of the wanted names that are there; ``message_id`` is None where the property is absent and
-    empty where it is empty; ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None.
+    empty where it is empty; ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None; ``in_order``:
+    the headers stand in the order of their names.
     """
 
     headers: dict[str, HeaderValue]
     message_id: bytes | None
     timestamp_ms: int | None
+    in_order: bool = True
 
 
 def read(props: bytes, names: frozenset[bytes], *, broker_time: bool = False) -> Read:
@@ -89,9 +91,13 @@ def read(props: bytes, names: frozenset[bytes], *, broker_time: bool = False) ->
     shape, starts = locate(props)
     headers: dict[str, HeaderValue] = {}
     times: list[HeaderValue] = []
+    last, in_order = b"", True
     place = shape.headers
     if place >= 0:
         for name, tag, value, end, _ in walk(props, starts[place] + 4, starts[place + 1]):
+            if name < last:
+                in_order = False
+            last = name
             if name in names:
                 key = name.decode("utf-8", "surrogateescape")
                 headers[key] = GIVEN_TWICE if key in headers else read_value(tag, props[value:end])
@@ -99,7 +105,7 @@ def read(props: bytes, names: frozenset[bytes], *, broker_time: bool = False) ->
                 times.append(read_value(tag, props[value:end]))
     place = shape.message_id
     message_id = props[starts[place] + 1 : starts[place + 1]] if place >= 0 else None
-    return Read(headers, message_id, _one_moment(times) if times else None)
+    return Read(headers, message_id, _one_moment(times) if times else None, in_order)
 
 
 def _one_moment(times: list[HeaderValue]) -> int | None:
@@ -152,3 +158,31 @@ def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes) -
         table = b"".join(kept) + add
         return b"".join((flags.to_bytes(2, "big"), props[2:head_end], len(table).to_bytes(4, "big"), table, tail))
     return b"".join((flags.to_bytes(2, "big"), props[2:head_end], tail))
+
+
+def ordered(props: bytes, drop: frozenset[bytes] = frozenset()) -> bytes:
+    """``props`` as RabbitMQ may give them the next time: it reads the headers and writes them again in the order of
+    their names (a quorum queue of 3.x for a redelivery, 4.x always), an integer of the tag L with the tag l.
+
+    Without the headers named in ``drop``. For comparing only. Raises UnreadableTable.
+    """
+    shape, starts = locate(props)
+    if shape.headers < 0:
+        return props
+    start, end = starts[shape.headers] + 4, starts[shape.headers + 1]
+    kept = sorted(
+        (field for field in walk(props, start, end) if field[0] not in drop),
+        key=lambda field: field[0],
+    )
+    table = b"".join(
+        entry(name, INT64 if tag == OTHER_INT64 else tag, props[value:stop]) for name, tag, value, stop, _ in kept
+    )
+    return b"".join((props[: start - 4], len(table).to_bytes(4, "big"), table, props[end:]))
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Whether RabbitMQ may have made one of the other."""
+    try:
+        return one == other or ordered(one) == ordered(other)
+    except UnreadableTable:
+        return False

@@ -30,6 +30,12 @@ def no_route(route: str) -> Refusal:
     return Refusal("no_route", f"the settings have no route '{route}'")
 
 
+def loop(routing_key: bytes) -> Refusal:
+    """Its routing key is an intake queue of postdate, so it would come back and go out again for ever."""
+    queue = routing_key.decode("utf-8", "backslashreplace")
+    return Refusal("loop", f"its routing key '{queue}' is a queue that postdate takes messages from", lasting=True)
+
+
 def too_large(size: int, most: int) -> Refusal:
     """A body over the broker's ``max_message_size``."""
     return Refusal("too_large", f"its body has {size} bytes and RabbitMQ takes {most} at most", lasting=True)

@@ -15,14 +15,14 @@ from enum import Enum
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
 from adapters.rabbitmq.topology import Binding, Declaration, Exchange, Queue, RouteTopology, plan
 from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
-_NOT_FOUND, _ACCESS_REFUSED, _NOT_ALLOWED = 404, 403, 530
+_NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _TIMEOUT_S = 5
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
@@ -168,10 +168,6 @@ def _session(settings: Settings) -> Iterator[_Session]:
         finally:
             with suppress(AMQPError):
                 connection.close()
-    except ConnectionClosedByBroker as error:
-        if error.reply_code == _NOT_ALLOWED:
-            raise BrokerUnavailable(f"RabbitMQ lets nobody in there ({error.reply_text}): see rabbitmq.url") from error
-        raise BrokerUnavailable(sentence(error)) from error
     except (AMQPError, OSError) as error:
         raise BrokerUnavailable(sentence(error)) from error
 

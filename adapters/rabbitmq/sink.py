@@ -165,19 +165,29 @@ class RabbitSink:
         self._answered_at = time.monotonic()
 
     def _on_return(self, _: Channel, method: Any, properties: RawProperties, body: bytes) -> None:
-        """A return comes before the ack of its message, in the order of publishing; ours is the first that fits."""
+        """A return comes before the ack of its message; two with one body are told apart by their id or properties."""
         key = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
         try:
             found = read(properties.raw, _ID_NAME).headers.get("x-delay-id")
         except UnreadableTable:
             found = None
         public_id = found.encode() if isinstance(found, str) else found
-        for flight in self._flights.values():
-            if flight.refusal is not None or flight.routing_key != key or flight.exchange != method.exchange:
-                continue
-            if flight.claim.public_id == public_id or unpack(flight.claim.payload).body == body:
-                flight.refusal = refusals.unroutable(method.exchange, key, f"{method.reply_code} {method.reply_text}")
+        flights = self._flights.values()
+        at = (None, method.exchange, key)
+        for fits in (
+            lambda flight: flight.claim.public_id == public_id,
+            lambda flight: self._is_this(flight, properties.raw, body),
+            lambda flight: unpack(flight.claim.payload).body == body,
+        ):
+            returned = next((f for f in flights if (f.refusal, f.exchange, f.routing_key) == at and fits(f)), None)
+            if returned is not None:
+                text = f"{method.reply_code} {method.reply_text}"
+                returned.refusal = refusals.unroutable(method.exchange, key, text)
                 return
+
+    def _is_this(self, flight: _Flight, properties: bytes, body: bytes) -> bool:
+        out, encoder = self._outs.get(flight.claim.route), self._encoder
+        return out is not None and encoder is not None and encoder.is_this(flight.claim, out, properties, body)
 
     def _flush(self) -> None:
         if self._results:
@@ -242,8 +252,7 @@ class RabbitSink:
             raise BrokerUnavailable(sentence(ended.result()))
         self._tag = 0
         self._lowest = 1
-        frame_max = link.connection.params.frame_max
-        self._encoder = Encoder(channel.channel_number, link.connection._body_max_length + frames.OVERHEAD or frame_max)
+        self._encoder = Encoder(channel.channel_number, link.connection.params.frame_max)
         self._encoder.size_max = self._size_max
         return ended
 

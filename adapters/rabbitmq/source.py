@@ -18,7 +18,7 @@ from pika.channel import Channel
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link, sentence
 from adapters.rabbitmq.payload import pack
-from adapters.rabbitmq.properties import UnreadableTable, edit, read
+from adapters.rabbitmq.properties import UnreadableTable, ordered, read
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
@@ -42,28 +42,31 @@ class Intake:
 class _Lane:
     """An intake's channel while it lives, and how far its deliveries are acknowledged."""
 
-    __slots__ = ("alive", "floor", "intake", "number")
+    __slots__ = ("alive", "early", "floor", "intake", "number")
 
     def __init__(self, intake: Intake, number: int) -> None:
         self.intake = intake
         self.number = number
         self.floor = 0
+        self.early: set[int] = set()
         self.alive = True
 
 
-def acknowledgements(floor: int, tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
-    """Pure: the fewest (tag, multiple) for rising ``tags``, when all up to ``floor`` are acknowledged; the new floor.
+def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
+    """The fewest (tag, multiple) for ``tags``, and the new floor, below which everything is acknowledged.
 
-    ``multiple`` acknowledges everything below, so it reaches only as far as nothing is missing; the rest go singly.
+    ``multiple`` acknowledges everything below, so it reaches only as far as nothing is missing; the rest go singly and
+    are remembered in ``early``, so that the floor can pass them when the gap below is closed.
     """
-    reached = floor
-    for tag in tags:
-        if tag != reached + 1:
-            break
-        reached = tag
-    acks = [(reached, True)] if reached > floor else []
-    acks += [(tag, False) for tag in tags if tag > reached]
-    return reached, acks
+    new, last = set(tags), 0
+    while floor + 1 in new or floor + 1 in early:
+        floor += 1
+        if floor in new:
+            last = floor
+        early.discard(floor)
+    singles = sorted(tag for tag in new if tag > floor)
+    early.update(singles)
+    return floor, ([(last, True)] if last else []) + [(tag, False) for tag in singles]
 
 
 def digest(payload: bytes) -> bytes:
@@ -71,9 +74,9 @@ def digest(payload: bytes) -> bytes:
     return blake2b(payload, digest_size=8).digest()
 
 
-def _counted_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
-    """The intake queue writes how often it has delivered a message into its headers, so that is left out."""
-    return digest(pack(routing_key, edit(properties, _COUNTS, False, b""), body))
+def _ordered_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
+    """A quorum queue writes into a redelivered message's headers how often it came, and sorts them by name."""
+    return digest(pack(routing_key, ordered(properties, _COUNTS), body))
 
 
 class RabbitSource:
@@ -130,7 +133,7 @@ class RabbitSource:
         parts = []
         for lane, numbers in tags.items():
             if lane.alive:
-                lane.floor, acks = acknowledgements(lane.floor, sorted(numbers))
+                lane.floor, acks = acknowledgements(lane.floor, lane.early, numbers)
                 parts += [frames.ack(lane.number, tag, multiple) for tag, multiple in acks]
         if parts and self._link is not None and self._link.is_open():
             self._link.connection.send(b"".join(parts))
@@ -248,10 +251,10 @@ class RabbitSource:
         payload = pack(routing_key, properties, body)
         intake = lane.intake
         try:
-            headers, message_id, published_ms = read(properties, intake.wanted, broker_time=True)
+            headers, message_id, published_ms, in_order = read(properties, intake.wanted, broker_time=True)
             fault = ""
         except UnreadableTable as error:
-            headers, message_id, published_ms, fault = {}, None, None, str(error)
+            headers, message_id, published_ms, in_order, fault = {}, None, None, True, str(error)
         self._buffer.append(
             Delivery(
                 (lane, tag),
@@ -265,8 +268,8 @@ class RabbitSource:
                 bool(redelivered & 1),
                 fault,
                 digest(payload)
-                if fault or _COUNT not in properties
-                else _counted_digest(routing_key, properties, body),
+                if fault or (in_order and _COUNT not in properties)
+                else _ordered_digest(routing_key, properties, body),
             )
         )
         self._bytes += len(payload)

@@ -79,7 +79,6 @@ def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
     options.pop("retry")
     return RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(netloc, 6379)],
-        cluster_error_retry_attempts=1,
         retry=Retry(NoBackoff(), 0),
         **options,
     )
@@ -98,6 +97,14 @@ def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options
     )
     client: Redis = sentinel.master_for(path[0], db=database, **options)
     return client
+
+
+async def close(client: Client) -> None:
+    """Close every connection, those to the Sentinels too, which redis-py's client leaves open."""
+    await client.aclose()
+    sentinel: Sentinel | None = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    if sentinel is not None:
+        await sentinel.aclose()
 
 
 #: What a server says when it cannot take the work now, and what that means for the person who looks after it.
@@ -120,9 +127,9 @@ _TROUBLES = (
 def sentence(error: BaseException) -> str:
     """One sentence for a person about an error of redis-py or of the network."""
     text = str(error) or type(error).__name__
-    kind = type(error).__name__.upper()
+    code = getattr(error, "status_code", None)  # redis-py takes the codes that it knows out of the text
     for word, meaning in _TROUBLES:
-        if text.startswith(word) or f" {word} " in f" {text} " or (word == "OOM" and "OUTOFMEMORY" in kind):
+        if code == word or text.startswith(word) or f" {word} " in f" {text} ":
             return f"{meaning} ({text})" if word in ("NOPERM", "MISCONF") else meaning
     return f"Redis does not answer ({text})"
 

@@ -135,13 +135,15 @@ async def _on_node(node: Any, calls: Sequence[Call], wait: Wait) -> list[Any]:
 
 
 def _checked(replies: list[Any], answered: Any, wait: Wait) -> list[Any]:
-    """Every reply, or the error that the wait was not answered by enough."""
+    """Every reply; in place of those that worked, the error that the wait was not answered by enough."""
+    error: Exception | None = None
     if isinstance(answered, Exception):
-        return [answered] * len(replies)
-    count = answered[0] if isinstance(answered, list) else answered  # WAITAOF answers [this server, replicas]
-    if count < wait.needed:
-        return [StoreUnavailable(f"{wait.words}: {count} of {wait.needed} answered")] * len(replies)
-    return replies
+        error = answered
+    else:
+        count = answered[0] if isinstance(answered, list) else answered  # WAITAOF answers [this server, replicas]
+        if count < wait.needed:
+            error = StoreUnavailable(f"{wait.words}: {count} of {wait.needed} answered")
+    return [reply if error is None or isinstance(reply, Exception) else error for reply in replies]
 
 
 def _ours(error: Exception) -> StoreUnavailable:

@@ -55,9 +55,11 @@ def _collect(root: Path, body: str, path: list[str], taken: list[str], parts: li
 
 @cache
 def scripts() -> dict[str, Script]:
-    """All scripts by name: the moves, and what instances say to each other about shards."""
+    """All scripts by name: the moves, what instances say to each other about shards, and what a desk reads."""
     found = {}
-    for file in sorted((*LUA.glob("moves/*.lua"), *LUA.glob("shards/*.lua"))):
+    for file in sorted(LUA.glob("*/*.lua")):
+        if file.parent.name == "include":
+            continue
         text = flatten(f"{file.parent.name}/{file.stem}")
         found[file.stem] = Script(file.stem, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from adapters.redis.connect import Client, store_errors
+from adapters.redis.connect import Client, close, store_errors
 from adapters.redis.durability import ask, judge
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Call, Runner, Wait
@@ -47,10 +47,11 @@ class RedisStore:
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
         """Check the server and agree with it on shards and format; returns what is to be said at start.
 
-        Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server under which messages can be lost or whose shards
-        were made with another number.
+        ``timeout_ms`` is the client's own. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server under which
+        messages can be lost or whose shards were made with another number.
         """
-        verdicts = [judge(server, durability, replicas, timeout_ms) for server in await ask(self._client)]
+        wait_ms = max(1, timeout_ms // 2)  # so that a wait that fails says so before the client gives up on Redis
+        verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
         await self._agree()
         await self.look_at_clock()
@@ -59,8 +60,9 @@ class RedisStore:
     async def _agree(self) -> None:
         client: Any = self._client
         with store_errors():
-            await client.hsetnx(self._keys.store, "format", FORMAT)
-            await client.hsetnx(self._keys.store, "shards", self.shards)
+            if await client.hlen(self._keys.store) < 2:  # else nothing is written, so that a full Redis lets us start
+                await client.hsetnx(self._keys.store, "format", FORMAT)
+                await client.hsetnx(self._keys.store, "shards", self.shards)
             made = {key.decode(): int(value) for key, value in (await client.hgetall(self._keys.store)).items()}
         if made["format"] != FORMAT:
             raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads format {FORMAT}")
@@ -80,7 +82,7 @@ class RedisStore:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.aclose()
+        await close(self._client)
 
     # -- the way in -------------------------------------------------------------------------------------------------
 

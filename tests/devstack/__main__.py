@@ -1,7 +1,8 @@
-"""The servers the tests use, for people: `python -m tests.devstack up | status | down`.
+"""The servers the tests use, for people: `python -m tests.devstack up | status | down | run`.
 
 `up` prints the URLs as shell exports, so `eval "$(python -m tests.devstack up)"` gives both the shell and the next
-test run these servers. `down` stops just what `up` started, by pid and start time.
+test run these servers. `down` stops just what `up` started, by pid and start time. `run` is `up`, one
+command and `down`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.devstack import keeper, rabbitmq, rabbitmq4, redis
 from tests.devstack.container import end_recorded_container
 from tests.devstack.keeper import is_same
 from tests.devstack.process import end_recorded
+from tests.devstack.run import run
 from tests.devstack.service import STOP_S, Service, StartFailed, Unavailable, devstack_folder, machine_lock
 
 SERVERS: dict[str, tuple[str, Callable[[], Service]]] = {
@@ -36,9 +38,18 @@ def main(argv: list[str] | None = None) -> int:
     up_parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"any of {', '.join(SERVERS)}")
     commands.add_parser("status", help="what runs")
     commands.add_parser("down", help="stop what `up` started")
-    chosen = parser.parse_args(argv)
+    run_parser = commands.add_parser("run", help="run SERVER ... -- COMMAND: with these servers up, then stop them")
+    run_parser.add_argument("servers", nargs="*", metavar="SERVER")
+    words = list(sys.argv[1:] if argv is None else argv)
+    cut = words.index("--") if "--" in words else len(words)
+    chosen, command = parser.parse_args(words[:cut]), words[cut + 1 :]
+    if (chosen.command == "run") != bool(command):
+        parser.error("run, and only run, has a command after --")
     if unknown := sorted(set(getattr(chosen, "servers", ())) - SERVERS.keys()):
         parser.error(f"unknown server: {', '.join(unknown)} (known: {', '.join(SERVERS)})")
+    if chosen.command == "run":
+        running = {record["name"]: record["url"] for record in _read() if _runs(record)}
+        return run(chosen.servers or BY_DEFAULT, command, SERVERS, running)
     with machine_lock("up"):
         if chosen.command == "up":
             return up(chosen.servers or BY_DEFAULT)

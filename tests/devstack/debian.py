@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,9 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 NO_SERVICES = "#!/bin/sh\nexit 101\n"
 
 _updated = False
+
+#: Told of the packages before they are installed, which takes a while; replaced by who has somebody to tell.
+announce: Callable[[tuple[str, ...]], object] = len
 
 
 def why_not_here() -> str | None:
@@ -30,6 +33,7 @@ def why_not_here() -> str | None:
 def install(*packages: str) -> None:
     if reason := why_not_here():
         raise Unavailable(f"cannot install {' '.join(packages)}: {reason}")
+    announce(packages)
     with machine_lock("apt"), no_services_started(POLICY):
         _update_once()
         _apt_get("install", "-y", "--no-install-recommends", *packages)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-import pika  # type: ignore[import-untyped]
+import pika
 
 from tests.devstack import debian
 from tests.devstack.container import ContainerRunner, engine_answers, require_engine

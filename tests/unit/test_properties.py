@@ -129,7 +129,7 @@ def test_every_combination_of_the_fourteen_flags_is_read_and_edited() -> None:
         others = {name: everything.others[name] for place, name in enumerate(names) if chosen >> place & 1}
         props = Props(everything.headers if chosen >> 13 else None, others)
         raw = props.encode()
-        assert read(raw, DELAY) == (
+        assert read(raw, DELAY)[:3] == (
             {"x-delay": 5000} if props.headers else {},
             b"message_id" if "message_id" in others else None,
             None,

@@ -18,14 +18,17 @@ else
   redis.call('SET', KEYS[4], ARGV[1], 'PX', ARGV[2])
 end
 
-local CHUNK = 100
+-- Envelopes are read in pieces, and no more of them than probably still fit: reading a body costs Redis a millisecond a
+-- megabyte and more, also when it is then left for the next claim.
+local CHUNK = 32
 local now_ms = math.floor(now / 1000)
 local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local reply, leases, taken, ghosts = {1, now, -1, 0}, {}, 0, 0
 local lease_end = now_ms + tonumber(ARGV[4])
 local ids = limit > 0 and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, limit) or {}
-for from = 1, #ids, CHUNK do
-  local envelopes = redis.call('HMGET', KEYS[2], unpack(ids, from, math.min(from + CHUNK - 1, #ids)))
+local from, chunk, largest = 1, 1, 1
+while from <= #ids and bytes_left > 0 do
+  local envelopes = redis.call('HMGET', KEYS[2], unpack(ids, from, math.min(from + chunk - 1, #ids)))
   for n = 1, #envelopes do
     local id, envelope = ids[from + n - 1], envelopes[n]
     if envelope and taken > 0 and #envelope > bytes_left then
@@ -35,6 +38,7 @@ for from = 1, #ids, CHUNK do
     taken = taken + 1
     if envelope then
       bytes_left = bytes_left - #envelope
+      if #envelope > largest then largest = #envelope end
       reply[#reply + 1] = id
       reply[#reply + 1] = envelope
       leases[#leases + 1] = lease_end
@@ -43,7 +47,8 @@ for from = 1, #ids, CHUNK do
       ghosts = ghosts + 1
     end
   end
-  if bytes_left <= 0 then break end
+  from = from + chunk
+  chunk = math.max(1, math.min(CHUNK, math.floor(bytes_left / largest)))
 end
 if taken > 0 then
   redis.call('ZREMRANGEBYRANK', KEYS[1], 0, taken - 1)

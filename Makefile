@@ -1,0 +1,46 @@
+# The environment is made when a target needs it. Another Python: make demo PYTHON=python3.13
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help env demo test test-long test-rabbitmq4 check bench lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '%-24s%s\n' "$$name" "$$text"; done
+
+env: $(READY) ## the environment in .venv, from requirements.lock
+	@:
+
+$(READY): pyproject.toml $(wildcard requirements.lock)
+	@.ci/env "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: $(READY) ## six messages from producer to consumer, live; starts RabbitMQ and Redis where none are named
+	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate demo
+
+test: $(READY) ## every test but the long ones
+	@$(BIN)/python -m pytest -q -m "not long"
+
+test-long: $(READY) ## the tests that take minutes
+	@$(BIN)/python -m pytest -q -m long
+
+test-rabbitmq4: $(READY) ## every RabbitMQ test, on RabbitMQ 4.3
+	@POSTDATE_TEST_RABBITMQ=4 $(BIN)/python -m pytest -q -m rabbitmq
+
+check: $(READY) ## ruff and mypy --strict
+	@failed=0; $(BIN)/ruff check . || failed=1; $(BIN)/ruff format --check . || failed=1; \
+		$(BIN)/mypy || failed=1; exit $$failed
+
+bench: $(READY) ## the yardstick, a quarter of an hour; postdate bench --quick takes one minute
+	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate bench
+
+lock: $(READY) ## requirements.lock anew from pyproject.toml, with the hashes of every file
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --extra dev \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--output-file requirements.lock pyproject.toml
+
+clean: ## removes the environment and what tools leave, not the servers in .devstack
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -not -path './.devstack/*' -prune -exec rm -rf {} +

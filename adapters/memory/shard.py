@@ -1,0 +1,294 @@
+"""One shard in memory. Each move of ``bridge.state`` is a method of the same name and happens as a whole.
+
+The comments on why a move is as it is stand in the Lua file of the same name.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from adapters.memory.due import DueSet
+from adapters.memory.key_index import KeyIndex
+from bridge.envelope import VERSION, UnknownVersion, index_field, unseal
+from bridge.identity import ID_BYTES
+from bridge.ports import Batch, Parked
+
+_DUE = struct.Struct(">Q")
+_DUE_AND_TRIES = struct.Struct(">QH")
+_ENTRY_BYTES = 28
+#: How long the store remembers a park or reject token.
+TOKEN_MS = 3_600_000
+
+
+def _due_ms(envelope: bytes) -> int:
+    """Stands in the same place in every version; 0 in an envelope that is damaged."""
+    return int(_DUE.unpack_from(envelope, 1)[0]) if len(envelope) > _DUE.size else 0
+
+
+def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
+    """Another due moment and number of tries; None leaves either. An unknown version stays untouched."""
+    if len(envelope) < 11 or envelope[0] != VERSION:
+        return envelope
+    old_due_ms, old_tries = _DUE_AND_TRIES.unpack_from(envelope, 1)
+    head = _DUE_AND_TRIES.pack(old_due_ms if due_ms is None else due_ms, old_tries if tries is None else tries)
+    return envelope[:1] + head + envelope[11:]
+
+
+def _field(envelope: bytes) -> bytes | None:
+    try:
+        opened = unseal(envelope)
+    except UnknownVersion:
+        return None
+    return index_field(opened.route.encode(), opened.key) if opened.key else None
+
+
+class Taken(NamedTuple):
+    """What ``claim`` took: (id, envelope) in order, and how many ids had no envelope."""
+
+    messages: list[tuple[bytes, bytes]]
+    ghosts: int
+
+
+class _Seen(NamedTuple):
+    """A token, until when it is remembered, and the reply to its call."""
+
+    token: bytes
+    until_ms: int
+    reply: Parked
+
+
+@dataclass
+class Shard:
+    """``now_ms`` is the store's clock; ``wake`` is told of a due moment that is now the shard's next one."""
+
+    now_ms: Callable[[], int]
+    wake: Callable[[int], None]
+    due: DueSet = field(default_factory=DueSet)
+    messages: dict[bytes, bytes] = field(default_factory=dict)
+    claimed: dict[bytes, int] = field(default_factory=dict)
+    dead: dict[bytes, int] = field(default_factory=dict)
+    why: dict[bytes, str] = field(default_factory=dict)
+    keys: KeyIndex = field(default_factory=KeyIndex)
+    recent: list[bytes] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    drain: tuple[str, int] = ("", 0)
+    _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
+
+    # -- the way in -------------------------------------------------------------------------------------------------
+
+    def park(self, instance: str, batch: Batch) -> Parked:
+        """new -> parked."""
+        seen = self._seen.get(("park", instance))
+        if seen is not None and seen.token == batch.token and self.now_ms() < seen.until_ms:
+            return seen.reply
+        kept: list[int] = []
+        rejected: list[int] = []
+        keyed = {entry.position for entry in batch.keyed}
+        for position, key, mode in batch.keyed:
+            message = batch.messages[position - 1]
+            if not self._older_is_in_the_way(key, mode):
+                self._add(*message)
+                self.keys.add(key, [message[0]])
+            else:
+                (kept if mode == "keep" else rejected).append(position)
+        for position, message in enumerate(batch.messages, 1):
+            if position not in keyed:
+                self._add(*message)
+        for key, ids in batch.found.items():
+            self.keys.add(key, [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)])
+        self._remember(batch.recent, batch.recent_max)
+        self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected)
+        reply = Parked(tuple(kept), tuple(rejected))
+        self._seen["park", instance] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
+        self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
+        return reply
+
+    def _older_is_in_the_way(self, key: bytes, mode: str) -> bool:
+        waiting = [message_id for message_id in self.keys.found(key).ids if message_id in self.due]
+        if mode != "replace":
+            return bool(waiting)
+        for message_id in waiting:
+            self._forget(message_id)
+            self.keys.remove(key, message_id)
+            self.counts["replaced"] += 1
+        return False
+
+    def _add(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
+        self.due.put(message_id, due_ms)
+        self.messages[message_id] = envelope
+
+    def _remember(self, piece: bytes, most: int) -> None:
+        if not piece:
+            return
+        self.recent.append(piece)
+        while self.recent and (sum(map(len, self.recent)) - len(self.recent[0])) // _ENTRY_BYTES >= most:
+            del self.recent[0]
+
+    def reject(self, instance: str, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+        """new -> dead."""
+        seen = self._seen.get(("reject", instance))
+        if seen is not None and seen.token == token and self.now_ms() < seen.until_ms:
+            return
+        for message_id, envelope, reason in messages:
+            self.dead[message_id] = self.now_ms()
+            self.messages[message_id] = envelope
+            self.why[message_id] = reason
+            self.counts["dead"] += 1
+        self._seen["reject", instance] = _Seen(token, self.now_ms() + TOKEN_MS, Parked((), ()))
+
+    # -- the way out ------------------------------------------------------------------------------------------------
+
+    def owner(self, instance: str, drain_ms: int) -> str | None:
+        """Another instance that drains this shard; or None, and then the caller does."""
+        name, until_ms = self.drain
+        if name not in ("", instance) and self.now_ms() < until_ms:
+            return name
+        self.drain = (instance, self.now_ms() + drain_ms)
+        return None
+
+    def claim(self, token: bytes, lease_ms: int, limit: int, bytes_max: int) -> Taken:
+        """parked -> claimed."""
+        taken = Taken([], 0)
+        bytes_left = bytes_max
+        for n, message_id in enumerate(self.due.until(self.now_ms(), limit)):
+            envelope = self.messages.get(message_id)
+            if envelope is None:
+                taken = Taken(taken.messages, taken.ghosts + 1)
+            elif n and len(envelope) > bytes_left:
+                break
+            else:
+                bytes_left -= len(envelope)
+                self.claimed[message_id + token] = self.now_ms() + lease_ms
+                taken.messages.append((message_id, envelope))
+            self.due.remove(message_id)
+        return taken
+
+    def renew(self, members: Iterable[bytes], lease_ms: int) -> int:
+        """claimed -> claimed."""
+        held = [member for member in members if member in self.claimed]
+        self.claimed.update(dict.fromkeys(held, self.now_ms() + lease_ms))
+        return len(held)
+
+    def settle(self, pairs: Iterable[tuple[bytes, bytes]]) -> int:
+        """claimed -> gone. Pairs of member and index field."""
+        settled = 0
+        for member, key in pairs:
+            if self.claimed.pop(member, None) is not None:
+                self._forget(member[:ID_BYTES])
+                if key:
+                    self.keys.remove(key, member[:ID_BYTES])
+                settled += 1
+        self.counts["delivered"] += settled
+        return settled
+
+    def release(self, rows: Iterable[tuple[bytes, int | None, int, str]]) -> int:
+        """claimed -> parked. Rows of member, wait in ms, tries, reason."""
+        dues_ms = []
+        for member, wait_ms, tries, reason in rows:
+            message_id = member[:ID_BYTES]
+            if self.claimed.pop(member, None) is None or message_id not in self.messages:
+                continue
+            envelope = self.messages[message_id]
+            due_ms = _due_ms(envelope) if wait_ms is None else self.now_ms() + wait_ms
+            self._add(message_id, due_ms, _with(envelope, None, tries))
+            if reason:
+                self.why[message_id] = reason
+            dues_ms.append(due_ms)
+        self._wake_if_nearer(dues_ms)
+        return len(dues_ms)
+
+    def bury(self, rows: Iterable[tuple[bytes, int, str]]) -> int:
+        """claimed -> dead. Rows of member, tries, reason."""
+        buried = 0
+        for member, tries, reason in rows:
+            message_id = member[:ID_BYTES]
+            if self.claimed.pop(member, None) is None or message_id not in self.messages:
+                continue
+            self.dead[message_id] = self.now_ms()
+            self.messages[message_id] = _with(self.messages[message_id], None, tries)
+            self.why[message_id] = reason
+            buried += 1
+        self.counts["dead"] += buried
+        return buried
+
+    def recover(self, token: bytes) -> int:
+        """claimed -> parked: of a claim whose reply was lost, or (no token) whose leases ran out."""
+        if token:
+            members = [member for member in self.claimed if member[ID_BYTES:] == token]
+        else:
+            members = [member for member, ends_ms in self.claimed.items() if ends_ms <= self.now_ms()]
+        dues_ms = []
+        for member in members:
+            del self.claimed[member]
+            envelope = self.messages.get(member[:ID_BYTES])
+            if envelope is not None:
+                dues_ms.append(_due_ms(envelope))
+                self.due.put(member[:ID_BYTES], dues_ms[-1])
+        self.counts["recovered"] += len(dues_ms)
+        self._wake_if_nearer(dues_ms)
+        return len(dues_ms)
+
+    # -- by hand ----------------------------------------------------------------------------------------------------
+
+    def retry(self, message_id: bytes) -> bool:
+        """dead -> parked, due at once."""
+        envelope = self.messages.get(message_id)
+        if envelope is None or self.dead.pop(message_id, None) is None:
+            return False
+        self._add(message_id, self.now_ms(), _with(envelope, self.now_ms(), 0))
+        self.why.pop(message_id, None)
+        self._wake_if_nearer([self.now_ms()])
+        return True
+
+    def cancel(self, message_id: bytes, dead_too: bool) -> str:
+        """parked or dead -> gone; the word says what it was."""
+        word = self.word(message_id)
+        if word == "parked" or (word == "dead" and dead_too):
+            key = _field(self.messages[message_id])
+            self._forget(message_id)
+            if key is not None:
+                self.keys.remove(key, message_id)
+            self.counts["cancelled"] += 1
+        return word
+
+    def reschedule(self, message_id: bytes, due_ms: int) -> str:
+        """parked -> parked at another moment (0: now)."""
+        word = self.word(message_id)
+        if word == "parked":
+            moment_ms = due_ms or self.now_ms()
+            self._add(message_id, moment_ms, _with(self.messages[message_id], moment_ms, None))
+            self._wake_if_nearer([moment_ms])
+        return word
+
+    def hand_over(self, instance: str) -> bool:
+        """Stop draining."""
+        if self.drain[0] != instance or self.now_ms() >= self.drain[1]:
+            return False
+        self.drain = ("", 0)
+        self.wake(0)
+        return True
+
+    # -- pieces -----------------------------------------------------------------------------------------------------
+
+    def word(self, message_id: bytes) -> str:
+        """parked, dead, claimed or none."""
+        if message_id not in self.messages:
+            return "none"
+        if message_id in self.due:
+            return "parked"
+        return "dead" if message_id in self.dead else "claimed"
+
+    def _forget(self, message_id: bytes) -> None:
+        self.due.remove(message_id)
+        self.messages.pop(message_id, None)
+        self.dead.pop(message_id, None)
+        self.why.pop(message_id, None)
+
+    def _wake_if_nearer(self, dues_ms: Iterable[int]) -> None:
+        earliest_ms = min(dues_ms, default=None)
+        if earliest_ms is not None and earliest_ms == self.due.head_ms():
+            self.wake(earliest_ms)

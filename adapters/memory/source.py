@@ -1,0 +1,135 @@
+"""A source in memory: a queue at a broker that one connection consumes, and that gives back what was not accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from bridge.clock import StoreClock
+from bridge.message import Delivery, HeaderValue
+
+
+class _Tag(NamedTuple):
+    connection: int
+    number: int
+
+
+class MemorySource:
+    """``bridge.ports.Source`` in memory. ``prefetch`` bounds what is handed out and not accepted.
+
+    Unlike a broker it does not forgive: to accept or drop a delivery twice raises ``ValueError``.
+    """
+
+    def __init__(self, clock: StoreClock, prefetch: int = 2000) -> None:
+        self._clock = clock
+        self._prefetch = prefetch
+        self._waiting: deque[Delivery] = deque()
+        self._out: dict[_Tag, Delivery] = {}
+        self._buffer: list[Delivery] = []
+        self._finished: set[_Tag] = set()
+        self._connection = 1
+        self._number = 0
+        self._there = asyncio.Event()
+        self._stopped = False
+        self.accepted: list[Delivery] = []
+        #: Whether acknowledgements reach the broker; without, what was accepted comes again after a lost connection.
+        self.hears = True
+
+    # -- the broker's side ------------------------------------------------------------------------------------------
+
+    def feed(
+        self,
+        payload: bytes,
+        headers: Mapping[str, HeaderValue],
+        route: str = "orders",
+        order_key: bytes = b"",
+        message_id: bytes | None = None,
+        fault: str = "",
+    ) -> None:
+        """Somebody publishes a message."""
+        digest = blake2b(order_key + b"\0" + payload, digest_size=8).digest()
+        tag = _Tag(0, 0)
+        self._waiting.append(
+            Delivery(
+                tag, route, payload, order_key, dict(headers), 0, message_id=message_id, fault=fault, digest=digest
+            )
+        )
+        self._deliver()
+
+    def lose_connection(self) -> None:
+        """The connection breaks and is made anew: what was handed out and not accepted comes again, marked so."""
+        again = [replace(delivery, redelivered=True) for delivery in self._out.values()]
+        self._waiting.extendleft(reversed(again))
+        self._out.clear()
+        self._buffer.clear()
+        self._connection += 1
+        self._number = 0
+        self._deliver()
+
+    def left(self) -> int:
+        """How many messages the broker still has: waiting, or handed out and not accepted."""
+        return len(self._waiting) + len(self._out)
+
+    def _deliver(self) -> None:
+        while self._waiting and len(self._out) < self._prefetch and not self._stopped:
+            self._number += 1
+            tag = _Tag(self._connection, self._number)
+            delivery = replace(self._waiting.popleft(), tag=tag, arrived_ms=self._clock.now_ms())
+            self._out[tag] = delivery
+            self._buffer.append(delivery)
+            self._there.set()
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.take``."""
+        while not self._buffer:
+            self._there.clear()
+            await self._there.wait()
+        return self.more(messages_max, bytes_max)
+
+    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.more``."""
+        size = taken = 0
+        for delivery in self._buffer[:messages_max]:
+            size += len(delivery.payload)
+            if taken and size > bytes_max:
+                break
+            taken += 1
+        batch = self._buffer[:taken]
+        del self._buffer[:taken]
+        return batch
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.accept``."""
+        for delivery in deliveries:
+            self._finish(delivery.tag)
+            if self.hears and self._out.pop(delivery.tag, None) is not None:
+                self.accepted.append(delivery)
+        self._deliver()
+
+    def drop(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.drop``."""
+        for delivery in deliveries:
+            self._finish(delivery.tag)
+
+    def _finish(self, tag: _Tag) -> None:
+        if tag in self._finished:
+            raise ValueError(f"delivery {tag.number} of connection {tag.connection} was accepted or dropped already")
+        self._finished.add(tag)
+
+    def alive(self, delivery: Delivery) -> bool:
+        """See ``bridge.ports.Source.alive``."""
+        return bool(delivery.tag.connection == self._connection)
+
+    def stop(self) -> None:
+        """See ``bridge.ports.Source.stop``."""
+        self._stopped = True
+        for delivery in self._buffer:
+            del self._out[delivery.tag]
+        self._waiting.extendleft(reversed(self._buffer))
+        self._buffer.clear()

@@ -1,0 +1,240 @@
+"""The store in memory. ``Memory`` is what several instances share, ``MemoryStore`` is one instance's way to it.
+
+It can also fail as a server does: be away, be full, or carry out a call whose reply is then lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+
+from adapters.memory.clock import ManualClock
+from adapters.memory.shard import Shard, Taken
+from bridge.clock import StoreClock
+from bridge.envelope import UnknownVersion, index_field, unseal
+from bridge.errors import StoreUnavailable
+from bridge.identity import shard_of
+from bridge.message import Claim
+from bridge.ports import Batch, Claimed, Found, Parked, Release
+
+
+class Memory:
+    """What a server would hold. With a sentence in ``away`` every call fails; ``full`` refuses what is new."""
+
+    def __init__(self, shards: int = 8, clock: StoreClock | None = None) -> None:
+        self.clock = ManualClock() if clock is None else clock
+        self.shards = [Shard(self.now_ms, partial(self._wake, shard)) for shard in range(shards)]
+        self.instances: dict[str, tuple[int, bool, str]] = {}
+        self.listeners: list[Callable[[int, int], None]] = []
+        self.away = ""
+        self.full = False
+
+    def now_ms(self) -> int:
+        """Unix milliseconds, rounded down as the scripts do: a message due in the next one is not due yet."""
+        return int(self.clock.now_us() // 1000)
+
+    def _wake(self, shard: int, due_ms: int) -> None:
+        for heard in self.listeners:
+            asyncio.get_running_loop().call_soon(heard, shard, due_ms)
+
+
+class MemoryStore:
+    """``bridge.ports.Store`` in memory."""
+
+    def __init__(self, memory: Memory | None = None, instance: str = "memory") -> None:
+        self.memory = Memory() if memory is None else memory
+        self.instance = instance
+        self.shards = len(self.memory.shards)
+        self.clock = self.memory.clock
+        self._token_head = secrets.token_bytes(4)
+        self._token_count = count(1)
+        self._lost: list[tuple[int, bytes]] = []
+        self._replies_to_lose = 0
+
+    def lose_reply(self, calls: int = 1) -> None:
+        """The next calls are carried out, and then fail."""
+        self._replies_to_lose = calls
+
+    @asynccontextmanager
+    async def _call(self, adds: bool = False) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        if self.memory.away:
+            raise StoreUnavailable(self.memory.away)
+        if adds and self.memory.full:
+            raise StoreUnavailable("the memory store is full: what is due is still delivered, nothing new is parked")
+        yield
+        if self._replies_to_lose:
+            self._replies_to_lose -= 1
+            raise StoreUnavailable("the reply was lost")
+
+    def new_token(self) -> bytes:
+        """See ``bridge.ports.Store.new_token``."""
+        return self._token_head + next(self._token_count).to_bytes(4, "big")
+
+    # -- the way in -------------------------------------------------------------------------------------------------
+
+    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        """See ``bridge.ports.Store.park``."""
+        try:
+            async with self._call(adds=True):
+                return {shard: self.memory.shards[shard].park(self.instance, batch) for shard, batch in batches.items()}
+        except StoreUnavailable as error:
+            return dict.fromkeys(batches, error)
+
+    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+        """See ``bridge.ports.Store.reject``."""
+        async with self._call(adds=True):
+            self.memory.shards[shard].reject(self.instance, token, messages)
+
+    async def recent(self, shard: int) -> list[bytes]:
+        """See ``bridge.ports.Store.recent``."""
+        async with self._call():
+            return list(self.memory.shards[shard].recent)
+
+    # -- by key -----------------------------------------------------------------------------------------------------
+
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+        """See ``bridge.ports.Store.find``."""
+        async with self._call():
+            return {field: self._find(field) for field in fields}
+
+    def _find(self, field: bytes) -> Found:
+        found = [shard.keys.found(field) for shard in self.memory.shards]
+        return Found([message_id for one in found for message_id in one.ids], sum(one.unlisted for one in found))
+
+    async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
+        """See ``bridge.ports.Store.parked``."""
+        async with self._call():
+            return {message_id for message_id in ids if message_id in self._shard(message_id).due}
+
+    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+        """See ``bridge.ports.Store.cancel``."""
+        async with self._call():
+            return {message_id: self._shard(message_id).cancel(message_id, dead_too) for message_id in ids}
+
+    async def retry(self, ids: Sequence[bytes]) -> int:
+        """Park dead letters again, due at once; how many there were. Not part of the port: people do it, not loops."""
+        async with self._call():
+            return sum(self._shard(message_id).retry(message_id) for message_id in ids)
+
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, str]:
+        """Give what is parked another moment (0: now); each id's word is what it is. Not part of the port either."""
+        async with self._call():
+            return {message_id: self._shard(message_id).reschedule(message_id, due_ms) for message_id in ids}
+
+    # -- the way out ------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+    ) -> dict[int, Claimed | StoreUnavailable]:
+        """See ``bridge.ports.Store.claim``."""
+        token = self.new_token()
+        lease_ends = time.monotonic() + lease_ms / 1000
+        claimed: dict[int, Claimed | StoreUnavailable] = {}
+        try:
+            async with self._call():
+                for number in shards:
+                    shard = self.memory.shards[number]
+                    owner = shard.owner(self.instance, drain_ms)
+                    if owner is not None:
+                        claimed[number] = Claimed([], None, owner, 0, [])
+                        continue
+                    taken = shard.claim(token, lease_ms, limit, bytes_max)
+                    claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends)
+        except (StoreUnavailable, asyncio.CancelledError) as error:
+            self._lost += ((shard, token) for shard in shards)
+            if not isinstance(error, StoreUnavailable):
+                raise
+            return dict.fromkeys(shards, error)
+        return claimed
+
+    async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
+        """See ``bridge.ports.Store.renew``."""
+        async with self._call():
+            return sum(self._of(claim).renew([claim.id + claim.token], lease_ms) for claim in claims)
+
+    async def settle(self, claims: Iterable[Claim]) -> int:
+        """See ``bridge.ports.Store.settle``."""
+        async with self._call():
+            return sum(
+                self._of(c).settle([(c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")])
+                for c in claims
+            )
+
+    async def release(self, releases: Iterable[Release]) -> int:
+        """See ``bridge.ports.Store.release``."""
+        async with self._call():
+            return sum(
+                self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason)])
+                for claim, wait_ms, tries, reason in releases
+            )
+
+    async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
+        """See ``bridge.ports.Store.bury``."""
+        async with self._call():
+            return sum(
+                self._of(claim).bury([(claim.id + claim.token, claim.tries, reason)]) for claim, reason in burials
+            )
+
+    async def recover(self, shards: Sequence[int]) -> int:
+        """See ``bridge.ports.Store.recover``."""
+        async with self._call():
+            lost, self._lost = self._lost, []
+            return sum(
+                self.memory.shards[shard].recover(token) for shard, token in (*lost, *((n, b"") for n in shards))
+            )
+
+    # -- between instances ------------------------------------------------------------------------------------------
+
+    async def hand_over(self, shards: Iterable[int]) -> None:
+        """See ``bridge.ports.Store.hand_over``."""
+        async with self._call():
+            for shard in shards:
+                self.memory.shards[shard].hand_over(self.instance)
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
+        """See ``bridge.ports.Store.meet``."""
+        async with self._call():
+            now_ms, there = self.memory.now_ms(), self.memory.instances
+            if ttl_ms > 0:
+                there[self.instance] = (now_ms + ttl_ms, able, health)
+            else:
+                there.pop(self.instance, None)
+            for name in [name for name, (until_ms, _, _) in there.items() if until_ms <= now_ms]:
+                del there[name]
+            return sorted(name for name, (_, able_too, _) in there.items() if able_too)
+
+    async def listen(self, heard: Callable[[int, int], None]) -> None:
+        """See ``bridge.ports.Store.listen``."""
+        async with self._call():
+            self.memory.listeners.append(heard)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.memory.listeners.remove(heard)
+
+    def _of(self, claim: Claim) -> Shard:
+        return self.memory.shards[claim.shard]
+
+    def _shard(self, message_id: bytes) -> Shard:
+        return self.memory.shards[shard_of(message_id)]
+
+
+def _claimed(number: int, taken: Taken, next_due_ms: int | None, token: bytes, lease_ends: float) -> Claimed:
+    claims, strange = [], []
+    for message_id, envelope in taken.messages:
+        try:
+            due_ms, tries, arrived_ms, route, key, first, payload = unseal(envelope)
+        except UnknownVersion:
+            strange.append(message_id)
+            continue
+        public_id = first or message_id
+        claims.append(
+            Claim(message_id, number, token, due_ms, arrived_ms, tries, route, key, payload, public_id, lease_ends)
+        )
+    return Claimed(claims, next_due_ms, None, taken.ghosts, strange)

@@ -1,0 +1,125 @@
+"""Runs a generator and a meter as processes of their own and hands back what they found."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from adapters.rabbitmq.load.generator import Generator
+from adapters.rabbitmq.load.meter import Meter
+from bridge.bench.load import Got, Load, Sent
+from bridge.errors import BrokerUnavailable, PostdateError
+from bridge.settings import RabbitMQ
+from bridge.workers import end_with_parent
+
+#: A meter that has heard nothing for so long after the last message was due hears nothing any more.
+SILENCE_S = 20.0
+_TURN_S = 0.1
+_CONSUMES = "consumes"
+
+Progress = Callable[[int, int], None]
+
+
+class _Counter(Protocol):
+    value: int
+
+
+def carry(settings: RabbitMQ, load: Load, progress: Progress) -> tuple[Sent, Got | None]:
+    """See ``bridge.bench.load.Carry``. Raises ``BrokerUnavailable``, and ``PostdateError`` for a process that died."""
+    # Spawned: a fork would copy the threads' locks of whatever runs in this process.
+    context = multiprocessing.get_context("spawn")
+    confirmed, received, over = context.RawValue("q"), context.RawValue("q"), context.RawValue("b")
+    started = []
+
+    def start(work: Any, *counters: Any) -> Connection:
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(work, settings, load, there, os.getpid(), counters), daemon=True)
+        process.start()
+        started.append(process)
+        there.close()
+        return here
+
+    try:
+        meter = start(_measure, received, over) if load.queue else None
+        if meter is not None:
+            _answer(meter)
+        generator = start(_generate, confirmed)
+        sent: Sent = _wait(generator, lambda: progress(confirmed.value, received.value))
+        if meter is None:
+            return sent, None
+        silence = _Silence(max(load.due_at, sent.ended + load.delay_ms[1] / 1000))
+
+        def listening() -> None:
+            progress(sent.messages, received.value)
+            over.value = over.value or silence.lasts(received.value)
+
+        got: Got = _wait(meter, listening)
+        return sent, got
+    finally:
+        for process in started:
+            process.terminate()
+            process.join()
+
+
+class _Silence:
+    """Notices that nothing has come for too long, counted from the last due moment on."""
+
+    def __init__(self, last_due: float) -> None:
+        self._since = last_due
+        self._received = -1
+
+    def lasts(self, received: int) -> bool:
+        """Given the number so far, whether the rest will not come."""
+        if received != self._received:
+            self._received, self._since = received, max(self._since, time.time())
+        return time.time() > self._since + SILENCE_S
+
+
+def _wait(pipe: Connection, turn: Callable[[], None]) -> Any:
+    while not pipe.poll(_TURN_S):
+        turn()
+    turn()
+    return _answer(pipe)
+
+
+def _answer(pipe: Connection) -> Any:
+    try:
+        answer = pipe.recv()
+    except EOFError:
+        raise PostdateError("A process of the bench died; what it said stands above.") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+# -- in the processes -------------------------------------------------------------------------------------------------
+
+
+def _work(work: Any, settings: RabbitMQ, load: Load, pipe: Connection, parent: int, counters: tuple[Any, ...]) -> None:
+    # Ctrl-C reaches every process of the terminal; the bench ends these two itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent)
+    try:
+        pipe.send(work(settings, load, pipe, *counters))
+    except (BrokerUnavailable, OSError) as error:
+        pipe.send(BrokerUnavailable(str(error)))
+
+
+def _generate(settings: RabbitMQ, load: Load, _: Connection, confirmed: _Counter) -> Sent:
+    return Generator(settings, load).run(partial(_set, confirmed))
+
+
+def _measure(settings: RabbitMQ, load: Load, pipe: Connection, received: _Counter, over: _Counter) -> Got:
+    meter = Meter(settings, load)
+    pipe.send(_CONSUMES)
+    return meter.run(lambda: bool(over.value), partial(_set, received))
+
+
+def _set(counter: _Counter, value: int) -> None:
+    counter.value = value

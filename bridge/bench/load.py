@@ -1,0 +1,59 @@
+"""A load on a broker and what came of it: the words between the bench and a broker's generator and meter."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: A message is early when it comes so long before it is due: clocks are read to a fraction of a millisecond.
+EARLY_MS = -1.0
+#: How long copies are watched for when every message has come.
+LINGER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """``count`` messages of ``size`` bytes to an exchange, and the queue in which they must arrive ("": nobody looks).
+
+    ``rate`` a second, 0 for as fast as the confirms allow with ``window`` of them outstanding. Due after ``delay_ms``
+    (from, to; (0, 0) for no delay at all) in steps of ``delay_step_ms``, or all at the Unix time ``due_at``.
+    ``run`` is a 31-bit number that tells this run's messages from any others.
+    """
+
+    exchange: str
+    key: str
+    queue: str
+    count: int
+    run: int
+    rate: float = 0
+    delay_ms: tuple[int, int] = (0, 0)
+    delay_step_ms: int = 1
+    due_at: float = 0
+    size: int = 256
+    window: int = 2000
+
+
+class Sent(NamedTuple):
+    """What a generator did. Unix seconds; ``refused`` are negative confirms."""
+
+    messages: int
+    began: float
+    ended: float
+    refused: int
+
+
+class Got(NamedTuple):
+    """What a meter saw. ``late_ms`` is in the order of arrival; ``first`` and ``last`` are Unix seconds, 0 for none."""
+
+    messages: int
+    duplicates: int
+    early: int
+    late_ms: array[float]
+    first: float
+    last: float
+
+
+#: Carries out a load, telling ``progress(confirmed, received)`` of it; what came of it. Blocking.
+Carry = Callable[[Load, Callable[[int, int], None]], tuple[Sent, Got | None]]

@@ -1,0 +1,58 @@
+"""The command line. ``main`` is the console command ``postdate``; each command is a module of its own.
+
+Only typer is imported here and in the commands' modules: what a command needs, it imports when it runs, so that
+``postdate --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import NoReturn
+
+from bridge.cli.exits import FAILED, FINE, INTERRUPTED, code_of
+from bridge.errors import PostdateError
+
+
+def main() -> NoReturn:
+    """Run the command that the command line names, and exit."""
+    logging.lastResort = None  # or a library's warnings would stand between our own words; `run` sets up its logs
+    if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character
+        sys.stdout.reconfigure(errors="backslashreplace")
+    code = run_command(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _discard_output()
+    sys.exit(code)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. What is wrong is said on standard error in a sentence, never in a traceback."""
+    import typer
+
+    from bridge.cli.commands import app
+    from bridge.cli.output import complain
+
+    try:
+        return app(list(arguments), prog_name="postdate", standalone_mode=False) or FINE
+    except PostdateError as error:
+        complain(str(error))
+        return code_of(error)
+    except typer.TyperException as error:
+        complain(error.format_message())
+        return error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        complain("Interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return FAILED
+
+
+def _discard_output() -> None:
+    # Python flushes standard output once more when it ends, and would complain about the same pipe again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,61 @@
+"""Verbs on many dead letters at once: counted first, shown, asked about, then done in batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from bridge.cli.exits import FAILED
+from bridge.errors import SettingsError
+
+if TYPE_CHECKING:
+    from bridge.desk import Desk, Filter, Row
+
+_SAMPLE, _BATCH = 5, 500
+
+
+async def on_dead_letters(
+    desk: Desk, wanted: Filter, verb: str, yes: bool, act: Callable[[list[bytes]], Awaitable[int]]
+) -> int:
+    """Do ``act`` to all dead letters that match, after asking; how many it was done to.
+
+    All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
+    where nobody can be asked, ``typer.Exit`` where the answer is no.
+    """
+    from bridge.cli.output import say
+    from bridge.state import State
+
+    sample: list[Row] = []
+    ids: list[bytes] = []
+    async for row in desk.rows(State.DEAD, wanted):
+        ids.append(row.id)
+        if len(sample) < _SAMPLE:
+            sample.append(row)
+    if not ids:
+        return 0
+    if not yes:
+        _ask(verb, len(ids), sample)
+    done = 0
+    for at in range(0, len(ids), _BATCH):
+        done += await act(ids[at : at + _BATCH])
+        if at and sys.stderr.isatty():
+            say(f"{done} of {len(ids)} ...")
+    return done
+
+
+def _ask(verb: str, count: int, sample: list[Row]) -> None:
+    from bridge.cli.output import say
+    from bridge.printable import printable
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingsError(f"This would {verb} {count} dead letters and there is nobody to ask: add --yes.")
+    for row in sample:
+        say(printable(f"  {row.id.decode()}  {row.route}  {row.reason}"))
+    if count > len(sample):
+        say(f"  ... and {count - len(sample)} more")
+    if not typer.confirm(f"{verb.capitalize()} {count} dead letters?", err=True):
+        say("Nothing was done.")
+        raise typer.Exit(FAILED)

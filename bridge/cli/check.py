@@ -1,0 +1,90 @@
+"""``postdate check``: judges the settings, the store and the topology, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bridge.cli.options import ConfigOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from bridge.settings import Settings
+
+
+def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Judge settings, store and topology without changing anything.
+
+    Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or RabbitMQ
+    cannot be reached.
+    """
+    from bridge.cli.exits import FINE
+    from bridge.cli.output import rows
+    from bridge.cli.wiring import settings_with_routes
+
+    settings = settings_with_routes(config)
+    found = [_finding("OK", "settings", f"routes {', '.join(settings.routes)}"), *_store(settings), *_broker(settings)]
+    rows(output, ["level", "subject", "text"], found)
+    code = max(row["code"] for row in found)
+    if code != FINE:
+        raise typer.Exit(code)
+
+
+def _finding(level: str, subject: str, text: str, code: int = 0) -> dict[str, Any]:
+    return {"level": level, "subject": subject, "text": text, "code": code}
+
+
+def _failed(subject: str, error: Exception) -> dict[str, Any]:
+    from bridge.cli.exits import FAILED, UNREACHABLE
+    from bridge.errors import Unreachable
+
+    return _finding("FAIL", subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
+
+
+def _store(settings: Settings) -> Iterator[dict[str, Any]]:
+    from bridge.cli.wiring import inspect_store
+    from bridge.errors import PostdateError
+    from bridge.settings import mask_url
+
+    try:
+        words, instances = inspect_store(settings)
+    except PostdateError as error:
+        yield _failed("store", error)
+        return
+    yield _finding("OK", "store", f"{mask_url(settings.redis.url.get_secret_value())} can be used")
+    for word in words:
+        yield _finding("WARN", "store", word)
+    if instances:
+        yield _finding("OK", "instances", f"{instances} running")
+    else:
+        yield _finding("WARN", "instances", "no postdate is running on this store: start one with `postdate run`")
+
+
+def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
+    from bridge.cli.wiring import verify_topology
+    from bridge.errors import PostdateError
+
+    try:
+        found = verify_topology(settings)
+    except PostdateError as error:
+        yield _failed("broker", error)
+        return
+    for row in found:
+        yield _judged(settings, row)
+
+
+def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
+    """What is missing of ours is a failure only if nobody is going to declare it."""
+    from bridge.cli.exits import FAILED
+
+    subject, state = f"route {row['route']}", row["state"]
+    if state == "same":
+        return _finding("OK", subject, f"{row['what']} is there")
+    if state == "missing" and row["ours"] and settings.bridge.setup:
+        return _finding(
+            "WARN", subject, f"{row['what']} does not exist yet: `postdate run` or `postdate setup` makes it"
+        )
+    if state == "forbidden":
+        return _finding("WARN", subject, f"{row['what']} cannot be compared: {row['text']}")
+    return _finding("FAIL", subject, row["text"], FAILED)

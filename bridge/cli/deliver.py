@@ -1,0 +1,31 @@
+"""``postdate deliver``: what is parked becomes due now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
+
+if TYPE_CHECKING:
+    from bridge.desk import Desk
+
+
+def deliver(
+    ids: IdsArgument = None,
+    key: KeyOption = None,
+    route: RouteOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Deliver parked messages now: they become due at once, and a running postdate publishes them."""
+    from bridge.cli.reschedule import move
+    from bridge.cli.targets import targets
+    from bridge.cli.verdicts import answer
+    from bridge.cli.wiring import at_desk, settings_from
+
+    settings = settings_from(config)
+
+    async def work(desk: Desk) -> list[dict[str, object]]:
+        return await move(desk, await targets(desk, settings, ids, key, route), 0)
+
+    answer(output, at_desk(settings, work))

@@ -1,0 +1,100 @@
+"""``postdate list``: messages in one state, in the order of their due moments."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli.options import ConfigOption, KeyOption, Output, OutputOption, ReasonOption, RouteOption
+
+if TYPE_CHECKING:
+    from bridge.desk import Desk, Filter, Row
+
+
+class Listed(StrEnum):
+    """The states that can be listed."""
+
+    PARKED = "parked"
+    CLAIMED = "claimed"
+    DEAD = "dead"
+
+
+_COLUMNS = {
+    Listed.PARKED: ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "reason"],
+    Listed.CLAIMED: ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "lease_until"],
+    Listed.DEAD: ["id", "died", "route", "routing_key", "key", "size", "tries", "reason"],
+}
+
+
+def list_messages(
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+    state: Annotated[Listed, typer.Option("--state", help="parked, claimed or dead.")] = Listed.PARKED,
+    route: RouteOption = None,
+    key: KeyOption = None,
+    reason: ReasonOption = None,
+    due_after: Annotated[
+        str | None, typer.Option("--due-after", metavar="WHEN", help="A moment, or a duration from now.")
+    ] = None,
+    due_before: Annotated[
+        str | None, typer.Option("--due-before", metavar="WHEN", help="A moment, or a duration from now.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="Without a limit.")] = False,
+) -> None:
+    """List messages: the next due first, dead letters by their death. Never bodies; `postdate show` has them."""
+    import os
+
+    from bridge.cli.moments import read_border_ms
+    from bridge.cli.output import rows, say
+    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.desk import Filter
+
+    async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
+        now_ms = await desk.now_ms()
+        wanted = Filter(
+            route,
+            os.fsencode(key) if key else None,
+            read_border_ms("--due-after", due_after, now_ms),
+            read_border_ms("--due-before", due_before, now_ms),
+            reason,
+        )
+        return await _gather(desk, state, wanted, None if everything else limit, now_ms)
+
+    found, more = at_desk(settings_from(config), gather)
+    rows(output, _COLUMNS[state], found, {"routing_key": "routing key", "lease_until": "lease until"})
+    if more:
+        say(f"There are more than {limit}: use --limit, --all, or a filter.")
+
+
+async def _gather(
+    desk: Desk, state: Listed, wanted: Filter, limit: int | None, now_ms: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """The messages, and whether there are more."""
+    from bridge.cli.messages import as_dict, wait
+
+    found: list[dict[str, Any]] = []
+    async for row in _rows(desk, state, wanted):
+        if len(found) == limit:
+            return found, True
+        found.append({**as_dict(row), "wait": wait(row.due_ms, now_ms)})
+    return found, False
+
+
+async def _rows(desk: Desk, state: Listed, wanted: Filter) -> Any:
+    """Through the index where a key on a route is asked for and the index names its messages, else through them all."""
+    from bridge.state import State
+
+    wanted_state = State(state.value)
+    if wanted.key is not None and wanted.route is not None:
+        found = await desk.find(wanted.route, wanted.key)
+        if not found.unlisted:
+            rows: list[Row] = await desk.look(found.ids, 256)
+            for row in sorted(rows, key=lambda row: (row.at_ms, row.id)):
+                if row.state is wanted_state and wanted.takes(row):
+                    yield row
+            return
+    async for row in desk.rows(wanted_state, wanted):
+        yield row

@@ -1,0 +1,79 @@
+"""What a command prints: data to standard output, talk to standard error, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bridge.cli.options import Output
+from bridge.printable import printable, printable_lines
+
+Row = Mapping[str, Any]
+
+
+def say(text: str) -> None:
+    """Talk: what was done, what to do next."""
+    print(printable_lines(text), file=sys.stderr)
+
+
+def complain(text: str) -> None:
+    """Say what is wrong."""
+    print(printable_lines(text).rstrip("\n"), file=sys.stderr)
+
+
+def document(value: Any) -> None:
+    """One JSON document. ASCII only: escapes of other characters are valid JSON and harmless to a terminal."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def line(value: Any) -> None:
+    """One JSON document on one line."""
+    print(json.dumps(value, separators=(",", ":"), default=str))
+
+
+def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str] | None = None) -> None:
+    """Rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` gives columns other headings."""
+    if output is Output.JSON:
+        document([dict(row) for row in found])
+    elif output is Output.JSONL:
+        for row in found:
+            line(dict(row))
+    elif sys.stdout.isatty():
+        _table(columns, found, shown or {})
+    else:
+        for row in found:
+            print("\t".join(_cell(row.get(column)) for column in columns))
+
+
+def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, str]]) -> None:
+    """One thing: all of it in JSON, ``text`` (name and value) for people."""
+    if output is Output.TEXT:
+        pairs = list(text)
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            print(f"{printable(name):<{width}}  {printable(value)}".rstrip())
+    elif output is Output.JSON:
+        document(found)
+    else:
+        line(found)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else printable(str(value))
+
+
+def _table(columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(shown.get(column, column), overflow="fold", no_wrap=column == "id")
+    for row in found:
+        # Text, because rich would read [brackets] in a plain string as markup.
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    Console().print(table)

@@ -1,0 +1,90 @@
+"""``postdate send``: parks a message without a broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.errors import SettingsError
+
+if TYPE_CHECKING:
+    from bridge.send import Message
+
+
+def send(
+    route: Annotated[str, typer.Argument(metavar="ROUTE", help="The route, as it is called in the settings.")],
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The body; - reads standard input.")] = "",
+    routing_key: Annotated[str, typer.Option("--routing-key", metavar="TEXT")] = "",
+    after: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="So long from now: 5m, 1h 30m.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="MOMENT", help="RFC 3339 with an offset, or Unix ms.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="A header; as often as needed.")
+    ] = None,
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="To cancel and reschedule it by.")] = "",
+    content_type: Annotated[str | None, typer.Option("--content-type", metavar="TYPE")] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", metavar="ID")] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
+    from bridge.cli.moments import due_ms, read_due
+    from bridge.cli.output import facts, say
+    from bridge.cli.wiring import pack_payload, park_message, settings_with_routes
+    from bridge.duration import write_moment
+    from bridge.send import Message
+
+    wait_ms, at_ms = read_due(after, at)
+    settings = settings_with_routes(config)
+    if route not in settings.routes:
+        raise SettingsError(f"There is no route {route!r}; the settings have {', '.join(settings.routes)}.")
+    content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
+    try:
+        payload = pack_payload(routing_key, _headers(header or []), content, content_type, message_id)
+    except ValueError as error:
+        raise SettingsError(f"This cannot be sent: {error}.") from None
+    if len(payload) > settings.limits.max_body:
+        raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
+
+    def make(now_ms: int) -> Message:
+        due = due_ms(wait_ms, at_ms, now_ms, settings.limits.max_delay)
+        return Message(
+            route=route,
+            order=settings.routes[route].order,
+            on_same_key=settings.headers.on_same_key,
+            order_key=os.fsencode(routing_key),
+            payload=payload,
+            due_ms=max(due, now_ms),
+            key=_key(key),
+        )
+
+    message_id_made, message = park_message(settings, make)
+    made = {"id": message_id_made.decode(), "state": "parked", "due": write_moment(message.due_ms)}
+    facts(output, {**made, "due_ms": message.due_ms}, [("id", made["id"]), ("due", made["due"])])
+    say(f"Take it back with: postdate cancel {made['id']}")
+
+
+def _headers(texts: list[str]) -> dict[str, str]:
+    headers = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise SettingsError(f"--header {text!r} is not NAME=TEXT.")
+        headers[name] = value
+    return headers
+
+
+def _key(text: str) -> bytes:
+    raw = os.fsencode(text)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise SettingsError("--key is not UTF-8 text.") from None
+    if len(raw) > 255:
+        raise SettingsError(f"--key has {len(raw)} bytes, a key has 255 at most.")
+    return raw

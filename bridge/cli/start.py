@@ -1,0 +1,111 @@
+"""Starting and running one process, and waiting for a store and a broker that are not there yet.
+
+A daemon that gives up because its broker starts a minute later only moves the waiting to whoever restarts it. So it
+waits, says so once, and exits only over what no waiting mends: wrong settings, an unfit store, another topology.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import structlog
+
+from bridge.app import build, instance_name, new_token, open_store
+from bridge.cli.wiring import declare_topology
+from bridge.clock import StoreClock
+from bridge.errors import Unreachable
+from bridge.health import Health
+from bridge.reconnect import Reconnect
+from bridge.settings import Settings, mask_url
+
+log = structlog.get_logger("postdate")
+T = TypeVar("T")
+
+
+async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat ``attempt`` until what it needs can be reached; each new reason is logged once."""
+    reconnect, said = Reconnect(), ""
+    while True:
+        try:
+            return await attempt()
+        except Unreachable as error:
+            if str(error) != said:
+                said = str(error)
+                log.warning("waiting", because=said)
+            await reconnect.wait()
+
+
+async def run_process(settings: Settings, setup: bool, token: str) -> None:
+    """Open the store, declare the topology if asked, and run until a signal; ``token`` tells the process from others.
+
+    Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
+    """
+    clock, instance = StoreClock(), instance_name(settings, token)
+    log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
+    store = open_store(settings, clock, instance)
+    try:
+        await _open(settings, store)
+        if setup:
+            await set_up_topology(settings)
+        service = build(settings, store, clock, instance, token, Health())
+        log.info("started")
+        await service.run()
+    finally:
+        await store.close()
+
+
+async def prepare(settings: Settings, setup: bool) -> None:
+    """What is done once for all workers: judge the store, declare the topology. Raises as ``run_process``."""
+    log.info(
+        "starting",
+        version=version("postdate"),
+        workers=settings.bridge.workers,
+        routes=sorted(settings.routes),
+        **_where(settings),
+    )
+    store = open_store(settings, StoreClock(), instance_name(settings, new_token()))
+    try:
+        await _open(settings, store)
+    finally:
+        await store.close()
+    if setup:
+        await set_up_topology(settings)
+
+
+async def set_up_topology(settings: Settings) -> None:
+    """Declare what the routes need. Raises ``TopologyMismatch`` and ``Refused``."""
+    made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings))
+    for one in made:
+        if one["state"] == "made":
+            log.info("declared", kind=one["kind"], name=one["name"], route=one["route"])
+    for text in warnings:
+        log.warning("topology", what=text)
+
+
+async def until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work``; a signal that comes before it has taken over the signals cancels it, which is a good end too."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _open(settings: Settings, store: Any) -> None:
+    redis = settings.redis
+    words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout))
+    for text in words:
+        log.warning("store", what=text)
+
+
+def _where(settings: Settings) -> dict[str, str]:
+    return {
+        "store": mask_url(settings.redis.url.get_secret_value()),
+        "broker": mask_url(settings.rabbitmq.url.get_secret_value()),
+    }

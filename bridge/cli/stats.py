@@ -1,0 +1,91 @@
+"""``postdate stats``: the store and the instances in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bridge.cli.options import ConfigOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from bridge.desk import Desk, Stats
+
+
+def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Show how many messages wait, what is overdue, what happened so far, memory, and how each instance is."""
+    from bridge.cli.output import facts
+    from bridge.cli.wiring import at_desk, settings_from
+
+    async def work(desk: Desk) -> Stats:
+        return await desk.stats()
+
+    found = at_desk(settings_from(config), work)
+    facts(output, _as_json(found), _as_text(found))
+
+
+def _as_json(found: Stats) -> dict[str, Any]:
+    from bridge.duration import write_moment
+
+    return {
+        "now": write_moment(found.now_ms),
+        "parked": found.parked,
+        "claimed": found.claimed,
+        "dead": found.dead,
+        "overdue": found.overdue,
+        "oldest_overdue_ms": _overdue_ms(found),
+        "next_due": None if found.next_due_ms is None else write_moment(found.next_due_ms),
+        "ever": dict(found.ever),
+        "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
+        "bytes_per_message": found.bytes_each,
+        "instances": [{"name": name, **told} for name, told in found.instances.items()],
+    }
+
+
+def _overdue_ms(found: Stats) -> int:
+    return max(0, found.now_ms - found.next_due_ms) if found.next_due_ms is not None else 0
+
+
+def _as_text(found: Stats) -> list[tuple[str, str]]:
+    from bridge.cli.messages import wait
+    from bridge.duration import write_duration
+
+    late = f", the oldest for {write_duration(_overdue_ms(found))}" if found.overdue else ""
+    lines = [
+        ("parked", str(found.parked)),
+        ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "nothing waits"),
+        ("overdue", f"{found.overdue}{late}"),
+        ("claimed", str(found.claimed)),
+        ("dead letters", str(found.dead)),
+        ("ever", ", ".join(f"{name} {count}" for name, count in sorted(found.ever.items())) or "nothing"),
+    ]
+    for one in found.memory:
+        most = f" of {_size(one.most)}" if one.most else ", and no maxmemory"
+        lines.append((f"memory of {one.server}", f"{_size(one.used)}{most}"))
+    if found.bytes_each is not None:
+        lines.append(("a message takes", f"about {_size(found.bytes_each)}"))
+    lines += [(f"instance {name}", _instance(told)) for name, told in found.instances.items()]
+    if not found.instances:
+        lines.append(("instances", "none is running: start one with `postdate run`"))
+    return lines
+
+
+def _instance(told: Mapping[str, object]) -> str:
+    """Its own sentence first, for that is what a person looks for."""
+    late = told.get("lateness_ms")
+    parts = [
+        f"{told.get('health') or 'says nothing'}",
+        f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := told.get("shards"), list) else "",
+        f"received {told['received']}" if "received" in told else "",
+        f"delivered {told['delivered']}" if "delivered" in told else "",
+        f"lateness p50 {late.get('p50')} ms, p99 {late.get('p99')} ms" if isinstance(late, dict) else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _size(count: int) -> str:
+    number = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024
+    return f"{count} B" if unit == "B" else f"{number:.1f} {unit}"

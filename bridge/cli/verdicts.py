@@ -1,0 +1,68 @@
+"""What became of each message that a verb was about: its new state, and the exit code of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from bridge.cli.exits import FINE, NOT_FOUND, REFUSED
+from bridge.cli.options import Output
+
+if TYPE_CHECKING:
+    from bridge.desk import Desk
+
+ON_ITS_WAY = "it is claimed already, it is on its way"
+UNKNOWN = "there is no message with this id (any more)"
+DEAD = "it is a dead letter: use `postdate retry`"
+
+
+class Verdict(NamedTuple):
+    """One message: its state now, and where the verb was not carried out, why not and with what code."""
+
+    id: bytes
+    state: str
+    text: str = ""
+    code: int = FINE
+
+
+def judged(one: bytes, word: str, done: dict[str, str], refused: dict[str, str]) -> Verdict:
+    """Pure. ``word`` is what the store says it was: in ``done`` it leads to a new state, in ``refused`` to a reason."""
+    if word in done:
+        return Verdict(one, done[word])
+    if word == "none":
+        return Verdict(one, "none", UNKNOWN, NOT_FOUND)
+    return Verdict(one, word, refused[word], REFUSED)
+
+
+async def with_due(desk: Desk, verdicts: Sequence[Verdict]) -> list[dict[str, object]]:
+    """A row each; a message that waits is looked at again, so that what is shown is what is stored."""
+    from bridge.duration import write_moment
+
+    rows = {row.id: row for row in await desk.look([one.id for one in verdicts if one.state == "parked"], 0)}
+    return [
+        {
+            "id": one.id.decode(),
+            "state": rows[one.id].state.value if one.id in rows else one.state,
+            "due": write_moment(rows[one.id].due_ms) if one.id in rows else None,
+            "text": one.text,
+            "code": one.code,
+        }
+        for one in verdicts
+    ]
+
+
+def answer(output: Output, rows: Sequence[dict[str, object]]) -> None:
+    """Print the rows, say what was not done, and end with the worst code: refused before not found."""
+    from bridge.cli.output import complain
+    from bridge.cli.output import rows as print_rows
+
+    print_rows(output, ["id", "state", "due"], rows)
+    for row in rows:
+        if row["code"]:
+            complain(f"{row['id']}: {row['text']}.")
+    codes = {row["code"] for row in rows}
+    code = next((code for code in (REFUSED, NOT_FOUND) if code in codes), FINE)
+    if code:
+        raise typer.Exit(code)

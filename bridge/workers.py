@@ -1,0 +1,116 @@
+"""Several processes for one daemon: starts them, starts those anew that die, and stops all.
+
+Each worker is a process group of its own, so that Ctrl-C in a terminal reaches only the parent, which passes it on
+once: to a worker a second signal means "now".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+from bridge.reconnect import reconnect_wait_s
+
+log = structlog.get_logger("postdate")
+
+#: A worker that lived so long did start; when it dies, the next one is started with the shortest wait again.
+_LIVED_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Workers:
+    """Keeps ``count`` processes of one command running until a signal."""
+
+    def __init__(self, count: int, command: Sequence[str], handed: bytes, patience_s: float) -> None:
+        """``handed`` goes to each worker's standard input; ``patience_s`` after a stop those that run on are killed."""
+        self._count = count
+        self._command = command
+        self._handed = handed
+        self._patience_s = patience_s
+        self._stop = asyncio.Event()
+        self._running: dict[int, Process] = {}
+
+    async def run(self) -> None:
+        """Run until ``stop``, SIGTERM or SIGINT, and until every worker has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        keepers = [asyncio.ensure_future(self._keep(number)) for number in range(1, self._count + 1)]
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((stopping, *keepers), return_when=asyncio.FIRST_COMPLETED)
+            if not self._stop.is_set():  # a keeper failed: it says so below
+                self.stop()
+            _, slow = await asyncio.wait(keepers, timeout=self._patience_s)
+            if slow:
+                log.warning("killing workers that did not stop", workers=len(slow))
+        finally:
+            stopping.cancel()
+            self._signal_all(signal.SIGKILL)
+            await asyncio.gather(*keepers)
+        log.info("all workers have stopped")
+
+    def stop(self) -> None:
+        """Stop all in good order; a second call stops them now."""
+        log.info("stopping workers", workers=len(self._running), now=self._stop.is_set())
+        self._stop.set()
+        self._signal_all(signal.SIGTERM)
+
+    def _signal_all(self, number: int) -> None:
+        for process in self._running.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _keep(self, number: int) -> None:
+        """Keep one worker running until the stop."""
+        failures = 0
+        while not self._stop.is_set():
+            started = time.monotonic()
+            code = await self._run_one(number)
+            if self._stop.is_set():
+                return
+            failures = 0 if time.monotonic() - started > _LIVED_S else failures + 1
+            wait_s = reconnect_wait_s(failures, random.random())  # noqa: S311 (jitter, not a secret)
+            log.error("a worker died", worker=number, how=_how(code), next_in_s=round(wait_s, 2))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), wait_s)
+
+    async def _run_one(self, number: int) -> int:
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.PIPE, process_group=0)
+        self._running[number] = process
+        log.info("worker started", worker=number, pid=process.pid)
+        if self._stop.is_set():  # it came while the process was being started
+            process.terminate()
+        try:
+            await process.communicate(self._handed)
+            return process.returncode or 0
+        finally:
+            del self._running[number]
+
+
+def _how(code: int) -> str:
+    """Pure: an exit code in words; a negative one is a signal's number."""
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+def end_with_parent(parent: int) -> None:
+    """Called in a worker: be sent SIGTERM when process ``parent`` ends, however it ends. Only Linux can do that."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before it was asked for
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,159 @@
+"""postdate as a process of its own, the way it runs in production: started, signalled and looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import redis
+from redis.sentinel import Sentinel
+
+from bridge.health import WELL
+from tests.devstack import keeper
+from tests.devstack.service import wait_for
+
+ROOT = Path(__file__).parents[1]
+RUN = ("-m", "bridge.cli", "run")
+
+Tables = Mapping[str, Any]
+
+
+def toml(tables: Tables, path: str = "") -> str:
+    """Nested mappings as TOML."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
+    inner = [toml(value, f"{path}{key}.") for key, value in tables.items() if isinstance(value, Mapping)]
+    head = [f"[{path[:-1]}]"] if path and plain else []
+    return "\n".join((*head, *plain, *inner)) + "\n"
+
+
+def store_client(url: str) -> Any:
+    """A plain client for whatever a ``redis.url`` names."""
+    parts = urlsplit(url)
+    if parts.scheme == "redis+cluster":
+        return redis.RedisCluster(host=parts.hostname or "", port=parts.port or 6379)
+    if parts.scheme == "redis+sentinel":
+        sentinel = Sentinel([(parts.hostname or "", parts.port or 26379)], socket_timeout=2)  # type: ignore[no-untyped-call]
+        return sentinel.master_for(parts.path.split("/")[1], socket_timeout=2)  # type: ignore[no-untyped-call]
+    return redis.Redis.from_url(url, socket_timeout=5)
+
+
+class Bridge:
+    """One ``postdate run``. Leave the ``with`` block and it is gone, however it went."""
+
+    def __init__(self, folder: Path, settings: Tables, command: Sequence[str] = RUN, name: str = "postdate") -> None:
+        self._settings = settings
+        self._file = folder / f"{name}.toml"
+        self._file.write_text(toml(settings))
+        self._file.chmod(0o600)
+        self._log = folder / f"{name}.log"
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.running():
+            self.resume()
+            self.kill()
+
+    # -- starting and ending ----------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start, without waiting."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._command, "--config", str(self._file)],
+                cwd=ROOT,
+                env={name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        if kept := keeper.current():
+            kept.watch(self._process.pid)
+        return self
+
+    def wait_ready(self, deadline_s: float = 20.0) -> Self:
+        """Until it says that all is well and drains shards."""
+        wait_for(self.is_ready, f"the bridge is ready; it says: {self.log_tail()}", deadline_s)
+        return self
+
+    def is_ready(self) -> bool:
+        report = self.report()
+        return bool(report.get("shards")) and report["health"] == WELL
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait_end(self, deadline_s: float = 30.0) -> int:
+        """The exit code; -9 when it was killed."""
+        assert self._process is not None
+        code = self._process.wait(deadline_s)
+        if kept := keeper.current():
+            kept.forget(self._process.pid)
+        return code
+
+    def terminate(self, deadline_s: float = 30.0) -> int:
+        """SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait_end(deadline_s)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.signal(signal.SIGKILL)
+        self.wait_end()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, sign: signal.Signals) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(sign)
+
+    # -- what it says -----------------------------------------------------------------------------------------------
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def log_tail(self) -> str:
+        return self.log()[-3000:]
+
+    def report(self) -> dict[str, Any]:
+        """What it last told the store of itself; empty when it told nothing yet or is no longer there."""
+        assert self._process is not None
+        own = self._settings["redis"]
+        with store_client(own["url"]) as client:
+            rows = client.hgetall(f"{{{own['key_prefix']}}}:health")
+        for instance, said in rows.items():
+            if f"-{self._process.pid}-" in instance.decode():
+                report: dict[str, Any] = json.loads(said[1:])
+                return report
+        return {}
+
+    def health(self) -> str:
+        """Its sentence."""
+        return str(self.report().get("health", ""))
+
+    def wait_health(self, words: str, deadline_s: float = 20.0) -> None:
+        """Until these words are in its sentence."""
+        wait_for(lambda: words in self.health(), f"health says {words!r}; log: {self.log_tail()}", deadline_s)
+
+    def wait_log(self, words: str, deadline_s: float = 20.0) -> None:
+        """Until these words are in its log: for when the store, where its health stands, is away."""
+        wait_for(lambda: words in self.log(), f"the log says {words!r}: {self.log_tail()}", deadline_s)

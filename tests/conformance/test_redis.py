@@ -1,0 +1,51 @@
+"""The store on a real Redis: standalone, Cluster and Sentinel keep the same promises."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.conformance.redis_rig import RedisRig
+from tests.conformance.store_suite import StoreSuite
+from tests.devstack import redis as redis_servers
+from tests.devstack.fixtures import without
+from tests.devstack.redis import RedisSentinel
+from tests.devstack.service import Unavailable
+
+pytestmark = pytest.mark.redis
+
+
+class TestStandalone(StoreSuite):
+    @pytest.fixture
+    async def rig(self, redis_url: str, key_prefix: str) -> AsyncIterator[RedisRig]:
+        rig = RedisRig(redis_url, key_prefix)
+        yield rig
+        await rig.close()
+
+
+class TestCluster(StoreSuite):
+    @pytest.fixture
+    async def rig(self, redis_cluster_url: str, key_prefix: str) -> AsyncIterator[RedisRig]:
+        rig = RedisRig(redis_cluster_url, key_prefix)
+        yield rig
+        await rig.close()
+
+
+@pytest.fixture(scope="module")
+def sentinel_group() -> Iterator[RedisSentinel]:
+    """One for the whole suite, unlike `redis_sentinel`: nothing here makes it fail over."""
+    try:
+        group = redis_servers.launch_sentinel()
+    except Unavailable as reason:
+        without(reason)
+    with group:
+        yield group
+
+
+class TestSentinel(StoreSuite):
+    @pytest.fixture
+    async def rig(self, sentinel_group: RedisSentinel, key_prefix: str) -> AsyncIterator[RedisRig]:
+        rig = RedisRig(sentinel_group.url, key_prefix)
+        yield rig
+        await rig.close()

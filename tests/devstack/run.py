@@ -1,0 +1,99 @@
+"""`python -m tests.devstack run redis rabbitmq -- COMMAND`: a command with servers up, which are stopped afterwards.
+
+A server that the settings' environment already names, or that `up` has started, is used and left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from tests.devstack import debian, rabbitmq, rabbitmq4, redis
+from tests.devstack.service import Service, StartFailed, Unavailable
+
+#: Where postdate itself looks for each server.
+SETTINGS = {
+    redis.Redis.name: "POSTDATE_REDIS__URL",
+    rabbitmq.RabbitMQ.name: "POSTDATE_RABBITMQ__URL",
+    rabbitmq4.RabbitMQ4.name: "POSTDATE_RABBITMQ__URL",
+}
+TITLES = {"redis": "Redis", "rabbitmq": "RabbitMQ", "rabbitmq4": "RabbitMQ 4"}
+_TICK_S = 0.2
+
+Servers = Mapping[str, tuple[str, Callable[[], Service]]]
+
+
+def run(names: Sequence[str], command: Sequence[str], servers: Servers, running: Mapping[str, str]) -> int:
+    """The command's exit code; 1 when a server cannot be had, 130 when interrupted before the command ran.
+
+    `servers`: the environment's name of the tests and the finder of each; `running`: URLs of what `up` started.
+    """
+    environ = dict(os.environ)
+    with ExitStack() as started:
+        try:
+            for name in names:
+                variable, find = servers[name]
+                if os.environ.get(SETTINGS[name]):
+                    continue
+                url = running.get(name) or started.enter_context(_start(name, find)).url
+                environ[SETTINGS[name]] = environ[variable] = url
+        except (Unavailable, StartFailed) as reason:
+            print(f"{TITLES[name]} cannot be started here: {reason}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+        return _run(command, environ)
+
+
+def _start(name: str, find: Callable[[], Service]) -> Service:
+    with _progress(f"Starting {TITLES[name]}") as say:
+        debian.announce = lambda packages: say(f"Installing {' and '.join(packages)} from Debian, once")
+        return find()
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Ctrl-C reaches the command by itself, from the terminal; other signals to end are handed on to it."""
+    process = subprocess.Popen(command, env=environ)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _progress(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is going on, with the seconds on a terminal; what is given to it replaces the text."""
+    began, shown, done = time.monotonic(), [text], threading.Event()
+    terminal = sys.stderr.isatty()
+
+    def write(end: str) -> None:
+        line = f"{shown[0]} ... {time.monotonic() - began:.0f} s"
+        print(f"\r{line}\x1b[K", end=end, file=sys.stderr, flush=True)
+
+    def tick() -> None:
+        while not done.wait(_TICK_S):
+            write("")
+
+    def say(other: str) -> None:
+        shown[0] = other
+        if not terminal:
+            print(f"{other} ...", file=sys.stderr, flush=True)
+
+    if not terminal:
+        say(text)
+        yield say
+        return
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield say
+    finally:
+        done.set()
+        ticking.join()
+        write("\n")

@@ -1,0 +1,431 @@
+"""The command line on a real Redis: what commands answer, how they end, and that no message speaks to the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.rabbitmq.builder import build
+from adapters.rabbitmq.payload import pack
+from adapters.redis.connect import connect
+from adapters.redis.store import RedisStore
+from bridge.cli import run_command
+from bridge.clock import StoreClock
+from bridge.identity import Ids
+from bridge.send import Message, send
+from bridge.settings import Redis as RedisSettings
+from tests.devstack.service import free_ports
+
+pytestmark = pytest.mark.redis
+
+HOUR_MS = 3_600_000
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\n\u202e"
+
+
+class Shell:
+    """Runs commands in this process, with settings for a store of the test's own."""
+
+    def __init__(self, url: str, prefix: str, output: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self.prefix = prefix
+        self.output = output
+        self.said = ""
+
+    def __call__(self, *words: str) -> str:
+        """A command that must end well; what it wrote to standard output."""
+        code, out = self.ended(*words)
+        assert code == 0, f"{words} ended with {code} and said {self.said}"
+        return out
+
+    def ended(self, *words: str) -> tuple[int, str]:
+        """Its exit code and output; what it said besides is kept in ``said``."""
+        code = run_command(words)
+        out, self.said = self.output.readouterr()
+        assert "Traceback" not in self.said
+        return code, out
+
+    def refused(self, *words: str) -> str:
+        """A command that must be told to be wrong; the sentence."""
+        code, out = self.ended(*words)
+        assert (code, out) == (2, "")
+        return self.said
+
+    def send(self, *more: str) -> str:
+        """Park a message; its id."""
+        found: dict[str, str] = json.loads(self("send", "orders", "body", "--in", "1h", "-o", "json", *more))
+        return found["id"]
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self(*words, "-o", "json"))
+        return found
+
+    def states(self) -> dict[str, str]:
+        return {
+            row["id"]: state
+            for state in ("parked", "claimed", "dead")
+            for row in self.rows("list", "--state", state, "--all")
+        }
+
+    def with_store(self, work: Callable[[RedisStore], Awaitable[Any]]) -> Any:
+        async def visit() -> Any:
+            settings = RedisSettings.model_validate({"url": self.url})
+            store = RedisStore(connect(settings), self.prefix, 8, "tester", StoreClock())
+            await store.open("none", 1, 5000)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(visit())
+
+    def park(self, payload: bytes, key: bytes = b"", due_in_ms: int = HOUR_MS) -> str:
+        """Park what no command would make."""
+
+        async def work(store: RedisStore) -> bytes:
+            due_ms = store.clock.now_ms() + due_in_ms
+            return await send(store, Ids("tester"), Message("orders", "key", "replace", b"k", payload, due_ms, key))
+
+        one: bytes = self.with_store(work)
+        return one.decode()
+
+    def claim(self, reason: str = "") -> None:
+        """Take everything that is due, and bury it if there is a reason."""
+
+        async def work(store: RedisStore) -> None:
+            claims: list[Any] = []
+            while not claims:
+                answers = await store.claim(range(8), 1000, 2**30, 60_000, 60_000)
+                claims = [claim for one in answers.values() for claim in one.claims]  # type: ignore[union-attr]
+            if reason:
+                await store.bury((claim, reason) for claim in claims)
+
+        self.with_store(work)
+
+    def dead(self, reason: str, route_key: bytes = b"") -> str:
+        one = self.park(pack(b"k", build(), b"dead body"), route_key, due_in_ms=0)
+        self.claim(reason)
+        return one
+
+
+@pytest.fixture
+def shell(
+    redis_url: str,
+    key_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Shell:
+    for name in [name for name in os.environ if name.startswith("POSTDATE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "postdate.toml").write_text(
+        f'[redis]\nurl = "{redis_url}"\nkey_prefix = "{key_prefix}"\ndurability = "none"\n'
+        f'[rabbitmq]\nurl = "amqp://guest:sesame@127.0.0.1:{free_ports(1)[0]}/%2F"\n'
+        '[routes.orders]\nintercept = "orders.delay"\ndeliver_to = "orders"\n'
+    )
+    return Shell(redis_url, key_prefix, capsys)
+
+
+class TestFine:
+    def test_a_message_that_is_sent_is_listed_and_shown_with_what_it_was_given(self, shell: Shell) -> None:
+        one = shell.send("--routing-key", "new", "--key", "order-1", "--header", "a=b", "--content-type", "text/plain")
+        (row,) = shell.rows("list")
+        assert (row["id"], row["routing_key"], row["key"], row["route"]) == (one, "new", "order-1", "orders")
+        shown = json.loads(shell("show", one, "-o", "json"))
+        assert shown["body"] == "body"
+        assert shown["properties"] == {"content_type": "text/plain", "headers": {"a": "b"}, "delivery_mode": 2}
+        assert shown["due"] == row["due"]
+
+    def test_verbs_take_a_key_and_answer_with_the_new_state(self, shell: Shell) -> None:
+        one = shell.send("--key", "order-1")
+        before = shell.rows("list")[0]["due"]
+        (moved,) = shell.rows("reschedule", "--key", "order-1", "--in", "2h")
+        assert (moved["id"], moved["state"]) == (one, "parked")
+        assert moved["due"] > before
+        assert shell.rows("list")[0]["due"] == moved["due"]
+        (due,) = shell.rows("deliver", "--key", "order-1", "--route", "orders")
+        assert due["due"] < before
+        (gone,) = shell.rows("cancel", "--key", "order-1")
+        assert (gone["id"], gone["state"]) == (one, "gone")
+        assert shell.states() == {}
+
+    def test_verbs_take_several_ids(self, shell: Shell) -> None:
+        ids = [shell.send("--routing-key", str(n)) for n in range(3)]
+        assert {row["state"] for row in shell.rows("cancel", *ids)} == {"gone"}
+
+    def test_a_moment_is_kept_to_the_millisecond(self, shell: Shell) -> None:
+        shell.send("--key", "k")
+        (moved,) = shell.rows("reschedule", "--key", "k", "--at", "2027-01-31T09:30:00.123+02:00")
+        assert moved["due"] == "2027-01-31T07:30:00.123Z"
+
+    def test_piped_output_has_a_line_a_message_and_tabs_between(self, shell: Shell) -> None:
+        one = shell.send("--routing-key", "new")
+        (line,) = shell("list").splitlines()
+        assert line.split("\t")[0] == one
+        assert len(shell("list", "-o", "jsonl").splitlines()) == 1
+
+    def test_the_limit_is_said_when_it_hides_something(self, shell: Shell) -> None:
+        for n in range(3):
+            shell.send("--routing-key", str(n))
+        assert len(shell.rows("list", "--limit", "2")) == 2
+        assert "more than 2" in shell.said
+        assert len(shell.rows("list", "--all")) == 3
+
+    def test_a_body_comes_out_byte_for_byte(self, shell: Shell) -> None:
+        body = bytes(range(256)) * 40
+        one = shell.park(pack(b"k", build(), body))
+        command = [sys.executable, "-m", "bridge.cli", "show", one, "--raw"]
+        assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == body
+
+    def test_a_long_body_is_cut_unless_all_of_it_is_asked_for(self, shell: Shell) -> None:
+        one = shell.park(pack(b"k", build(), b"x" * 5000))
+        cut, full = (json.loads(shell("show", one, "-o", "json", *more)) for more in ([], ["--full"]))
+        assert (len(cut["body"]), cut["body_truncated"], cut["body_size"]) == (4096, True, 5000)
+        assert (len(full["body"]), full["body_truncated"]) == (5000, False)
+        assert "--full" in shell("show", one)
+
+    def test_headers_of_more_than_a_frame_are_shown_all_the_same(self, shell: Shell) -> None:
+        one = shell.park(pack(b"k", build({"large": "x" * 300_000}), b"body"))
+        assert json.loads(shell("show", one, "-o", "json"))["body"] == "body"
+
+    def test_a_body_on_standard_input_is_taken_as_it_is(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\x00\n")))
+        one = json.loads(shell("send", "orders", "-", "--in", "1h", "-o", "json"))["id"]
+        assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/wAK"
+
+    def test_stats_count_what_waits(self, shell: Shell) -> None:
+        shell.send()
+        shell.dead("unroutable: nobody")
+        stats = json.loads(shell("stats", "-o", "json"))
+        assert (stats["parked"], stats["dead"], stats["claimed"], stats["overdue"]) == (1, 1, 0, 0)
+        assert stats["instances"] == []
+        assert "parked" in shell("stats")
+
+    @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["send", "--help"]])
+    def test_help_needs_no_settings(self, shell: Shell, words: list[str]) -> None:
+        Path("postdate.toml").unlink()
+        assert "postdate" in shell(*words)
+
+    @pytest.mark.parametrize(
+        "command",
+        ["run", "check", "setup", "send", "list", "show", "cancel", "reschedule", "deliver", "retry", "stats"],
+    )
+    def test_every_command_has_an_example(self, shell: Shell, command: str) -> None:
+        assert f"Example:\n    postdate {command}" in shell(command, "--help")
+
+    def test_setup_can_be_looked_at_without_a_broker(self, shell: Shell) -> None:
+        kinds = [row["kind"] for row in shell.rows("setup", "--dry-run")]
+        assert kinds == ["queue", "exchange", "binding"]
+
+
+class TestDeadLetters:
+    def test_one_is_retried_by_its_id(self, shell: Shell) -> None:
+        one = shell.dead("unroutable: nobody")
+        (row,) = shell.rows("list", "--state", "dead", "--reason", "unroutable")
+        assert row["reason"] == "unroutable: nobody"
+        assert shell.rows("retry", one)[0]["state"] == "parked"
+        assert shell.states() == {one: "parked"}
+
+    def test_many_are_retried_by_a_filter_and_others_stay(self, shell: Shell) -> None:
+        first, second = shell.dead("unroutable: a"), shell.dead("unroutable: b")
+        bad = shell.dead("bad_header: c")
+        assert json.loads(shell("retry", "--reason", "unroutable", "--yes", "-o", "json")) == {"retried": 2}
+        assert shell.states() == {first: "parked", second: "parked", bad: "dead"}
+
+    def test_many_are_cancelled_and_what_is_parked_stays(self, shell: Shell) -> None:
+        shell.dead("bad_header: a")
+        kept = shell.send()
+        assert json.loads(shell("cancel", "--dead", "--yes", "-o", "json")) == {"cancelled": 1}
+        assert shell.states() == {kept: "parked"}
+
+    def test_where_nobody_can_be_asked_nothing_is_done_without_yes(self, shell: Shell) -> None:
+        one = shell.dead("bad_header: a")
+        assert "1 dead letters" in shell.refused("retry", "--all")
+        assert "--yes" in shell.refused("cancel", "--dead")
+        assert shell.states() == {one: "dead"}
+
+
+class TestWrong:
+    """Exit code 2: a sentence that says what to write, and nothing is done."""
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["lsit"], "Did you mean 'list'?"),
+            (["list", "--sate", "dead"], "--state"),
+            (["list", "--state", "gone"], "'parked', 'claimed', 'dead'"),
+            (["list", "--due-before", "tomorrow"], "is not a moment"),
+            (["send", "orders", "x"], "--in"),
+            (["send", "orders", "x", "--in", "5m", "--at", "2027-01-01T00:00:00Z"], "one of --in"),
+            (["send", "orders", "x", "--in", "5"], "5s or 5ms"),
+            (["send", "orders", "x", "--in", "-5m"], "negative"),
+            (["send", "orders", "x", "--at", "2027-01-01T00:00:00"], "has no offset from UTC"),
+            (["send", "orders", "x", "--in", "4000d"], "limits.max_delay"),
+            (["send", "orders", "x", "--in", "1m", "--header", "novalue"], "NAME=TEXT"),
+            (["send", "ordres", "x", "--in", "1m"], "There is no route 'ordres'"),
+            (["send", "orders", "x", "--in", "1m", "--key", "k" * 256], "255"),
+            (["send", "orders", "x", "--in", "1m", "--routing-key", "k" * 256], "255"),
+            (["show"], "--key"),
+            (["show", "x"], "is not a message id"),
+            (["cancel", "x", "--key", "k"], "Give ids, or --key"),
+            (["cancel", "--reason", "x"], "--dead"),
+            (["retry"], "--all"),
+            (["run", "--workers", "0"], "1 to 64"),
+            (["run", "--log-level", "loud"], "log.level"),
+            (["stats", "--config", "nowhere.toml"], "nowhere.toml"),
+        ],
+    )
+    def test_usage(self, shell: Shell, words: list[str], said: str) -> None:
+        assert said in shell.refused(*words)
+        assert len(shell.said.splitlines()) == 1
+
+    def test_all_mistakes_in_the_settings_are_told_with_their_places(self, shell: Shell) -> None:
+        with Path("postdate.toml").open("a") as file:
+            file.write('[limits]\nmax_dely = "1d"\nbatch_max = 0\n')
+        said = shell.refused("list")
+        assert "limits.max_dely is not a setting; did you mean limits.max_delay?" in said
+        assert "limits.batch_max" in said
+
+    @pytest.mark.parametrize("command", ["run", "check", "setup"])
+    def test_what_needs_a_route_is_refused_without_one(self, shell: Shell, command: str) -> None:
+        Path("postdate.toml").write_text("")
+        assert "No route is set" in shell.refused(command)
+
+
+class TestHowItEnds:
+    def test_1_where_the_store_was_made_with_other_settings(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shell.send()
+        monkeypatch.setenv("POSTDATE_REDIS__SHARDS", "4")
+        assert shell.ended("list")[0] == 1
+        assert "redis.shards = 8" in shell.said
+
+    @pytest.mark.parametrize("command", ["show", "cancel", "deliver", "retry"])
+    def test_3_where_there_is_no_such_message(self, shell: Shell, command: str) -> None:
+        gone = shell.send()
+        shell("cancel", gone)
+        assert shell.ended(command, gone)[0] == 3
+        assert gone in shell.said
+        assert shell.ended(command, "--key", "never-heard-of")[0] == 3
+        assert "never-heard-of" in shell.said
+
+    @pytest.mark.parametrize("words", [["list"], ["stats"], ["send", "orders", "x", "--in", "1m"]])
+    def test_4_where_the_store_cannot_be_reached(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    ) -> None:
+        monkeypatch.setenv("POSTDATE_REDIS__URL", f"redis://127.0.0.1:{free_ports(1)[0]}/0")
+        assert shell.ended(*words) == (4, "")
+        assert "Redis does not answer" in shell.said
+
+    def test_4_where_the_broker_cannot_be_reached(self, shell: Shell) -> None:
+        assert shell.ended("setup")[0] == 4
+        code, out = shell.ended("check", "-o", "json")
+        assert code == 4
+        levels = [(row["subject"], row["level"]) for row in json.loads(out)]
+        assert levels[:2] == [("settings", "OK"), ("store", "OK")]
+        assert ("broker", "FAIL") in levels
+        assert "sesame" not in out
+
+    @pytest.mark.parametrize("words", [["cancel"], ["deliver"], ["reschedule", "--in", "1h"], ["retry"]])
+    def test_5_where_the_message_is_on_its_way_already(self, shell: Shell, words: list[str]) -> None:
+        one = shell.park(pack(b"k", build(), b""), due_in_ms=0)
+        shell.claim()
+        code, out = shell.ended(*words, one, "-o", "json")
+        assert code == 5
+        assert json.loads(out)[0]["state"] == "claimed"
+        assert f"{one}: it is claimed already, it is on its way." in shell.said
+        assert shell.states() == {one: "claimed"}
+
+    def test_5_where_a_dead_letter_should_be_moved_and_what_to_do_instead(self, shell: Shell) -> None:
+        one = shell.dead("unroutable: nobody")
+        assert shell.ended("deliver", one)[0] == 5
+        assert "postdate retry" in shell.said
+
+    def test_5_where_a_key_may_not_be_taken(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = shell.send("--key", "k")
+        monkeypatch.setenv("POSTDATE_HEADERS__ON_SAME_KEY", "keep")
+        assert shell.ended("send", "orders", "x", "--in", "1m", "--key", "k")[0] == 5
+        assert shell.states() == {one: "parked"}
+
+    def test_of_several_messages_those_that_can_be_are_done_and_the_worst_end_counts(self, shell: Shell) -> None:
+        claimed = shell.park(pack(b"k", build(), b""), due_in_ms=0)
+        shell.claim()
+        parked, gone = shell.send(), shell.send("--key", "k")
+        shell("cancel", gone)
+        code, out = shell.ended("cancel", parked, gone, claimed, "-o", "json")
+        assert code == 5
+        assert [row["state"] for row in json.loads(out)] == ["gone", "none", "claimed"]
+        assert shell.states() == {claimed: "claimed"}
+
+    def test_130_where_it_was_interrupted(self, shell: Shell) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            environ = {**os.environ, "POSTDATE_REDIS__URL": f"redis://127.0.0.1:{server.getsockname()[1]}/0"}
+            command = [sys.executable, "-m", "bridge.cli", "list"]
+            with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as process:
+                server.settimeout(20)
+                connection, _ = server.accept()  # now it waits for an answer that never comes
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=20)
+                connection.close()
+        assert process.returncode == 130
+        assert b"Traceback" not in said
+
+    def test_a_reader_that_has_seen_enough_is_no_error_with_a_traceback(self, shell: Shell) -> None:
+        for n in range(5):
+            shell.send("--routing-key", str(n))
+        command = [sys.executable, "-m", "bridge.cli", "list", "-o", "jsonl"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            said = process.stderr.read()
+        assert said == b""
+
+
+class TestHostileMessages:
+    """A producer chooses keys, headers, bodies and reasons; none of them is obeyed by the screen or breaks a line."""
+
+    @pytest.fixture
+    def one(self, shell: Shell) -> str:
+        properties = build({f"h{HOSTILE}": HOSTILE, "n": 5}, message_id=HOSTILE, content_type=HOSTILE)
+        payload = pack(HOSTILE.encode(), properties, HOSTILE.encode())
+        one = shell.park(payload, f"k{HOSTILE}".encode(), due_in_ms=0)
+        shell.claim(f"bad_header: {HOSTILE}")
+        return one
+
+    @pytest.mark.parametrize("output", ["text", "json", "jsonl"])
+    @pytest.mark.parametrize("command", ["list", "show"])
+    def test_nothing_is_printed_that_a_terminal_obeys(self, shell: Shell, one: str, command: str, output: str) -> None:
+        words = ["list", "--state", "dead"] if command == "list" else ["show", one]
+        text = shell(*words, "-o", output)
+        assert all(letter.isprintable() or letter in "\n\t" for letter in text)
+        if command == "list" and output != "json":
+            assert len(text.splitlines()) == 1
+
+    def test_json_gives_it_back_as_it_was(self, shell: Shell, one: str) -> None:
+        shown = json.loads(shell("show", one, "-o", "json"))
+        assert shown["body"] == shown["routing_key"] == shown["properties"]["message_id"] == HOSTILE
+        assert shown["properties"]["headers"] == {f"h{HOSTILE}": HOSTILE, "n": 5}
+        assert shown["key"] == f"k{HOSTILE}"
+
+    def test_it_can_be_found_by_its_key(self, shell: Shell, one: str) -> None:
+        assert shell.rows("cancel", "--key", f"k{HOSTILE}") == [
+            {"id": one, "state": "gone", "due": None, "text": "", "code": 0}
+        ]
+
+    def test_a_complaint_about_it_is_harmless_too(self, shell: Shell, one: str) -> None:
+        code, _ = shell.ended("show", "--key", f"other{HOSTILE}")
+        assert code == 3
+        assert all(letter.isprintable() or letter == "\n" for letter in shell.said)

@@ -1,0 +1,316 @@
+"""Drives a real store and the memory store through the same random moves and compares everything they keep.
+
+The real clock cannot be moved, so moments are far from it: a second and more before the start of the run, or an hour
+after. A lease ends when its end is written over, and a drain lapses when its key is deleted; nothing waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from adapters.memory.shard import Shard
+from adapters.redis.keys import StoreKeys
+from adapters.redis.store import RedisStore
+from bridge.envelope import index_field, seal
+from bridge.identity import Ids, shard_of
+from bridge.message import Claim
+from bridge.ports import Batch, Claimed, Keyed, Parked, Release
+from tests.conformance.redis_rig import RedisRig
+
+T = TypeVar("T")
+
+#: One, so that the moves meet: what several shards have to do with each other is in the conformance suite.
+SHARDS = 1
+HOUR_MS = 3_600_000
+RECENT_MAX = 6
+ROUTE = b"orders"
+
+instances = st.sampled_from(["a", "b"])
+shards = st.integers(0, SHARDS - 1)
+#: Milliseconds from the start of the run: so long ago, or so far ahead.
+past = st.integers(-60, -1).map(lambda s: s * 1000)
+moments = st.one_of(past, past, past, st.integers(1, 5).map(lambda h: h * HOUR_MS))
+picks = st.integers(0, 2**32)
+modes = st.sampled_from(["none", "find", "replace", "keep", "reject"])
+messages = st.tuples(moments, modes, st.sampled_from([b"k", b"m"]))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """``rig`` is set by the test: which server, and a key prefix that nobody else uses."""
+
+    url = ""
+    prefixes: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.prefix: str = next(self.prefixes)
+        self.rig = RedisRig(self.url, self.prefix)
+        self.stores: dict[str, RedisStore] = {}
+        self.keys = StoreKeys(self.prefix, SHARDS, "a")
+        self.base_ms = 0
+        self.hints: list[int] = []
+        self.model = [Shard(lambda: self.base_ms, self.hints.append) for _ in range(SHARDS)]
+        self.ids = Ids("tester")
+        self.known: list[bytes] = []  # every id there ever was
+        self.claims: list[Claim] = []  # every claim there ever was
+        self.parks: list[tuple[str, int, Batch]] = []
+        self.lost: dict[str, list[tuple[int, bytes]]] = {"a": [], "b": []}
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    @initialize()
+    def start(self) -> None:
+        self.base_ms = self.do(self.rig.now_ms())
+        for name in ("a", "b"):
+            self.stores[name] = self.do(self.open(name))
+
+    async def open(self, name: str) -> RedisStore:
+        from adapters.redis.connect import connect
+        from bridge.clock import StoreClock
+
+        store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock())
+        await store.open("everysec", 1, 1000)
+        return store
+
+    def teardown(self) -> None:
+        for store in self.stores.values():
+            self.do(store.close())
+        self.do(self.rig.close())
+        self.runner.close()
+
+    # -- the way in -------------------------------------------------------------------------------------------------
+
+    @rule(instance=instances, shard=shards, new=st.lists(messages, min_size=1, max_size=8))
+    def park(self, instance: str, shard: int, new: list[tuple[int, str, bytes]]) -> None:
+        batch = Batch(self.stores[instance].new_token(), recent_max=RECENT_MAX)
+        for moment_ms, mode, key in new:
+            owned, due_ms = mode not in ("none", "find"), self.base_ms + moment_ms
+            message_id = self.ids.next(self.base_ms, shard)
+            self.known.append(message_id)
+            envelope = seal(due_ms, self.base_ms, ROUTE, b"" if mode == "none" else key, b"", b"body")
+            batch.messages.append((message_id, due_ms, envelope))
+            batch.recent += b"digest!!" + message_id
+            field = index_field(ROUTE, key)
+            if owned:
+                batch.keyed.append(Keyed(len(batch.messages), field, mode))
+            elif mode == "find":
+                batch.found[field] = batch.found.get(field, b"") + message_id
+        self.parks.append((instance, shard, batch))
+        self.park_again(-1, lost=False)
+
+    @rule(instance=instances, shard=shards, number=st.sampled_from([9, 15, 16, 17]))
+    def park_many_of_one_message_id(self, instance: str, shard: int, number: int) -> None:
+        self.park(instance, shard, [(-1000, "find", b"k")] * number)
+
+    @precondition(lambda self: self.parks)
+    @rule(at=st.integers(-3, -1), lost=st.booleans())
+    def park_again(self, at: int, lost: bool) -> None:
+        """Only the last call of an instance in a shard is ever repeated; the loop has one under way."""
+        instance, shard, batch = self.parks[max(at, -len(self.parks))]
+        if batch is not [b for i, s, b in self.parks if (i, s) == (instance, shard)][-1]:
+            return
+        expected = self.model[shard].park(instance, batch)
+        if lost:
+            self.rig.lose_reply(self.stores[instance])
+        [reply] = self.do(self.stores[instance].park({shard: batch})).values()
+        assert reply == expected or (lost and not isinstance(reply, Parked))
+
+    @rule(instance=instances, shard=shards)
+    def reject(self, instance: str, shard: int) -> None:
+        message_id = self.ids.next(self.base_ms, shard)
+        self.known.append(message_id)
+        rows = [(message_id, seal(self.base_ms, self.base_ms, ROUTE, b"", b"", b"bad"), "bad_header: x")]
+        token = self.stores[instance].new_token()
+        for _ in range(2):
+            self.model[shard].reject(instance, token, rows)
+            self.do(self.stores[instance].reject(shard, token, rows))
+
+    # -- the way out ------------------------------------------------------------------------------------------------
+
+    @rule(instance=instances, shard=shards, limit=st.integers(0, 9), bytes_max=st.sampled_from([1, 150, 1 << 20]))
+    def claim(self, instance: str, shard: int, limit: int, bytes_max: int) -> None:
+        reply = self.do(self.stores[instance].claim([shard], limit, bytes_max, HOUR_MS, HOUR_MS))[shard]
+        assert isinstance(reply, Claimed)
+        model = self.model[shard]
+        assert reply.owner == model.owner(instance, HOUR_MS)
+        if reply.owner is not None:
+            assert reply.claims == []
+            return
+        taken = model.claim(reply.claims[0].token if reply.claims else b"", HOUR_MS, limit, bytes_max)
+        assert [claim.id for claim in reply.claims] == [message_id for message_id, _ in taken.messages]
+        self.claims += reply.claims
+
+    @rule(shard=shards)
+    def claim_all(self, shard: int) -> None:
+        self.claim(self.model[shard].drain[0] or "a", shard, 100, 1 << 20)
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def refuse_and_deliver(self, picked: list[int]) -> None:
+        """Several steps that a random walk seldom takes in this order."""
+        self.release(picked, None, 1)
+        self.claim_all(0)
+        self.settle("a", list(range(8)))
+
+    @rule(instance=instances, shard=shards, limit=st.integers(1, 6))
+    def claim_whose_reply_is_lost(self, instance: str, shard: int, limit: int) -> None:
+        store = self.stores[instance]
+        self.rig.lose_reply(store)
+        self.do(store.claim([shard], limit, 1 << 20, HOUR_MS, HOUR_MS))
+        token = store._lost[-1][1]
+        if self.model[shard].owner(instance, HOUR_MS) is None:
+            self.model[shard].claim(token, HOUR_MS, limit, 1 << 20)
+        self.lost[instance].append((shard, token))
+
+    def some(self, picked: list[int]) -> list[Claim]:
+        """Mostly of the youngest, which are held still; each at most once."""
+        places = {(pick // 4 if pick % 4 == 0 else pick % 8) % len(self.claims) for pick in picked}
+        return [self.claims[-1 - place] for place in sorted(places)]
+
+    @precondition(lambda self: self.claims)
+    @rule(instance=instances, picked=st.lists(picks, min_size=1, max_size=4))
+    def settle(self, instance: str, picked: list[int]) -> None:
+        claims = self.some(picked)
+        rows = [(c, index_field(ROUTE, c.key) if c.key else b"") for c in claims]
+        expected = sum(self.model[c.shard].settle([(c.id + c.token, field)]) for c, field in rows)
+        assert self.do(self.stores[instance].settle(claims)) == expected
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        picked=st.lists(picks, min_size=1, max_size=4),
+        wait_ms=st.sampled_from([None, None, HOUR_MS]),
+        tries=st.integers(0, 9),
+    )
+    def release(self, picked: list[int], wait_ms: int | None, tries: int) -> None:
+        claims, reason = self.some(picked), "nacked: full" if tries else ""
+        expected = sum(self.model[c.shard].release([(c.id + c.token, wait_ms, tries, reason)]) for c in claims)
+        releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
+        assert self.do(self.stores["a"].release(releases)) == expected
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def bury(self, picked: list[int]) -> None:
+        claims = self.some(picked)
+        expected = sum(self.model[c.shard].bury([(c.id + c.token, c.tries, "unroutable: x")]) for c in claims)
+        assert self.do(self.stores["b"].bury([(claim, "unroutable: x") for claim in claims])) == expected
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def leases_end(self, picked: list[int]) -> None:
+        """Or had ended already, which changes nothing."""
+        for claim in self.some(picked):
+            member = claim.id + claim.token
+            if member in self.model[claim.shard].claimed:
+                self.model[claim.shard].claimed[member] = self.base_ms - 1
+            key = self.keys.shards[claim.shard].claimed
+            self.do(self.rig.client.zadd(key, {member: self.base_ms - 1}, xx=True))
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def renew(self, picked: list[int]) -> None:
+        claims = self.some(picked)
+        expected = sum(self.model[claim.shard].renew([claim.id + claim.token], HOUR_MS) for claim in claims)
+        assert self.do(self.stores["a"].renew(claims, HOUR_MS)) == expected
+
+    @rule(instance=instances, shard=shards)
+    def recover(self, instance: str, shard: int) -> None:
+        expected = sum(self.model[number].recover(token) for number, token in self.lost[instance])
+        self.lost[instance] = []
+        expected += self.model[shard].recover(b"")
+        assert self.do(self.stores[instance].recover([shard])) == expected
+
+    @rule(instance=instances, shard=shards)
+    def hand_over(self, instance: str, shard: int) -> None:
+        self.model[shard].hand_over(instance)
+        self.do(self.stores[instance].hand_over([shard]))
+
+    @rule(shard=shards)
+    def drain_lapses(self, shard: int) -> None:
+        self.model[shard].drain = ("", 0)
+        self.do(self.rig.client.delete(self.keys.shards[shard].drain))
+
+    # -- by hand ----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.known)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4), dead_too=st.booleans())
+    def cancel(self, picked: list[int], dead_too: bool) -> None:
+        ids = {self.known[pick % len(self.known)] for pick in picked}
+        expected = {message_id: self.model[shard_of(message_id)].cancel(message_id, dead_too) for message_id in ids}
+        assert self.do(self.stores["a"].cancel(list(ids), dead_too)) == expected
+
+    @precondition(lambda self: self.known)
+    @rule(pick=picks)
+    def retry(self, pick: int) -> None:
+        message_id = self.known[pick % len(self.known)]
+        worked = self.model[shard_of(message_id)].retry(message_id)
+        assert self.do(self.rig.retry(self.stores["a"], message_id)) == worked
+        if worked:  # due "now", which is not the same moment for both
+            self.reschedule(pick, 0, at_base=True)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=picks, moment_ms=moments)
+    def reschedule(self, pick: int, moment_ms: int, at_base: bool = False) -> None:
+        message_id = self.known[pick % len(self.known)]
+        due_ms = self.base_ms + (0 if at_base else moment_ms)
+        word = self.model[shard_of(message_id)].reschedule(message_id, due_ms)
+        assert self.do(self.rig.reschedule(self.stores["a"], message_id, due_ms)) == word
+
+    # -- what always holds ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def both_keep_the_same(self) -> None:
+        for shard, model in enumerate(self.model):
+            real = self.do(self.read(shard))
+            parked = {message_id: due_ms for due_ms, message_id in model.due}
+            assert real["due"].keys() == parked.keys()
+            for message_id, due_ms in parked.items():
+                # A release counts its wait from now, and now is not the same for both; but both are far ahead.
+                same = real["due"][message_id] == due_ms
+                assert same or min(real["due"][message_id], due_ms) > self.base_ms + HOUR_MS // 2
+            assert real["claimed"] == model.claimed.keys()
+            assert real["dead"] == model.dead.keys()
+            assert real["messages"] == model.messages
+            assert real["why"] == model.why
+            assert real["counts"] == {name: number for name, number in model.counts.items() if number}
+            assert real["recent"] == b"".join(model.recent)
+            found = {field: model.keys.found(field) for field in model.keys.fields()}
+            expected = {
+                field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()
+            }
+            assert real["keys"] == expected
+
+    @invariant()
+    def every_message_is_in_one_place(self) -> None:
+        for shard in range(SHARDS):
+            real = self.do(self.read(shard))
+            claimed = [member[:20] for member in real["claimed"]]
+            places = [*real["due"], *claimed, *real["dead"]]
+            assert len(places) == len(set(places))
+            assert set(places) == real["messages"].keys()
+
+    async def read(self, shard: int) -> dict[str, Any]:
+        keys = self.keys.shards[shard]
+        pipe = self.rig.client.pipeline(transaction=True)
+        pipe.zrange(keys.due, 0, -1, withscores=True)
+        pipe.zrange(keys.claimed, 0, -1)
+        pipe.zrange(keys.dead, 0, -1)
+        pipe.hgetall(keys.msg).hgetall(keys.why).hgetall(keys.keys).hgetall(keys.counts)
+        pipe.lrange(keys.recent, 0, -1)
+        due, claimed, dead, stored, why, index, counts, recent = await pipe.execute()
+        return {
+            "due": {message_id: int(score) for message_id, score in due},
+            "claimed": set(claimed),
+            "dead": set(dead),
+            "messages": stored,
+            "why": {message_id: reason.decode() for message_id, reason in why.items()},
+            "keys": index,
+            "counts": {name.decode(): int(number) for name, number in counts.items() if int(number)},
+            "recent": b"".join(entry[8:] for entry in recent),
+        }

@@ -1,0 +1,93 @@
+"""The store's clock as seen from here: the quickest reply is believed, a contradicted estimate is thrown away."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.clock import JUMP_US, StoreClock
+
+
+class Time:
+    """This process's monotonic clock, by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr("bridge.clock.time.monotonic", lambda: self.now_s)
+
+    def reply(self, clock: StoreClock, took_s: float, store_us: int) -> None:
+        """A reply that was sent now, arrives later, and carries the store's clock of its middle."""
+        sent_s, self.now_s = self.now_s, self.now_s + took_s
+        clock.observe(sent_s, self.now_s, store_us)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+def test_the_store_is_taken_to_have_looked_in_the_middle_of_the_wait(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.010, 5_000_000_000)
+    assert clock.now_us() == pytest.approx(5_000_005_000)
+
+
+def test_a_slow_reply_does_not_spoil_a_quick_one(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.001, 5_000_000_500)
+    time.reply(clock, 1.0, 5_000_900_000)  # the store answered late in the wait: its middle is 400 ms off
+    assert clock.now_us() == pytest.approx(5_000_000_000 + 1_001_000)
+    assert clock.jumped_us == 0
+
+
+def test_a_quicker_reply_is_better(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.5, 5_000_000_000)
+    time.reply(clock, 0.001, 5_000_500_500)
+    assert clock.now_us() == pytest.approx(5_000_501_000)
+
+
+def test_old_replies_are_forgotten(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.0001, 5_000_000_000)
+    time.now_s += 30
+    time.reply(clock, 0.01, 5_000_000_000 + 30_000_000 + 6000)
+    assert clock.now_us() == pytest.approx(5_030_011_000)
+
+
+@pytest.mark.parametrize("step_us", [60_000_000, -60_000_000])
+def test_a_step_of_the_stores_clock_is_followed_at_once_and_remembered(time: Time, step_us: int) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.001, 500_000_000_000)
+    time.reply(clock, 0.001, 500_000_001_000 + step_us)
+    assert clock.now_us() == pytest.approx(500_000_001_500 + step_us)
+    assert clock.jumped_us == pytest.approx(step_us, abs=1000)
+
+
+def test_a_small_step_is_followed_without_a_word(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.001, 500_000_000_000)
+    time.reply(clock, 0.001, 500_000_001_000 + JUMP_US // 2)
+    assert clock.now_us() == pytest.approx(500_000_001_500 + JUMP_US // 2)
+    assert clock.jumped_us == 0
+
+
+def test_the_first_reply_is_no_step_however_wrong_this_machine_is(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.001, 1)
+    assert clock.jumped_us == 0
+
+
+@pytest.mark.parametrize(
+    ("us", "ms"), [(5_000_000_000, 5_000_000), (5_000_000_499, 5_000_000), (5_000_000_501, 5_000_001)]
+)
+def test_now_is_the_nearest_millisecond(time: Time, us: int, ms: int) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.0, us)
+    assert clock.now_ms() == ms
+
+
+def test_seconds_until_a_moment_are_negative_when_it_has_passed(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.0, 5_000_000_000)
+    assert clock.seconds_until(5_002_500) == pytest.approx(2.5)
+    assert clock.seconds_until(4_999_000) == pytest.approx(-1.0)

@@ -1,0 +1,92 @@
+"""What the demo makes of what it sees: states, verdicts, and a table that fits."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from bridge.demo.fate import Arrival, Fate, Sighting, complaints
+from bridge.demo.show import LESSON, Board, Lines, late_text, state_text, summary
+from bridge.demo.story import orders
+
+NOW = 1_795_268_000_123
+
+
+def fates() -> list[Fate]:
+    return [Fate(order, sent_ms=NOW) for order in orders(NOW)]
+
+
+def well() -> list[Fate]:
+    """Six messages that came out as they must."""
+    found = fates()
+    for fate in found[:4]:
+        due_ms = NOW + 2000 if fate.order.delayed else None
+        fate.arrivals.append(Arrival(NOW + 2001.5, due_ms))
+    found[4].see(Sighting("dead", NOW, "bad_header: no moment"))
+    found[5].see(Sighting("parked", NOW + 5000, ""))
+    found[5].cancel_sent = True
+    found[5].see(None)
+    return found
+
+
+def test_a_message_is_sent_then_parked_then_on_its_way_then_delivered() -> None:
+    fate = fates()[0]
+    states = [fate.state()]
+    for sighting in (Sighting("parked", NOW + 2000, ""), Sighting("claimed", NOW + 2000, "")):
+        fate.see(sighting)
+        states.append(state_text(fate, NOW + 500))
+    fate.arrivals.append(Arrival(NOW + 2003, NOW + 2000))
+    assert [*states, fate.state()] == ["sent", "parked, 1.5 s", "on its way", "delivered"]
+    assert late_text(fate) == "3.0 ms late"
+
+
+def test_a_cancelled_message_is_watched_beyond_its_due_moment() -> None:
+    fate = well()[5]
+    assert fate.state() == "cancelled"
+    assert not fate.settled(NOW + 5000)
+    assert fate.settled(NOW + 5501)
+    fate.arrivals.append(Arrival(NOW + 5002, NOW + 5000))
+    assert complaints([fate]) == ["order 6 (x-delay: 5000, a key) must be cancelled, and it is: delivered"]
+
+
+def test_nothing_is_wrong_when_all_came_out_as_they_must() -> None:
+    assert complaints(well()) == []
+
+
+def test_twice_early_late_and_never_are_complained_about() -> None:
+    twice, early, late, never, dead, _ = well()
+    twice.arrivals *= 2
+    early.arrivals = [Arrival(NOW + 1990, NOW + 2000)]
+    late.arrivals = [Arrival(NOW + 4000, NOW + 2000)]
+    never.arrivals = []
+    dead.see(None)
+    assert complaints([twice, early, late, never, dead]) == [
+        "order 1 was delivered 2 times",
+        "order 2 was delivered 10.0 ms early",
+        "order 3 was delivered 2000 ms late",
+        "order 4 (no header) must be delivered, and it is: sent",
+        'order 5 (x-delay: "tomorrow") must be a dead letter, and it is: sent',
+    ]
+
+
+def test_table_and_words_fit_in_sixty_columns() -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
+    with Board(console) as board:
+        board.look(well(), NOW)
+    assert isinstance(console.file, io.StringIO)
+    assert "…" not in console.file.getvalue()
+    assert max(map(len, [*summary(well(), 60).splitlines(), *LESSON.splitlines()])) <= 60
+
+
+def test_off_a_terminal_a_line_is_written_when_a_state_changes_and_only_then() -> None:
+    console = Console(file=io.StringIO(), width=60)
+    lines, seen = Lines(console), fates()
+    lines.look(seen, NOW)
+    lines.look(seen, NOW + 100)
+    seen[0].see(Sighting("parked", NOW + 2000, ""))
+    lines.look(seen, NOW + 200)
+    assert isinstance(console.file, io.StringIO)
+    written = console.file.getvalue().splitlines()
+    assert len(written) == 7
+    assert written[-1] == " 0.20 s  order 1: x-delay: 2000, parked, 1.8 s"

@@ -1,0 +1,111 @@
+"""Which server is fit for which durability: every combination, and the sentence for those that are not."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from adapters.redis.durability import Server, judge
+from bridge.errors import StoreUnfit
+
+GOOD = Server("Redis", (8, 0), True, "everysec", "noeviction")
+WANTED = ("always", "everysec", "replicas", "none")
+
+
+def command(server: Server, wanted: str) -> str:
+    """What is waited for: a command's name, "-" for nothing, or "unfit"."""
+    try:
+        wait = judge(server, wanted, 2, 700).wait
+    except StoreUnfit:
+        return "unfit"
+    return str(wait.command[0]) if wait else "-"
+
+
+@pytest.mark.parametrize(
+    ("aof", "fsync", "always", "everysec"),
+    [
+        (True, "always", "-", "-"),
+        (True, "everysec", "WAITAOF", "-"),
+        (True, "no", "unfit", "unfit"),
+        (True, None, "WAITAOF", "-"),
+        (False, "always", "unfit", "unfit"),
+        (False, "everysec", "unfit", "unfit"),
+        (False, None, "unfit", "unfit"),
+        (None, "always", "-", "-"),
+        (None, "everysec", "WAITAOF", "-"),
+        (None, "no", "unfit", "unfit"),
+        (None, None, "WAITAOF", "-"),
+    ],
+)
+def test_what_is_waited_for_on_redis_8(aof: bool | None, fsync: str | None, always: str, everysec: str) -> None:
+    server = GOOD._replace(aof=aof, fsync=fsync)
+    assert [command(server, wanted) for wanted in WANTED] == [always, everysec, "WAIT", "-"]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        GOOD._replace(version=(7, 0)),
+        GOOD._replace(version=(7, 2)),  # from 7.2.2 on WAITAOF answers before the disk has it
+        GOOD._replace(version=(7, 4)),
+        GOOD._replace(version=(9, 1), valkey=True),
+    ],
+)
+@pytest.mark.parametrize("fsync", ["everysec", "no", None])
+def test_a_server_whose_waitaof_cannot_be_trusted_must_sync_always(server: Server, fsync: str | None) -> None:
+    assert command(server._replace(fsync=fsync), "always") == "unfit"
+    assert command(server._replace(fsync="always"), "always") == "-"
+
+
+@pytest.mark.parametrize(("policy", "wanted"), list(product(("allkeys-lru", "volatile-ttl"), WANTED)))
+def test_an_evicting_server_is_unfit_whatever_is_wanted(policy: str, wanted: str) -> None:
+    with pytest.raises(StoreUnfit, match=f"Redis has maxmemory-policy {policy}, which deletes parked messages"):
+        judge(GOOD._replace(policy=policy), wanted, 1, 700)
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("version", [(6, 2), (5, 0), (2, 8)])
+def test_an_old_server_is_unfit_whatever_is_wanted(version: tuple[int, int], wanted: str) -> None:
+    with pytest.raises(StoreUnfit, match=r"needs Redis 7.0"):
+        judge(GOOD._replace(version=version), wanted, 1, 700)
+
+
+def test_replicas_are_counted_and_waited_for_as_long_as_is_set() -> None:
+    wait = judge(GOOD, "replicas", 2, 700).wait
+    assert wait is not None
+    assert wait.command == ("WAIT", 2, 700)
+    assert wait.needed == 2
+
+
+def test_the_disk_is_waited_for_as_long_as_is_set() -> None:
+    wait = judge(GOOD, "always", 2, 700).wait
+    assert wait is not None
+    assert wait.command == ("WAITAOF", 1, 0, 700)
+    assert wait.needed == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "wanted", "words"),
+    [
+        (GOOD, "everysec", []),
+        (GOOD._replace(fsync="always"), "always", []),
+        (GOOD, "replicas", []),
+        (GOOD, "none", ["is lost when that server stops"]),
+        (GOOD._replace(policy=None), "everysec", ["does not tell its maxmemory-policy"]),
+        (GOOD._replace(fsync=None), "everysec", ["is not checked"]),
+        (GOOD._replace(aof=None, policy=None), "everysec", ["does not tell its maxmemory-policy", "is not checked"]),
+    ],
+)
+def test_what_is_less_than_was_asked_for_is_said(server: Server, wanted: str, words: list[str]) -> None:
+    said = judge(server, wanted, 1, 700).words
+    assert len(said) == len(words)
+    assert all(word in sentence for word, sentence in zip(words, said, strict=True))
+
+
+@pytest.mark.parametrize("fsync", ["everysec", None])
+def test_the_sentence_says_what_to_set(fsync: str | None) -> None:
+    with pytest.raises(StoreUnfit) as refused:
+        judge(GOOD._replace(version=(7, 4), fsync=fsync), "always", 1, 700)
+    assert 'set "appendfsync always" there' in str(refused.value)
+    assert "None" not in str(refused.value)

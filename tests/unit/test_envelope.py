@@ -1,0 +1,65 @@
+"""The envelope: what goes in comes out, byte for byte, and what cannot be read is said to be so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.envelope import VERSION, Envelope, UnknownVersion, index_field, seal, unseal
+
+moments = st.integers(0, 2**64 - 1)
+short = st.binary(max_size=255)
+routes = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=64)
+
+
+@given(moments, moments, routes, short, short, st.binary())
+def test_what_is_sealed_is_unsealed(
+    due_ms: int, arrived_ms: int, route: str, key: bytes, first: bytes, payload: bytes
+) -> None:
+    data = seal(due_ms, arrived_ms, route.encode(), key, first, payload)
+    assert unseal(data) == Envelope(due_ms, 0, arrived_ms, route, key, first, payload)
+
+
+def test_the_head_stands_where_the_scripts_look_for_it() -> None:
+    data = seal(0x0102030405060708, 0x1112131415161718, b"r", b"key", b"", b"payload")
+    assert data[0] == VERSION == 1
+    assert data[1:9] == bytes(range(1, 9))
+    assert data[9:11] == b"\0\0"
+    assert data[11:19] == bytes(range(0x11, 0x19))
+    assert data[19:] == b"\1r\3key\0payload"
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_another_version_is_refused_by_its_number(version: int) -> None:
+    with pytest.raises(UnknownVersion, match=f"envelope version {version}, and this postdate reads 1"):
+        unseal(bytes((version,)) + seal(1, 1, b"r", b"", b"", b"x")[1:])
+
+
+def test_no_bytes_are_no_envelope() -> None:
+    with pytest.raises(UnknownVersion, match="envelope version none"):
+        unseal(b"")
+
+
+@given(st.integers(1, 60))
+def test_an_envelope_that_was_cut_off_is_damaged_or_has_a_shorter_payload(kept: int) -> None:
+    data = seal(5, 6, b"orders", b"key-of-it", b"0123456789012345678v", b"payload")
+    head = len(data) - len(b"payload")
+    if kept < head:
+        with pytest.raises(UnknownVersion, match="damaged"):
+            unseal(data[:kept])
+    else:
+        assert unseal(data[:kept]).payload == b"payload"[: kept - head]
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_an_envelope_or_refused(data: bytes) -> None:
+    try:
+        unseal(b"\1" + data)
+    except UnknownVersion:
+        return
+
+
+def test_a_key_of_one_route_is_none_of_another() -> None:
+    fields = {index_field(route, key) for route in (b"a", b"ab") for key in (b"k", b"bk", b"")}
+    assert len(fields) == 6

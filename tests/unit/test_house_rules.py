@@ -1,0 +1,131 @@
+"""The rules of the house that a reader would otherwise have to remember."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted(file for folder in ("bridge", "adapters") for file in (ROOT / folder).rglob("*.py"))
+MODULES = [*SHIPPED, *sorted((ROOT / "tests").rglob("*.py"))]
+TEXTS = [*MODULES, *sorted((ROOT / "adapters").rglob("*.lua"))]
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+TEST_MODULE_LINES_MAX = 800
+#: The one file that wires the house to the world, and the commands that call it.
+MAY_IMPORT_ADAPTERS = ("bridge/app.py", "bridge/cli/")
+#: Words that say nothing of what is behind them.
+FORBIDDEN_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
+
+
+def name(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Every module that is imported anywhere in a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every class and function, with its length in lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def words(identifier: str) -> set[str]:
+    """The words of a name, in snake_case or CamelCase."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
+
+
+@cache
+def read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def parse(file: Path) -> ast.Module:
+    return ast.parse(read(file))
+
+
+def beneath(folder: str) -> list[Path]:
+    return [file for file in SHIPPED if name(file).startswith(folder)]
+
+
+def test_the_house_does_not_know_the_world() -> None:
+    world = ("adapters", "pika", "redis")
+    foreign = {
+        name(file): modules
+        for file in beneath("bridge/")
+        if not name(file).startswith(MAY_IMPORT_ADAPTERS)
+        and (modules := [module for module in imported(parse(file)) if module.partition(".")[0] in world])
+    }
+    assert foreign == {}
+
+
+def test_adapters_know_the_house_and_not_its_rooms() -> None:
+    rooms = {"bridge.app", "bridge.service", "bridge.cli", "bridge.dispatch", "bridge.park", "bridge.settle"}
+    assert [name(file) for file in beneath("adapters/") if rooms & set(imported(parse(file)))] == []
+
+
+def test_one_adapter_does_not_know_another() -> None:
+    wrong = [
+        (name(file), module)
+        for file in beneath("adapters/")
+        for module in imported(parse(file))
+        if module.startswith("adapters.") and module.split(".")[1] != name(file).split("/")[1]
+    ]
+    assert wrong == []
+
+
+def test_shipped_code_does_not_know_the_tests() -> None:
+    tests = {"tests", "pytest", "hypothesis"}
+    assert [name(file) for file in SHIPPED if tests & {m.partition(".")[0] for m in imported(parse(file))}] == []
+
+
+def test_nothing_is_called_by_a_word_that_says_nothing() -> None:
+    names = {
+        found
+        for file in MODULES
+        for found in (file.stem, file.parent.name, *(defined_name for defined_name, _ in defined(parse(file))))
+    }
+    assert {found for found in names if words(found) & FORBIDDEN_NAMES} == set()
+
+
+def test_functions_are_short() -> None:
+    long = {}
+    for file in SHIPPED:
+        classes = {node.name for node in ast.walk(parse(file)) if isinstance(node, ast.ClassDef)}
+        for found, lines in defined(parse(file)):
+            if lines > FUNCTION_LINES_MAX and found not in classes:
+                long[name(file), found] = lines
+    assert long == {}
+
+
+def test_modules_are_short() -> None:
+    most = {file: TEST_MODULE_LINES_MAX if name(file).startswith("tests/") else MODULE_LINES_MAX for file in MODULES}
+    lines = {name(file): len(read(file).splitlines()) for file in MODULES if len(read(file).splitlines()) > most[file]}
+    assert lines == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name(file) for file in MODULES if read(file).strip() and not ast.get_docstring(parse(file))] == []
+
+
+def test_nothing_is_left_for_later_in_a_comment() -> None:
+    later = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    assert [name(file) for file in TEXTS if file != Path(__file__) and later.search(read(file))] == []
+
+
+def test_no_file_knows_this_machine() -> None:
+    path = re.compile(r"(?<![\w.])/(?:work|root|home)/\w")
+    assert [name(file) for file in TEXTS if file != Path(__file__) and path.search(read(file))] == []

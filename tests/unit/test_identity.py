@@ -1,0 +1,59 @@
+"""Ids: they rise in the order of arrival whatever the clock does, none comes twice, and each names its shard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.identity import ID_BYTES, Ids, new_instance, shard_of
+
+NOW_MS = 1_800_000_000_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**44), st.integers(0, 1023)), min_size=2, max_size=50))
+def test_ids_rise_even_when_the_clock_steps_back(calls: list[tuple[int, int]]) -> None:
+    ids = Ids("abc123")
+    made = [ids.next(now_ms, shard) for now_ms, shard in calls]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_forty_thousand_ids_of_one_millisecond_are_unique_and_rise() -> None:
+    ids = Ids("abc123")
+    made = [ids.next(NOW_MS, 7) for _ in range(40_000)]
+    assert len(set(made)) == 40_000
+    assert made == sorted(made)
+
+
+def test_ids_go_on_rising_after_a_millisecond_was_borrowed() -> None:
+    ids = Ids("abc123")
+    borrowed = [ids.next(NOW_MS, 0) for _ in range(40_000)][-1]
+    assert borrowed < ids.next(NOW_MS, 0) < ids.next(NOW_MS + 1, 0) < ids.next(NOW_MS + 2, 0)
+
+
+def test_later_is_higher_between_instances_too() -> None:
+    assert Ids("vvvvvv").next(NOW_MS, 1023) < Ids("000000").next(NOW_MS + 1, 0)
+
+
+@given(st.integers(0, 1023), st.integers(0, 2**44))
+def test_an_id_names_its_shard(shard: int, now_ms: int) -> None:
+    message_id = Ids("abc123").next(now_ms, shard)
+    assert len(message_id) == ID_BYTES
+    assert shard_of(message_id) == shard
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"0" * 19, b"0" * 21, b"0" * 19 + b"w", b"A" * 20, b"\xff" * 20, b"0" * 19 + b" "]
+)
+def test_what_is_no_id_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match="not a message id"):
+        shard_of(text)
+
+
+def test_instances_have_names_of_their_own() -> None:
+    names = {new_instance() for _ in range(1000)}
+    assert len(names) == 1000
+    assert all(re.fullmatch("[0-9a-v]{6}", name) for name in names)

@@ -1,0 +1,406 @@
+"""The way in: what becomes of each delivery, and that it is accepted when it is durable and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bridge.header import HeaderRules
+from bridge.identity import shard_of
+from bridge.message import Delivery, HeaderValue
+from bridge.park import SAME_KEY, Cancellation, Parking, Rejection, Step, decide, runs, urgent
+from bridge.shard import shard_for
+from tests.unit.house import ORDERS, SHARDS, House, turns
+
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+#: Routing keys of different shards.
+KEY_OF = {shard_for(key, SHARDS): key.decode() for key in (b"%d" % number for number in range(50))}
+
+
+def delivery(headers: dict[str, HeaderValue], **changes: Any) -> Delivery:
+    return replace(Delivery(1, "orders", b"body", b"key", headers, NOW_MS), **changes)
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is away is asked again at once: the wait between has a test of its own."""
+    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.0)
+
+
+# -- decide ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "rules", "decision"),
+    [
+        (delivery({"x-delay": 5000}), {}, Parking(NOW_MS + 5000, b"", False)),
+        (delivery({"x-delay": -5}), {}, Parking(NOW_MS, b"", False)),
+        (delivery({"x-deliver-at": NOW_MS + 9}), {}, Parking(NOW_MS + 9, b"", False)),
+        (delivery({}), {}, Parking(NOW_MS, b"", False)),
+        (delivery({"x-delay": 5, "x-delay-key": "k"}), {}, Parking(NOW_MS + 5, b"k", True)),
+        (delivery({"x-delay": 5}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"m", False)),
+        (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "key"}, Parking(NOW_MS + 5, b"m", True)),
+        (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "ignore"}, Parking(NOW_MS + 5, b"", False)),
+        (delivery({"x-delay": 5, "x-delay-key": "k"}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"k", True)),
+        (delivery({"x-delay-cancel": "k"}), {}, Cancellation(b"k")),
+        (delivery({"x-delay": "soon"}), {"on_bad": "deliver"}, Parking(NOW_MS, b"", False)),
+    ],
+)
+def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], decision: object) -> None:
+    assert decide(given, replace(ORDERS, **rules)) == decision
+
+
+@pytest.mark.parametrize(
+    ("given", "rules", "reason"),
+    [
+        (delivery({"x-delay": "soon"}), {}, "bad_header: header x-delay: "),
+        (delivery({"x-delay": 400 * 86_400_000}), {}, "bad_header: header x-delay: "),
+        (delivery({}, fault="its header table ends early"), {}, "bad_header: its header table ends early"),
+        (delivery({}, fault="its header table ends early"), {"on_bad": "deliver"}, "bad_header: its header"),
+        (delivery({"x-delay-cancel": ""}), {}, "bad_header: header x-delay-cancel: "),
+        (
+            delivery({"x-delay": 5}, payload=b"x" * 11),
+            {"body_max": 10},
+            "too_large: it has 11 bytes and limits.max_body",
+        ),
+    ],
+)
+def test_what_cannot_be_parked_is_rejected_with_a_reason(given: Delivery, rules: dict[str, Any], reason: str) -> None:
+    decision = decide(given, replace(ORDERS, **rules))
+    assert isinstance(decision, Rejection)
+    assert decision.reason.startswith(reason)
+
+
+# -- runs and urgent ------------------------------------------------------------------------------------------------
+
+
+def step(name: str) -> Step:
+    """ "k0" is key k in shard 0, "!" a cancellation, "-" a message without a key, "x" a rejection."""
+    if name == "!":
+        return Step(delivery({}), Cancellation(b"k"), 0)
+    if name == "x":
+        return Step(delivery({}), Rejection("bad"), 0)
+    key = b"" if name == "-" else name[0].encode()
+    return Step(delivery({}), Parking(NOW_MS, key, bool(key)), int(name[1:] or 0))
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        ("", []),
+        ("- - x -", [4]),
+        ("k0 k0 k0", [3]),
+        ("k0 m1 k0 m1", [4]),
+        ("k0 k1", [1, 1]),
+        ("k0 - k1 - k0", [2, 2, 1]),
+        ("k0 k1 k1 m0 m0", [1, 4]),
+        ("- ! -", [1, 1, 1]),
+        ("! !", [1, 1]),
+        ("k0 ! k1", [1, 1, 1]),
+    ],
+)
+def test_a_batch_goes_in_as_few_pieces_as_order_allows(names: str, sizes: list[int]) -> None:
+    steps = [step(name) for name in names.split()]
+    pieces = list(runs(steps))
+    assert [len(piece) for piece in pieces] == sizes
+    assert [one for piece in pieces for one in piece] == steps
+
+
+@pytest.mark.parametrize(
+    ("given", "soon"),
+    [
+        ([delivery({"x-delay": HOUR_MS})], False),
+        ([delivery({"x-delay": HOUR_MS}), delivery({"x-delay": 0})], True),
+        ([delivery({"x-delay-cancel": "k"})], True),
+        ([delivery({"x-delay": "soon"})], False),
+    ],
+)
+def test_what_is_due_soon_is_not_kept_waiting_for_more(given: list[Delivery], soon: bool) -> None:
+    assert urgent([Step(one, decide(one, ORDERS), 0) for one in given], NOW_MS) is soon
+
+
+# -- the loop -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_parked_is_accepted_and_waits_for_its_moment() -> None:
+    house = House()
+    for number in range(10):
+        house.publish(f"body {number}", 1000, order_key=f"key {number}")
+    await house.park()
+    assert house.source.left() == 0
+    assert house.parked() == 10
+    assert await house.deliver() == 0
+    house.clock.advance(1000)
+    await house.deliver()
+    assert sorted(house.bodies()) == [f"body {number}" for number in range(10)]
+
+
+async def test_a_bad_header_is_a_dead_letter_and_blocks_nobody() -> None:
+    house = House()
+    house.publish("a", 0)
+    house.publish("b", "soon")
+    house.publish("c", 0)
+    await house.park()
+    assert house.source.left() == 0
+    assert [reason.partition(":")[0] for reason in house.dead()] == ["bad_header"]
+    await house.deliver()
+    assert house.bodies() == ["a", "c"]
+
+
+async def test_a_cancellation_acts_on_what_came_before_it_and_not_on_what_comes_after() -> None:
+    house = House()
+    house.source.feed(b"before", {"x-delay": HOUR_MS, "x-delay-key": "k"}, order_key=b"one")
+    house.source.feed(b"", {"x-delay-cancel": "k"}, order_key=b"another")
+    house.source.feed(b"after", {"x-delay": HOUR_MS, "x-delay-key": "k"}, order_key=b"one")
+    await house.park()
+    assert house.source.left() == 0
+    assert house.count("cancelled") == 1
+    house.clock.advance(HOUR_MS)
+    await house.deliver()
+    assert house.bodies() == ["after"]
+
+
+async def test_a_cancellation_of_nothing_is_accepted() -> None:
+    house = House()
+    house.source.feed(b"", {"x-delay-cancel": "nobody"})
+    await house.park()
+    assert house.source.left() == 0
+    assert house.dead() == []
+
+
+async def test_a_cancellation_by_a_message_id_that_many_share_is_a_dead_letter_with_a_reason() -> None:
+    house = House()
+    for number in range(17):
+        house.publish(f"{number}", HOUR_MS, message_id=b"load")
+    house.source.feed(b"", {"x-delay-cancel": "load"})
+    await house.park()
+    assert house.parked() == 17
+    assert [reason.partition(":")[0] for reason in house.dead()] == ["not_unique"]
+    assert house.source.left() == 0
+
+
+@pytest.mark.parametrize(("older", "younger"), [(0, 0), (0, 1), (3, 2)])
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_key_is_replaced_in_whichever_shard_it_is(older: int, younger: int, together: bool) -> None:
+    house = House()
+    house.source.feed(b"older", {"x-delay": 1000, "x-delay-key": "k"}, order_key=KEY_OF[older].encode())
+    if not together:
+        await house.park()
+    house.source.feed(b"younger", {"x-delay": 1000, "x-delay-key": "k"}, order_key=KEY_OF[younger].encode())
+    await house.park()
+    house.clock.advance(1000)
+    await house.deliver()
+    assert house.bodies() == ["younger"]
+
+
+@pytest.mark.parametrize("younger", [0, 1])
+@pytest.mark.parametrize("together", [True, False])
+async def test_keep_keeps_the_older_one_in_whichever_shard_it_is(younger: int, together: bool) -> None:
+    house = House(on_same_key="keep")
+    house.source.feed(b"older", {"x-delay": 1000, "x-delay-key": "k"}, order_key=KEY_OF[0].encode())
+    if not together:
+        await house.park()
+    house.source.feed(b"younger", {"x-delay": 500, "x-delay-key": "k"}, order_key=KEY_OF[younger].encode())
+    await house.park()
+    assert house.source.left() == 0
+    house.clock.advance(1000)
+    await house.deliver()
+    assert house.bodies() == ["older"]
+
+
+@pytest.mark.parametrize("younger", [0, 1])
+async def test_reject_makes_the_younger_one_a_dead_letter_in_whichever_shard_it_is(younger: int) -> None:
+    house = House(on_same_key="reject")
+    house.source.feed(b"older", {"x-delay": 1000, "x-delay-key": "k"}, order_key=KEY_OF[0].encode())
+    house.source.feed(b"younger", {"x-delay": 500, "x-delay-key": "k"}, order_key=KEY_OF[younger].encode())
+    await house.park()
+    assert house.source.left() == 0
+    assert house.dead() == [SAME_KEY]
+    house.clock.advance(1000)
+    await house.deliver()
+    assert house.bodies() == ["older"]
+
+
+async def test_while_the_store_is_away_nothing_is_accepted_and_afterwards_everything_is_parked_once() -> None:
+    house = House()
+    house.memory.away = "the store is away"
+    for number in range(5):
+        house.publish(f"{number}", HOUR_MS, order_key=str(number))
+    parking = asyncio.create_task(house.park())
+    await turns(20)
+    assert house.source.left() == 5
+    assert "the store is away" in house.health.troubles()["store intake"]
+    house.memory.away = ""
+    await parking
+    assert (house.source.left(), house.count("parked"), house.parked()) == (0, 5, 5)
+    assert house.health.troubles() == {}
+
+
+async def test_a_lost_reply_parks_nothing_twice() -> None:
+    house = House()
+    house.publish("a", HOUR_MS)
+    house.publish("bad", "soon")
+    house.store.lose_reply()
+    await house.park()
+    assert (house.source.left(), house.count("parked"), house.count("dead")) == (0, 1, 1)
+
+
+async def test_a_lost_reply_rejects_nothing_twice() -> None:
+    house = House()
+    house.publish("bad", "soon")
+    house.store.lose_reply()
+    await house.park()
+    assert (house.source.left(), len(house.dead()), house.count("dead")) == (0, 1, 1)
+
+
+async def test_a_full_store_accepts_nothing_and_takes_all_when_there_is_room() -> None:
+    house = House()
+    house.memory.full = True
+    house.publish("a", 0)
+    house.publish("bad", "soon")
+    parking = asyncio.create_task(house.park())
+    await turns(20)
+    assert house.source.left() == 2
+    house.memory.full = False
+    await parking
+    assert (house.source.left(), house.parked(), len(house.dead())) == (0, 1, 1)
+
+
+async def test_deliveries_of_a_lost_connection_are_dropped_once_and_parked_when_they_come_again() -> None:
+    house = House()
+    house.memory.away = "the store is away"
+    for number in range(3):
+        house.publish(f"{number}", HOUR_MS, order_key=str(number))
+    parking = asyncio.create_task(house.park())
+    await turns(20)
+    house.source.lose_connection()
+    await asyncio.wait_for(parking, 5)
+    assert house.parked() == 0
+    house.memory.away = ""
+    await house.park()
+    assert (house.source.left(), house.parked()) == (0, 3)
+
+
+async def test_a_connection_lost_halfway_drops_only_what_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    for shard in (0, 1):
+        house.publish(f"{shard}", HOUR_MS, order_key=KEY_OF[shard])
+    park = house.store.park
+
+    async def one_shard_fails(batches: Any) -> Any:
+        replies = await park({0: batches[0]}) if 0 in batches else {}
+        house.memory.away = "the store is away"
+        return {shard: replies[shard] if shard in replies else (await park({1: batches[1]}))[1] for shard in batches}
+
+    monkeypatch.setattr(house.store, "park", one_shard_fails)
+    parking = asyncio.create_task(house.park())
+    await turns(20)
+    assert len(house.source.accepted) == 1
+    house.source.lose_connection()  # the fake says if anything is dropped that was accepted
+    await asyncio.wait_for(parking, 5)
+    assert house.source.left() == 1
+
+
+@pytest.mark.parametrize("order", ["key", "route", "none"])
+async def test_a_redelivered_copy_carries_the_id_of_the_first(order: str) -> None:
+    """A crash between parking and accepting, as the broker sees it: no acknowledgement ever came."""
+    house = House(order=order)
+    house.publish("before", 0)
+    await house.park()
+    house.source.hears = False
+    for number in range(40):
+        house.publish(f"{number}", 0, order_key=str(number))
+    await house.park()
+    house.source.hears = True
+    house.source.lose_connection()
+    house.parker._spread = 250  # with order = none the copies go to other shards
+    await house.park()
+    assert (house.source.left(), house.parked()) == (0, 81)
+
+    while await house.deliver():
+        pass
+    copies: dict[bytes, list[bytes]] = {}
+    for claim in house.sink.published:
+        copies.setdefault(claim.payload, []).append(claim.public_id)
+    assert [len(copies[b"%d" % number]) for number in range(40)] == [2] * 40
+    assert all(len(set(ids)) == 1 for ids in copies.values())
+    assert len({ids[0] for ids in copies.values()}) == 41
+
+
+async def test_a_message_seen_for_the_first_time_keeps_its_own_id() -> None:
+    house = House()
+    house.publish("a", 0)
+    house.source.lose_connection()  # it comes marked as redelivered, but was never parked
+    await house.park()
+    await house.deliver()
+    [claim] = house.sink.published
+    assert claim.public_id == claim.id
+
+
+@pytest.mark.parametrize("order", ["key", "route"])
+async def test_messages_of_one_order_key_and_moment_leave_in_the_order_they_came(order: str) -> None:
+    house = House(order=order)
+    for number in range(60):
+        house.publish(f"{number % 3}:{number}", 1000, order_key=f"customer {number % 3}")
+    await house.park()
+    house.clock.advance(1000)
+    while await house.deliver():
+        pass
+    for customer in "012":
+        mine = [body for body in house.bodies() if body.startswith(customer)]
+        assert mine == sorted(mine, key=lambda body: int(body.partition(":")[2]))
+        assert len(mine) == 20
+    if order == "route":
+        assert len({shard_of(claim.id) for claim in house.sink.published}) == 1
+
+
+async def test_without_an_order_the_shards_share_the_work() -> None:
+    house = House(order="none")
+    for number in range(800):
+        house.publish(f"{number}", HOUR_MS)
+    while house.source.left():
+        await house.park()
+    assert all(len(shard.due) >= 100 for shard in house.memory.shards)
+
+
+async def test_the_next_look_is_told_of_the_earliest_moment() -> None:
+    house = House()
+    house.wake.watch(range(SHARDS))
+    for shard in range(SHARDS):
+        house.wake.learnt(shard, None)
+    for delay_ms in (9000, 3000, 5000):
+        house.publish(f"{delay_ms}", delay_ms)
+    await house.park()
+    assert house.wake.known()[shard_for(b"", SHARDS)] == house.clock.now_ms() + 3000
+
+
+async def test_the_loop_gathers_what_can_wait_and_hurries_with_what_cannot() -> None:
+    house = House()
+    running = asyncio.create_task(house.parker.run())
+    try:
+        house.publish("now", 0)
+        async with asyncio.timeout(5):
+            while house.source.left():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0)
+        house.publish("later", HOUR_MS)
+        await turns()
+        assert house.parker.busy
+        house.publish("later too", HOUR_MS)
+        async with asyncio.timeout(5):
+            while house.source.left():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0.001)
+        assert house.parker.received == 3
+        assert house.parked() == 3
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def test_levels_and_dialects_reach_the_decision() -> None:
+    rules = replace(ORDERS, headers=HeaderRules(dialects=("eta",), levels_ms=(7,)))
+    assert decide(delivery({"x-delay-level": 1}), rules) == Parking(NOW_MS + 7, b"", False)
+    assert decide(delivery({"eta": None}), rules) == Parking(NOW_MS, b"", False)

@@ -1,0 +1,106 @@
+"""What RabbitMQ means by its codes and texts, as 3.10 and 4.3 write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.rabbitmq import refusals
+from bridge.message import Refusal
+
+#: Code, text, the refusal's reason, whether it lasts, the exchange it accuses, the size it names.
+CLOSES = [
+    (404, "NOT_FOUND - no exchange 'orders' in vhost '/'", "missing_exchange", False, "orders", None),
+    (404, "NOT_FOUND - no exchange 'a b.c' in vhost 'shop'", "missing_exchange", False, "a b.c", None),
+    (
+        403,
+        "ACCESS_REFUSED - access to exchange 'orders' in vhost '/' refused for user 'postdate'",
+        "forbidden",
+        False,
+        "orders",
+        None,
+    ),
+    (
+        403,
+        "ACCESS_REFUSED - write access to exchange 'orders' in vhost '/' refused for user 'postdate'",
+        "forbidden",
+        False,
+        "orders",
+        None,
+    ),
+    (
+        403,
+        "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'amq.topic' in vhost '/' refused for user 'postdate'",
+        "forbidden",
+        False,
+        None,
+        None,
+    ),
+    (
+        403,
+        "ACCESS_REFUSED - cannot publish to internal exchange 'inner' in vhost '/'",
+        "forbidden",
+        False,
+        "inner",
+        None,
+    ),
+    (
+        406,
+        "PRECONDITION_FAILED - message size 5000000 is larger than configured max size 1000000",
+        "too_large",
+        True,
+        None,
+        1_000_000,
+    ),
+    (
+        406,
+        "PRECONDITION_FAILED - message size 5000000 larger than max size 134217728",
+        "too_large",
+        True,
+        None,
+        134_217_728,
+    ),
+    (
+        406,
+        "PRECONDITION_FAILED - user_id property set to 'a' but authenticated user was 'b'",
+        "rejected",
+        True,
+        None,
+        None,
+    ),
+    (406, "PRECONDITION_FAILED - invalid expiration 'soon': ...", "rejected", True, None, None),
+    (501, "FRAME_ERROR - cannot decode ...", "rejected", True, None, None),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "reason", "lasting", "exchange", "size"), CLOSES)
+def test_a_close_over_a_message_is_understood(
+    code: int, text: str, reason: str, lasting: bool, exchange: str | None, size: int | None
+) -> None:
+    refusal = refusals.of_close(code, text)
+    assert (refusal.reason, refusal.lasting) == (reason, lasting)
+    assert text in refusal.text
+    assert refusals.exchange_in(text) == exchange
+    assert refusals.max_size_in(text) == size
+
+
+def test_a_return_names_the_exchange_and_the_routing_key() -> None:
+    refusal = refusals.unroutable("orders", b"eu.new", "312 NO_ROUTE")
+    assert (refusal.reason, refusal.lasting) == ("unroutable", False)
+    assert "'orders'" in refusal.text
+    assert "'eu.new'" in refusal.text
+    assert "312 NO_ROUTE" in refusal.text
+
+
+def test_a_routing_key_that_is_no_text_is_shown_all_the_same() -> None:
+    assert "\\xff" in refusals.unroutable("orders", b"\xff", "312 NO_ROUTE").text
+
+
+@pytest.mark.parametrize("refusal", [refusals.too_large(5, 4), refusals.headers_too_large(4096)])
+def test_what_is_too_large_stays_too_large(refusal: Refusal) -> None:
+    assert refusal.reason == "too_large"
+    assert refusal.lasting
+
+
+@pytest.mark.parametrize("refusal", [refusals.NACKED, refusals.no_route("orders")])
+def test_a_full_queue_and_a_missing_route_may_be_mended(refusal: Refusal) -> None:
+    assert not refusal.lasting

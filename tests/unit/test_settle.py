@@ -1,0 +1,139 @@
+"""After the broker's answer: gone, later, or dead; and nothing is forgotten while the store is away."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import StoreUnavailable
+from bridge.message import Claim, Outcome, Refusal
+from bridge.ports import Result
+from bridge.retry import RetryRules
+from bridge.settle import Ending, Verdict, verdict
+from tests.unit.house import LEASE_MS, House, turns
+
+RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
+FULL = Refusal("nacked", "a queue is full")
+TOO_LARGE = Refusal("too_large", "its body has 9 bytes", lasting=True)
+
+
+def result(tries: int, outcome: Outcome, refusal: Refusal | None = None) -> Result:
+    claim = Claim(b"0" * 20, 0, b"token123", 1, 1, tries, "orders", b"", b"", b"0" * 20, 0.0)
+    return Result(claim, outcome, refusal)
+
+
+@pytest.mark.parametrize(
+    ("given", "spread", "ending", "wait_ms", "tries", "reason"),
+    [
+        (result(0, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
+        (result(2, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
+        (result(0, Outcome.UNKNOWN), 0, Ending.LATER, None, 0, ""),
+        (result(2, Outcome.UNKNOWN), 0, Ending.LATER, None, 2, ""),
+        (result(0, Outcome.REFUSED, FULL), 0, Ending.LATER, 1000, 1, "nacked: a queue is full"),
+        (result(1, Outcome.REFUSED, FULL), 0, Ending.LATER, 2000, 2, "nacked: a queue is full"),
+        (result(1, Outcome.REFUSED, FULL), 1, Ending.LATER, 1600, 2, "nacked: a queue is full"),
+        (result(2, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 3, "nacked: a queue is full"),
+        (result(9, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 10, "nacked: a queue is full"),
+        (result(0, Outcome.REFUSED, TOO_LARGE), 0, Ending.DEAD, None, 1, "too_large: its body has 9 bytes"),
+    ],
+)
+def test_what_an_answer_means(
+    given: Result, spread: float, ending: Ending, wait_ms: int | None, tries: int, reason: str
+) -> None:
+    assert verdict(given, RULES, spread) == Verdict(ending, wait_ms, tries, reason)
+
+
+async def test_a_confirmed_message_is_gone_and_its_lateness_counted() -> None:
+    house = House()
+    house.publish("a", 1000)
+    await house.park()
+    house.clock.advance(1007)
+    assert await house.deliver() == 1
+    assert house.parked() == 0
+    assert house.count("delivered") == house.settler.delivered == 1
+    assert house.lateness.max_ms == pytest.approx(7)
+    assert house.dispatcher.held() == []
+
+
+async def test_a_refused_message_comes_again_later_with_one_try_more() -> None:
+    house = House()
+    house.sink.script(FULL)
+    house.publish("a")
+    await house.park()
+    await house.deliver()
+    assert await house.deliver() == 0
+    assert house.parked() == 1
+    house.clock.advance(501)
+    assert await house.deliver() == 1
+    assert house.sink.published[1].tries == 1
+    assert house.parked() == 0
+
+
+async def test_a_message_that_is_refused_for_the_last_time_is_dead_with_its_reason() -> None:
+    house = House()
+    house.sink.script(FULL, FULL, FULL)
+    house.publish("a")
+    await house.park()
+    for _ in range(4):
+        await house.deliver()
+        house.clock.advance(60_000)
+    assert house.bodies() == ["a"] * 3
+    assert house.dead() == ["nacked: a queue is full"]
+
+
+async def test_what_can_never_be_taken_is_dead_at_once() -> None:
+    house = House()
+    house.sink.script(TOO_LARGE)
+    house.publish("a")
+    await house.park()
+    await house.deliver()
+    assert house.dead() == ["too_large: its body has 9 bytes"]
+    assert house.bodies() == ["a"]
+
+
+async def test_an_unknown_outcome_is_tried_again_at_once_under_the_same_id_and_counts_no_try() -> None:
+    house = House()
+    house.sink.script(Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.UNKNOWN)
+    house.publish("a")
+    await house.park()
+    for _ in range(5):
+        await house.deliver()
+    assert house.bodies() == ["a"] * 5
+    assert len({claim.public_id for claim in house.sink.published}) == 1
+    assert {claim.tries for claim in house.sink.published} == {0}
+    assert house.count("delivered") == 1
+
+
+async def test_what_the_store_could_not_be_told_is_told_when_it_is_back() -> None:
+    house = House()
+    house.sink.script(Outcome.CONFIRMED, FULL, TOO_LARGE)
+    for body in "abc":
+        house.publish(body)
+    await house.park()
+    await house.dispatcher.dispatch()
+    house.memory.away = "the store is away"
+    with pytest.raises(StoreUnavailable):
+        await house.deliver()
+    with pytest.raises(StoreUnavailable):
+        await house.settler.settle()
+    assert house.settler.pending() == 3
+    assert len(house.dispatcher.held()) == 3
+
+    house.memory.away = ""
+    await house.settler.settle()
+    assert house.settler.pending() == 0
+    assert house.dispatcher.held() == []
+    assert (house.count("delivered"), house.parked(), house.dead()) == (1, 1, ["too_large: its body has 9 bytes"])
+
+
+async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
+    house = House()
+    house.publish("a")
+    await house.park()
+    await house.dispatcher.dispatch()
+    house.clock.advance(LEASE_MS)
+    neighbour = House(house.memory, "bbbbbb")
+    assert await neighbour.store.recover([0, 1, 2, 3]) == 1
+    await turns()
+    await house.settler.settle()
+    assert house.parked() == 1
+    assert house.dispatcher.held() == []  # it has no say any more, so it does not renew either

@@ -1,0 +1,78 @@
+"""The watchdog: an overdue message and a loop that stands still are seen and said."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.watch import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
+from tests.unit.house import SHARDS, House
+
+
+@pytest.mark.parametrize(
+    ("next_dues_ms", "seconds"),
+    [
+        ([], 0),
+        ([None, None], 0),
+        ([10_000], 0),
+        ([10_001], 0),
+        ([9_000], 1),
+        ([None, 9_500, 4_000, 20_000], 6),
+        ([0], 0),  # not looked at yet
+    ],
+)
+def test_the_oldest_overdue(next_dues_ms: list[int | None], seconds: float) -> None:
+    assert oldest_overdue_s(10_000, next_dues_ms) == seconds
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.house = House()
+        self.watch = Watch(self.house.clock, self.house.wake, self.house.dispatcher, self.house.health)
+        for shard in range(SHARDS):
+            self.house.wake.learnt(shard, None)
+
+    def troubles(self) -> dict[str, str]:
+        self.watch.look()
+        return self.house.health.troubles()
+
+
+async def test_nothing_to_say_when_all_is_well() -> None:
+    assert Watched().troubles() == {}
+
+
+async def test_an_overdue_message_is_said_with_how_long_and_unsaid_when_it_has_left() -> None:
+    watched = Watched()
+    house = watched.house
+    house.publish("a", 1000)
+    await house.park()
+    house.clock.advance(1000 + OVERDUE_S * 1000)
+    assert watched.troubles() == {}
+    house.clock.advance(60_000)
+    assert "were due" in watched.troubles()["overdue"]
+    assert watched.watch.overdue_s == pytest.approx(70, abs=0.1)
+    await house.deliver()
+    assert watched.troubles() == {}
+
+
+async def test_a_loop_that_stands_still_is_said_unless_it_was_stopped() -> None:
+    watched = Watched()
+    watched.house.dispatcher.passed_at -= STUCK_S + 1
+    assert "has made no pass for 16 s" in watched.troubles()["dispatch"]
+    watched.house.dispatcher.stopping = True
+    assert watched.troubles() == {}
+    watched.house.dispatcher.stopping = False
+    await watched.house.dispatcher.dispatch()
+    assert watched.troubles() == {}
+
+
+async def test_a_step_of_the_stores_clock_is_said_once() -> None:
+    watched = Watched()
+    said: list[tuple[str, str]] = []
+    say = watched.house.health.say
+    watched.house.health.say = lambda subject, sentence: (said.append((subject, sentence)), say(subject, sentence))[1]  # type: ignore[method-assign,func-returns-value]
+    watched.house.clock.jumped_us = -90_000_000
+    watched.watch.look()
+    watched.watch.look()
+    assert [sentence for subject, sentence in said if subject == "clock" and sentence] == [
+        "the store's clock stepped by -90.0 s"
+    ]
