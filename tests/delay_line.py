@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pika  # type: ignore[import-untyped]
-from pika.exceptions import AMQPError  # type: ignore[import-untyped]
+import pika
+from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.setup import declare
 from bridge.settings import load
@@ -168,10 +168,10 @@ class Line:
         self._published += 1
         reached = 0
         while reached < self._published:
-            for answer in publisher.events(10) or [None]:
-                if answer is None:
-                    raise Closed("no confirm within 10 s")
-                reached = max(reached, answer.tag)
+            answers = publisher.events(10)
+            if not answers:
+                raise Closed("no confirm within 10 s")
+            reached = max(reached, *(answer.tag for answer in answers))
 
     def receive(self, count: int = 1, deadline_s: float = 15.0, queue: str | None = None) -> list[Message]:
         """The next messages of the consumers' queue; fails when there are not so many in time."""

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from pika import frame, spec  # type: ignore[import-untyped]
+from pika import frame, spec
 
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _CHANNEL = 1

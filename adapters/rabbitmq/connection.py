@@ -228,10 +228,13 @@ class Link:
         return opened.result()
 
     async def close(self) -> None:
-        """Close in good order, within two seconds."""
+        """Close in good order, within two seconds, or else without the broker."""
         if not self.connection.is_closed and not self.connection.is_closing:
             self.connection.close()
         await asyncio.wait((self.closed,), timeout=2)
+        if not self.closed.done():
+            self.connection._terminate_stream(AMQPError("RabbitMQ did not answer the close"))
+            await asyncio.wait((self.closed,), timeout=1)
 
 
 async def open_link(settings: RabbitMQ, name: str) -> Link:

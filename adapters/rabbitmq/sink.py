@@ -225,6 +225,7 @@ class RabbitSink:
                 if not link.is_open():
                     raise BrokerUnavailable(sentence(error))
         finally:
+            connection.hot_methods.clear()  # what it may still say is about tags that mean others on the next one
             self._encoder = None
             self._link = None
             self._on_unblocked()

@@ -195,8 +195,9 @@ class RabbitSource:
         while True:
             try:
                 ended = await self._consume(link, intake)
-                reconnect.worked()
-                self._health.say(subject, "")
+                if not ended.done():
+                    reconnect.worked()
+                    self._health.say(subject, "")
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
