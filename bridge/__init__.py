@@ -11,7 +11,7 @@
                        cancel, reschedule act on PARKED
 
 The law              state.py (every legal move), errors.py, message.py, envelope.py, identity.py, ports.py
-The way in           header.py (when is it due), redelivery.py (is it a copy), park.py
+The way in           header.py (when is it due), redelivery.py (is it a copy), decide.py, park.py
 The way out          wake.py (when to look), dispatch.py (claim and publish), settle.py (gone, later or dead), retry.py
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py

@@ -9,13 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.clock import StoreClock
+from bridge.decide import RouteRules
 from bridge.dispatch import Dispatcher, DispatchRules
 from bridge.header import OWN_HEADERS, HeaderRules, wanted
 from bridge.health import Health
 from bridge.identity import Ids, new_instance
 from bridge.lateness import Lateness
 from bridge.members import Members
-from bridge.park import Parker, ParkLimits, RouteRules
+from bridge.park import Parker, ParkLimits
 from bridge.ports import Result
 from bridge.retry import RetryRules
 from bridge.service import Parts, Service
@@ -26,7 +27,7 @@ from bridge.watch import Watch
 
 if TYPE_CHECKING:
     from adapters.rabbitmq.outgoing import Out
-    from adapters.rabbitmq.source import Intake
+    from adapters.rabbitmq.source import Intake, RabbitSource
     from adapters.redis.store import RedisStore
 
 
@@ -47,9 +48,14 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
 def intake(settings: Settings, name: str) -> Intake:
     """Where a RabbitMQ route's messages come from."""
     from adapters.rabbitmq.source import Intake
+    from adapters.rabbitmq.topology import binding_arguments
 
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
-    return Intake(name, settings.queue_of(name), names)
+    if not settings.bridge.setup:
+        return Intake(name, settings.queue_of(name), names)
+    route = settings.routes[name]
+    binding = binding_arguments(route.deliver_to, route.dialects)
+    return Intake(name, settings.queue_of(name), names, route.intercept, binding)
 
 
 def out(settings: Settings, name: str) -> Out:
@@ -108,19 +114,26 @@ def _report(
     }
 
 
+def _source(settings: Settings, clock: StoreClock, health: Health) -> RabbitSource:
+    from adapters.rabbitmq.setup import declare
+    from adapters.rabbitmq.source import RabbitSource
+
+    intakes = [intake(settings, name) for name in settings.routes]
+    again = partial(declare, settings) if settings.bridge.setup else None
+    return RabbitSource(settings.rabbitmq, intakes, clock, settings.limits.intake_bytes, health, again)
+
+
 def build(
     settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
     """A service for one process, on a store that is open."""
     from adapters.rabbitmq.connection import check_seams
     from adapters.rabbitmq.sink import RabbitSink
-    from adapters.rabbitmq.source import RabbitSource
 
     check_seams()
     limits, dispatch, rabbitmq, retry = settings.limits, settings.dispatch, settings.rabbitmq, settings.retry
     lateness, wake = Lateness(), Wake(clock)
-    intakes = [intake(settings, name) for name in settings.routes]
-    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health)
+    source = _source(settings, clock, health)
     answered: list[Callable[[list[Result]], None]] = []
     outs = {name: out(settings, name) for name in settings.routes}
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, lambda results: answered[0](results), health)

@@ -70,7 +70,8 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock; ``ever`` counts what happened since it began;
-    ``instances`` are names and how each says it is; ``bytes_each`` is an estimate, None where there is none."""
+    ``instances`` are names and how each says it is; ``bytes_each`` is an estimate, None where there is none;
+    ``overdue`` goes by the next try, so ``refused`` counts those that were refused and are to be tried again."""
 
     now_ms: int
     parked: int
@@ -82,6 +83,7 @@ class Stats:
     instances: Mapping[str, Mapping[str, object]]
     memory: Sequence[Memory]
     bytes_each: int | None = None
+    refused: int = 0
 
 
 class Desk(Protocol):

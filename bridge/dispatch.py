@@ -48,6 +48,7 @@ class Dispatcher:
         self._rules = rules
         self._health = health
         self._room = asyncio.Event()
+        self._reconnect = Reconnect()
         self._mine: frozenset[int] = frozenset()
         self._leaving: set[int] = set()
         self._held: dict[bytes, Claim] = {}
@@ -85,7 +86,6 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until cancelled, or until told to stop."""
-        reconnect = Reconnect()
         looked_at = time.monotonic()
         rate = 0.0
         while not self.stopping:
@@ -99,11 +99,8 @@ class Dispatcher:
                 rate += (sent / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
             except StoreUnavailable as error:
                 self._health.say("store dispatch", f"nothing is delivered: {error}")
-                await reconnect.wait()
+                await self._reconnect.wait()
                 self._wake.nudge()
-            else:
-                reconnect.worked()
-                self._health.say("store dispatch", "")
 
     async def _has_room(self) -> bool:
         """Wait for room, a second at most: shards are handed over also while the sink has none."""
@@ -138,6 +135,8 @@ class Dispatcher:
                 sent += await self._publish(shard, reply)
         if failed is not None:
             raise failed
+        self._reconnect.worked()
+        self._health.say("store dispatch", "")
         return sent
 
     async def _publish(self, shard: int, claimed: Claimed) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 
 import structlog
 
@@ -17,10 +19,16 @@ class Health:
 
     def __init__(self) -> None:
         self._troubles: dict[str, str] = {}
+        self._until: dict[str, float] = {}
 
-    def say(self, subject: str, sentence: str) -> None:
-        """What is wrong with ``subject``; an empty sentence means that it is well."""
+    def say(self, subject: str, sentence: str, for_s: float = math.inf) -> None:
+        """What is wrong with ``subject``; an empty sentence means that it is well.
+
+        ``for_s``: forget it after so long, where nobody will come to say that it is well again.
+        """
+        self._forget_old()
         before = self._troubles.get(subject, "")
+        self._until[subject] = time.monotonic() + for_s
         if sentence == before:
             return
         if sentence:
@@ -33,8 +41,14 @@ class Health:
 
     def troubles(self) -> dict[str, str]:
         """Subject and sentence of everything that is wrong now."""
+        self._forget_old()
         return dict(self._troubles)
 
     def sentence(self) -> str:
         """All of it, for a person."""
-        return " ".join(f"{text}." for text in self._troubles.values()) or WELL
+        return " ".join(f"{text}." for text in self.troubles().values()) or WELL
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        for subject in [subject for subject in self._troubles if self._until[subject] < now]:
+            del self._troubles[subject]

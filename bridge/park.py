@@ -1,48 +1,36 @@
 """The way in: takes deliveries, reads their headers, parks them durably, and only then accepts them from the source.
 
-What is to happen to each delivery is decided by ``decide``, a pure function. The shell below takes a batch, goes
-through it in order, and repeats a call to the store with the same token until it is answered, so that a lost reply
-parks nothing twice. One batch is under way at a time; while it is, the next one gathers in the source's buffer, so the
-batches grow with the load by themselves.
+What is to happen to each delivery is decided by ``bridge.decide``. The loop takes a batch, goes through it in order,
+and repeats a call to the store with the same token until it is answered, so that a lost reply parks nothing twice. One
+batch is under way at a time; while it is, the next one gathers in the source's buffer, so the batches grow with the
+load by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
+import structlog
+
+from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, decide, not_unique, runs, urgent
 from bridge.envelope import index_field, seal
-from bridge.errors import HeaderError, StoreUnavailable
-from bridge.header import HeaderRules, read_due
+from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.identity import Ids, shard_of
 from bridge.message import Delivery
+from bridge.notices import Notices
 from bridge.ports import Batch, Keyed, Parked, Source, Store
 from bridge.reconnect import Reconnect
 from bridge.redelivery import FirstCopies
 from bridge.shard import shard_for
 
-#: Messages that are due later than this wait for others to be parked with: a call costs the same for one and for fifty.
-_SOON_MS = 100
+log = structlog.get_logger("postdate")
+
+#: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
 _GATHER_S = 0.008
-
-SAME_KEY = "same_key: a message with this key is parked already, and headers.on_same_key is reject"
-
-
-@dataclass(frozen=True)
-class RouteRules:
-    """What the way in needs to know of a route."""
-
-    name: str
-    headers: HeaderRules
-    order: str
-    on_bad: str
-    on_same_key: str
-    message_id: str
-    body_max: int
 
 
 @dataclass(frozen=True)
@@ -52,100 +40,6 @@ class ParkLimits:
     batch_max: int
     batch_bytes: int
     recent_max: int
-
-
-class Parking(NamedTuple):
-    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``."""
-
-    due_ms: int
-    key: bytes
-    owned: bool
-
-
-class Rejection(NamedTuple):
-    """Keep it as a dead letter."""
-
-    reason: str
-
-
-class Cancellation(NamedTuple):
-    """Cancel what is parked under ``key``; the message itself goes no further."""
-
-    key: bytes
-
-
-def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
-    """Pure: what becomes of one delivery."""
-    if delivery.fault:
-        return Rejection(f"bad_header: {delivery.fault}")
-    if len(delivery.payload) > rules.body_max:
-        return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
-    try:
-        due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
-    except HeaderError as error:
-        if rules.on_bad == "dead":
-            return Rejection(f"bad_header: {error}")
-        return Parking(delivery.arrived_ms, b"", False)
-    if due.cancel is not None:
-        return Cancellation(due.cancel)
-    due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
-    if due.key is not None:
-        return Parking(due_ms, due.key, True)
-    if delivery.message_id and rules.message_id != "ignore":
-        return Parking(due_ms, delivery.message_id, rules.message_id == "key")
-    return Parking(due_ms, b"", False)
-
-
-def not_unique(key: bytes, number: int) -> Rejection:
-    """A cancellation by what is no identity."""
-    return Rejection(
-        f"not_unique: {number} messages are parked under {key!r}, so nothing was cancelled; "
-        "give each its own x-delay-key"
-    )
-
-
-class Step(NamedTuple):
-    """A delivery, what becomes of it, and the shard it belongs to."""
-
-    delivery: Delivery
-    decision: Parking | Rejection | Cancellation
-    shard: int
-
-
-def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Pure: pieces of a batch that may be parked in one call.
-
-    A cancellation acts on what came before it, so it stands alone. A key that comes again in another shard starts a new
-    piece, because only within one shard does the park script see both.
-    """
-    run: list[Step] = []
-    keys: dict[tuple[str, bytes], int] = {}
-    for step in steps:
-        decision = step.decision
-        alone = isinstance(decision, Cancellation)
-        again = False
-        if isinstance(decision, Parking) and decision.owned:
-            again = keys.setdefault((step.delivery.route, decision.key), step.shard) != step.shard
-        if run and (alone or again):
-            yield run
-            run, keys = [], {}
-        if alone:
-            yield [step]
-            continue
-        run.append(step)
-        if again and isinstance(decision, Parking):
-            keys[step.delivery.route, decision.key] = step.shard
-    if run:
-        yield run
-
-
-def urgent(steps: Iterable[Step], now_ms: int) -> bool:
-    """Pure: something here is due so soon that gathering more first could make it late."""
-    return any(
-        isinstance(step.decision, Cancellation)
-        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + _SOON_MS)
-        for step in steps
-    )
 
 
 class _Load:
@@ -201,7 +95,10 @@ class Parker:
         self._parked = parked
         self._health = health
         self._limits = limits
+        self._dead = Notices(log.warning)
         self._spread = 0
+        #: Set when the process stops: what the store does not take now goes back to the source.
+        self.stopping = False
         #: Deliveries are in hand that are not accepted yet.
         self.busy = False
         self.received = 0
@@ -253,11 +150,12 @@ class Parker:
 
         ``waiting`` are the deliveries that are neither accepted nor dropped: a source counts each of them once.
         """
-        reconnect = Reconnect()
-        while any(map(self._source.alive, waiting())):
+        reconnect, failed = Reconnect(), False
+        while any(map(self._source.alive, waiting())) and not (self.stopping and failed):
             try:
                 await attempt()
             except StoreUnavailable as error:
+                failed = True
                 self._health.say("store intake", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
@@ -362,6 +260,8 @@ class Parker:
             if load.rejections:
                 await self._store.reject(shard, load.rejections_token, [row[1:] for row in load.rejections])
                 self._source.accept([row[0] for row in load.rejections])
+                for delivery, message_id, _, reason in load.rejections:
+                    self._dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
             del loads[shard]
         if failed is not None:
             raise failed

@@ -107,6 +107,7 @@ class Service:
         log.info("stopping", claimed=len(parts.dispatcher.held()))
         parts.source.stop()
         parts.dispatcher.stopping = True
+        parts.parker.stopping = True
         parts.wake.nudge()
         parts.dispatcher.answered()
         while time.monotonic() < deadline and not self._now.is_set():

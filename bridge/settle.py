@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,6 +21,7 @@ from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.lateness import Lateness
 from bridge.message import Claim, Outcome
+from bridge.notices import Notices
 from bridge.ports import Release, Result, Store
 from bridge.reconnect import Reconnect
 from bridge.retry import RetryRules, next_try_ms
@@ -29,6 +31,9 @@ log = structlog.get_logger("postdate")
 #: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
 _GATHER_S = 0.008
 _BATCH_MAX = 1000
+#: A refusal is told of for so long if nothing else is heard of the route; and so long after it a delivery ends that.
+_REFUSED_S = 60.0
+_CALM_S = 5.0
 
 
 class Ending(Enum):
@@ -49,6 +54,9 @@ class Verdict:
     reason: str
 
 
+#: Between two tries of what cannot be tried here at all.
+_BLAMELESS_MS = 5000
+
 _GONE = Verdict(Ending.GONE, None, 0, "")
 
 
@@ -59,6 +67,8 @@ def verdict(result: Result, rules: RetryRules, spread: float) -> Verdict:
         return _GONE
     if refusal is None:
         return Verdict(Ending.LATER, None, claim.tries, "")
+    if refusal.blameless:
+        return Verdict(Ending.LATER, _BLAMELESS_MS, claim.tries, f"{refusal.reason}: {refusal.text}")
     tries = claim.tries + 1
     reason = f"{refusal.reason}: {refusal.text}"
     wait_ms = None if refusal.lasting else next_try_ms(tries, rules, spread)
@@ -86,6 +96,9 @@ class Settler:
         self._lateness = lateness
         self._ended = ended
         self._health = health
+        self._dead = Notices(log.warning)
+        self._refused = Notices(log.info)
+        self._refused_at: dict[str, float] = {}
         self._confirmed: list[Claim] = []
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
@@ -98,6 +111,8 @@ class Settler:
         if confirmed:
             self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
             self._confirmed += confirmed
+            if self._refused_at:
+                self._well_again({claim.route for claim in confirmed})
             self.delivered += len(confirmed)
         if len(confirmed) < len(results):
             for result in results:
@@ -105,23 +120,29 @@ class Settler:
                     self._not_delivered(result)
         self._event.set()
 
+    def _well_again(self, routes: set[str]) -> None:
+        """A route that delivers is well, unless it was refused something a moment ago as well."""
+        calm = time.monotonic() - _CALM_S
+        for route in routes.intersection(self._refused_at):
+            if self._refused_at[route] < calm:
+                del self._refused_at[route]
+                self._health.say(f"route {route}", "")
+
     def _not_delivered(self, result: Result) -> None:
         decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
         claim = result.claim
         name = claim.public_id.decode()
+        if result.refusal is not None:
+            self._refused_at[claim.route] = time.monotonic()
+            words = f"messages of route {claim.route} are refused, the last one as {decided.reason}"
+            self._health.say(f"route {claim.route}", words, _REFUSED_S)
         if decided.ending is Ending.DEAD:
-            log.warning("dead letter", id=name, route=claim.route, tries=decided.tries, reason=decided.reason)
+            self._dead.tell("dead letter", claim.route, decided.reason, id=name, tries=decided.tries)
             self._burials.append((replace(claim, tries=decided.tries), decided.reason))
             return
         if decided.reason:
-            log.info(
-                "refused",
-                id=name,
-                route=claim.route,
-                tries=decided.tries,
-                next_ms=decided.wait_ms,
-                reason=decided.reason,
-            )
+            facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
+            self._refused.tell("refused", claim.route, decided.reason, **facts)
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, decided.reason))
 
     def pending(self) -> int:

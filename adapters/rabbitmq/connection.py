@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import ssl
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from pika import frame, spec
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import io_services_utils
 from pika.channel import Channel
-from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
+from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, IncompatibleProtocolError, StreamLostError
 
 from adapters.rabbitmq.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
 from bridge.errors import BrokerUnavailable, PostdateError
@@ -250,7 +251,7 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
     def on_open_error(_: Any, error: BaseException | str) -> None:
         if not opened.done():
             reason = error if isinstance(error, BaseException) else AMQPError(error)
-            opened.set_exception(BrokerUnavailable(sentence(reason)))
+            opened.set_exception(BrokerUnavailable(sentence(reason, settings)))
 
     def on_close(_: Any, error: BaseException) -> None:
         if not closed.done():
@@ -274,8 +275,8 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
     return Link(connection, closed)
 
 
-def sentence(error: BaseException) -> str:
-    """One sentence for a person about an error of pika or of the network."""
+def sentence(error: BaseException, settings: RabbitMQ | None = None) -> str:
+    """One sentence for a person about an error of pika or of the network; with ``settings`` about connecting."""
     if isinstance(error, (ConnectionClosed, ChannelClosed)):
         return f"RabbitMQ closed the connection: {error.reply_code} {error.reply_text}"
     causes = [error]
@@ -288,7 +289,33 @@ def sentence(error: BaseException) -> str:
     cause = last.__cause__ or last
     while getattr(cause, "exception", None) is not None:
         cause = cause.exception  # type: ignore[attr-defined]
-    return _at_the_door(str(cause)) or f"RabbitMQ does not answer ({cause or type(cause).__name__})"
+    if settings is not None:
+        return _not_opened(cause, settings)
+    return _at_the_door(str(cause)) or f"RabbitMQ does not answer ({_plain(cause)})"
+
+
+def _plain(cause: BaseException) -> str:
+    """The network's errors without numbers and tuples."""
+    if isinstance(cause, OSError) and cause.errno and cause.strerror:
+        return os.strerror(cause.errno) if cause.errno > 0 and not isinstance(cause, ssl.SSLError) else cause.strerror
+    return str(cause) or type(cause).__name__
+
+
+def _not_opened(cause: BaseException, settings: RabbitMQ) -> str:
+    """Why a connection did not come about."""
+    url = settings.url.get_secret_value()
+    found = pika.URLParameters(url)
+    place, tls, text = f"{found.host}:{found.port}", urlsplit(url).scheme == "amqps", str(cause)
+    if known := _at_the_door(text):
+        return known
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"RabbitMQ at {place} shows a certificate that is not trusted: see rabbitmq.ca_file"
+    if tls and (isinstance(cause, ssl.SSLError) or "setting up transport" in text):
+        return f"something answers at {place}, but it does not speak TLS: see rabbitmq.url, amqp:// is without TLS"
+    if "AMQP handshake" in text or isinstance(cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)):
+        hint = "" if tls else " (or it wants TLS: amqps://)"
+        return f"something answers at {place}, but it does not speak AMQP: see rabbitmq.url{hint}"
+    return f"RabbitMQ does not answer at {place} ({_plain(cause)}): start it, or set rabbitmq.url"
 
 
 def _at_the_door(text: str) -> str | None:

@@ -26,8 +26,8 @@ def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
 
 
 def no_route(route: str) -> Refusal:
-    """Its route is not in this instance's settings."""
-    return Refusal("no_route", f"the settings have no route '{route}'")
+    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
+    return Refusal("no_route", f"the settings of this instance have no route '{route}'", blameless=True)
 
 
 def loop(routing_key: bytes) -> Refusal:

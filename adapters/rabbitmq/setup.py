@@ -15,6 +15,7 @@ from enum import Enum
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
@@ -159,17 +160,19 @@ class _Session:
 @contextmanager
 def _session(settings: Settings) -> Iterator[_Session]:
     """Connect, and turn every error of the connection into ``BrokerUnavailable``."""
+    opening = True
     try:
         wanted = parameters(settings.rabbitmq, f"{settings.bridge.name} setup")
         wanted.socket_timeout = wanted.stack_timeout = _TIMEOUT_S
         connection = pika.BlockingConnection(wanted)
+        opening = False
         try:
             yield _Session(connection)
         finally:
             with suppress(AMQPError):
                 connection.close()
-    except (AMQPError, OSError) as error:
-        raise BrokerUnavailable(sentence(error)) from error
+    except (AMQPError, AMQPConnectorException, OSError) as error:
+        raise BrokerUnavailable(sentence(error, settings.rabbitmq if opening else None)) from error
 
 
 def label(declaration: Declaration) -> str:

@@ -8,7 +8,7 @@ as redelivered, to whoever consumes next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -20,23 +20,32 @@ from adapters.rabbitmq.connection import Link, open_link, sentence
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
 from bridge.clock import StoreClock
-from bridge.errors import BrokerUnavailable
+from bridge.errors import BrokerUnavailable, PostdateError
 from bridge.health import Health
 from bridge.message import Delivery
 from bridge.reconnect import Reconnect
 from bridge.settings import RabbitMQ
 
+#: So often the binding of an intake queue is made again.
+_BIND_S = 3.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 
 
 @dataclass(frozen=True)
 class Intake:
-    """One intake queue: its route, and the header names that matter on that route."""
+    """One intake queue: its route, and the header names that matter on that route.
+
+    ``exchange`` and ``binding`` are what leads to the queue, or None where postdate is not to declare anything. A front
+    exchange without its binding sends delayed messages to the real exchange, at once: the binding is made again every
+    few seconds, because AMQP cannot ask whether it is there.
+    """
 
     route: str
     queue: str
     wanted: frozenset[bytes]
+    exchange: str = ""
+    binding: Mapping[str, object] | None = None
 
 
 class _Lane:
@@ -69,6 +78,14 @@ def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[
     return floor, ([(last, True)] if last else []) + [(tag, False) for tag in singles]
 
 
+def _keep_bound(channel: Channel, intake: Intake) -> None:
+    """Bind now and then for as long as the channel lives."""
+    if intake.binding is None or not channel.is_open:
+        return
+    channel.queue_bind(intake.queue, intake.exchange, "", arguments=dict(intake.binding), callback=lambda _: None)
+    asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
+
+
 def digest(payload: bytes) -> bytes:
     """Eight bytes that tell a message from others; the same for a redelivery of it."""
     return blake2b(payload, digest_size=8).digest()
@@ -83,8 +100,16 @@ class RabbitSource:
     """``bridge.ports.Source`` on RabbitMQ. ``run`` keeps it connected."""
 
     def __init__(
-        self, settings: RabbitMQ, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+        self,
+        settings: RabbitMQ,
+        intakes: Sequence[Intake],
+        clock: StoreClock,
+        bytes_max: int,
+        health: Health,
+        declare: Callable[[], object] | None = None,
     ) -> None:
+        """``declare`` makes the topology again, blocking; None where postdate is not to."""
+        self._declare = declare
         self._settings = settings
         self._intakes = intakes
         self._clock = clock
@@ -201,8 +226,21 @@ class RabbitSource:
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
-            self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
+            self._health.say(
+                subject,
+                f"nothing is taken from the queue {intake.queue}, and if it is gone, "
+                f"delayed messages are delivered at once: {why}",
+            )
+            await self._declare_again(subject)
             await reconnect.wait()
+
+    async def _declare_again(self, subject: str) -> None:
+        """A queue that someone deleted is made again, if postdate may: every second without it hastens messages."""
+        if self._declare is not None:
+            try:
+                await asyncio.to_thread(self._declare)
+            except PostdateError as error:
+                self._health.say(subject, str(error))
 
     async def _consume(self, link: Link, intake: Intake) -> asyncio.Future[str]:
         """Open a channel and start consuming; the future gets the sentence about its end."""
@@ -213,7 +251,9 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             lane.alive = False
+            gone = [delivery for delivery in self._buffer if delivery.tag[0] is lane]
             self._buffer = [delivery for delivery in self._buffer if delivery.tag[0] is not lane]
+            self._forget(gone)
             if not ended.done():
                 ended.set_result(why)
 
@@ -234,6 +274,8 @@ class RabbitSource:
         channel.basic_qos(prefetch_count=self._settings.prefetch)
         channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
         await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            _keep_bound(channel, intake)
         return ended
 
     # -- deliveries, called by the connection -----------------------------------------------------------------------

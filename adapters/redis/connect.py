@@ -8,6 +8,8 @@ leave stale connections in the pool (redis-py issue 4252).
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +19,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from bridge.errors import SettingsError, StoreUnavailable
 from bridge.settings import Redis as RedisSettings
@@ -124,13 +126,38 @@ _TROUBLES = (
 )
 
 
+#: What else is said at the door, by redis-py or by the server: a part of it, and what that means.
+_AT_THE_DOOR = (
+    ("without any password configured", "Redis has no password, and one is set: leave out redis.password"),
+    ("invalid username-password", "Redis refuses the user or the password: see redis.username and redis.password"),
+    ("Cluster mode is not enabled", "Redis is no cluster: write redis:// in place of redis+cluster:// in redis.url"),
+    ("unknown command 'SENTINEL'", "that is no Sentinel: see redis.url"),
+    ("CERTIFICATE_VERIFY_FAILED", "Redis shows a certificate that is not trusted: see redis.ca_file"),
+    ("WRONG_VERSION_NUMBER", "Redis does not speak TLS there: see redis.url, rediss:// is with TLS"),
+)
+_PLACE = re.compile(r"Error (-?\d+) connecting to (\S+)\. (.*?)\.?$", re.DOTALL)
+
+
 def sentence(error: BaseException) -> str:
     """One sentence for a person about an error of redis-py or of the network."""
     text = str(error) or type(error).__name__
+    for part, meaning in _AT_THE_DOOR:
+        if part in text:
+            return meaning
     code = getattr(error, "status_code", None)  # redis-py takes the codes that it knows out of the text
     for word, meaning in _TROUBLES:
         if code == word or text.startswith(word) or f" {word} " in f" {text} ":
             return f"{meaning} ({text})" if word in ("NOPERM", "MISCONF") else meaning
+    if found := _PLACE.search(text):
+        number = int(found[1])
+        reason = os.strerror(number) if number > 0 else found[3]
+        return f"Redis does not answer at {found[2]} ({reason}): start it, or set redis.url"
+    if found := re.match(r"No master found for '?(.*?)'? ?:", text):
+        return f"no Sentinel names a master called {found[1]}: see the hosts and the name in redis.url"
+    if isinstance(error, RedisClusterException):
+        return f"no node of the Redis Cluster answers ({text.rpartition(': ')[2]}): start them, or set redis.url"
+    if text.startswith("Timeout connecting"):
+        return "Redis does not answer (no connection in redis.connect_timeout; or TLS on one side only): see redis.url"
     return f"Redis does not answer ({text})"
 
 
@@ -139,5 +166,10 @@ def store_errors() -> Iterator[None]:
     """Turns every error of redis-py and of the network into ``StoreUnavailable``."""
     try:
         yield
-    except (RedisError, OSError, TimeoutError) as error:
+    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
+        raise StoreUnavailable(sentence(error)) from error
+    except RuntimeError as error:
+        # uvloop's word for a connection that went between redis-py's last look at it and the write.
+        if "handler is closed" not in str(error):
+            raise
         raise StoreUnavailable(sentence(error)) from error

@@ -148,7 +148,7 @@ class RedisDesk:
         """See ``bridge.desk.Desk.stats``."""
         calls = []
         for keys in self._keys.shards:
-            calls.append(Call(self._scripts["count"], (keys.due, keys.claimed, keys.dead, keys.counts), ()))
+            calls.append(Call(self._scripts["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ()))
         return await sum_up(self._client, self._keys, await self._ask(calls))
 
     # -- pieces -----------------------------------------------------------------------------------------------------

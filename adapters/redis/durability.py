@@ -36,6 +36,7 @@ class Server(NamedTuple):
     fsync: str | None
     policy: str | None
     valkey: bool = False
+    replicas: int | None = None
 
 
 class Durability(NamedTuple):
@@ -71,6 +72,8 @@ def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: li
         words.append(f'redis.durability is "none": what is parked on {server.name} is lost when that server stops')
         return None
     if wanted == "replicas":
+        if server.replicas is not None and server.replicas < replicas:
+            words.append(too_few_replicas(server, replicas))
         return Wait(("WAIT", replicas, timeout_ms), replicas, "waiting for replicas of Redis")
     if server.aof is False:
         raise StoreUnfit(
@@ -98,6 +101,14 @@ def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: li
     return None
 
 
+def too_few_replicas(server: Server, wanted: int) -> str:
+    """A word and no refusal: a replica may come back."""
+    return (
+        f'{server.name} has {server.replicas} connected replicas, and redis.durability = "replicas" waits for {wanted}: '
+        "nothing is parked until so many are there (redis.replicas)"
+    )
+
+
 async def ask(client: Client) -> list[Server]:
     """Every server that holds data: the one, or the cluster's primaries."""
     with store_errors():
@@ -123,6 +134,7 @@ async def _ask_one(client: Any, name: str, where: Mapping[str, Any]) -> Server:
         await _config(client, "appendfsync", where),
         await _config(client, "maxmemory-policy", where) or info.get("maxmemory_policy"),
         "valkey_version" in info,
+        None if info.get("connected_slaves") is None else int(info["connected_slaves"]),
     )
 
 

@@ -21,15 +21,16 @@ async def sum_up(client: Any, keys: StoreKeys, counted: Sequence[Any]) -> Stats:
     ``StoreUnavailable``."""
     ever: dict[str, int] = {}
     for reply in counted:
-        for name, value in zip(reply[6::2], reply[7::2], strict=True):
+        for name, value in zip(reply[7::2], reply[8::2], strict=True):
             ever[name.decode()] = ever.get(name.decode(), 0) + int(value)
     now_ms = max(reply[0] for reply in counted) // 1000
     parked, claimed, dead, overdue = (sum(reply[place] for reply in counted) for place in range(1, 5))
+    refused = sum(reply[6] for reply in counted)
     next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
     with store_errors():
         instances, memory = await _instances(client, keys, now_ms), await _memory(client)
         each = await _bytes_each(client, keys, [sum(reply[1:4]) for reply in counted])
-    return Stats(now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each)
+    return Stats(now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused)
 
 
 async def _instances(client: Any, keys: StoreKeys, now_ms: int) -> dict[str, Mapping[str, object]]:

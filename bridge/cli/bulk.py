@@ -51,11 +51,15 @@ def _ask(verb: str, count: int, sample: list[Row]) -> None:
     from bridge.printable import printable
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(f"This would {verb} {count} dead letters and there is nobody to ask: add --yes.")
+        raise SettingsError(f"This would {verb} {_many(count)} and there is nobody to ask: add --yes.")
     for row in sample:
         say(printable(f"  {row.id.decode()}  {row.route}  {row.reason}"))
     if count > len(sample):
         say(f"  ... and {count - len(sample)} more")
-    if not typer.confirm(f"{verb.capitalize()} {count} dead letters?", err=True):
+    if not typer.confirm(f"{verb.capitalize()} {_many(count)}?", err=True):
         say("Nothing was done.")
         raise typer.Exit(FAILED)
+
+
+def _many(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"

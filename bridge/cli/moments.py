@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from bridge.duration import read_duration_ms, read_integer, read_moment_ms, write_duration
 from bridge.errors import SettingsError
 
@@ -23,21 +25,25 @@ def read_wait_ms(option: str, text: str) -> int:
 
 
 def read_at_ms(option: str, text: str) -> int:
-    """A moment as Unix milliseconds. Raises ``SettingsError``, also for one without an offset from UTC."""
+    """A moment as Unix milliseconds. Raises ``SettingsError``, also for one without an offset from UTC, and for Unix
+    seconds of our days: see ``bridge.header``."""
     try:
-        return read_moment_ms(text)
+        moment = read_moment_ms(text)
     except ValueError as error:
         raise SettingsError(f"{option}: {error}") from None
+    if _is_number(text) and 10**9 <= moment < 10**10:
+        raise SettingsError(f"{option}: {text.strip()} looks like Unix seconds, and {option} counts in milliseconds")
+    return moment
 
 
 def read_border_ms(option: str, text: str | None, now_ms: int) -> int | None:
     """A moment, or a duration from now. Raises ``SettingsError``."""
     if text is None:
         return None
-    try:
-        return now_ms + read_duration_ms(text) if not _is_number(text) else read_moment_ms(text)
-    except ValueError:
-        return read_at_ms(option, text)
+    if not _is_number(text):
+        with suppress(ValueError):
+            return now_ms + read_duration_ms(text)
+    return read_at_ms(option, text)
 
 
 def read_due(after: str | None, at: str | None) -> tuple[int | None, int | None]:

@@ -32,13 +32,23 @@ def _as_json(found: Stats) -> dict[str, Any]:
         "claimed": found.claimed,
         "dead": found.dead,
         "overdue": found.overdue,
+        "refused_waiting": found.refused,
         "oldest_overdue_ms": _overdue_ms(found),
         "next_due": None if found.next_due_ms is None else write_moment(found.next_due_ms),
         "ever": dict(found.ever),
         "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
         "bytes_per_message": found.bytes_each,
-        "instances": [{"name": name, **told} for name, told in found.instances.items()],
+        "instances": [{"name": name, **told, **_late(told)} for name, told in found.instances.items()],
     }
+
+
+def _late(told: Mapping[str, object]) -> dict[str, object]:
+    """Its lateness to a tenth of a millisecond: nothing finer is known."""
+    late = told.get("lateness_ms")
+    if not isinstance(late, dict):
+        return {}
+    numbers = {name: round(ms, 1) if isinstance(ms, int | float) else ms for name, ms in late.items()}
+    return {"lateness_ms": numbers}
 
 
 def _overdue_ms(found: Stats) -> int:
@@ -54,6 +64,7 @@ def _as_text(found: Stats) -> list[tuple[str, str]]:
         ("parked", str(found.parked)),
         ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "nothing waits"),
         ("overdue", f"{found.overdue}{late}"),
+        *([("refused", f"{found.refused} wait for their next try")] if found.refused else []),
         ("claimed", str(found.claimed)),
         ("dead letters", str(found.dead)),
         ("ever", ", ".join(f"{name} {count}" for name, count in sorted(found.ever.items())) or "nothing"),
@@ -71,7 +82,7 @@ def _as_text(found: Stats) -> list[tuple[str, str]]:
 
 def _instance(told: Mapping[str, object]) -> str:
     """Its own sentence first, for that is what a person looks for."""
-    late = told.get("lateness_ms")
+    late = _late(told).get("lateness_ms")
     parts = [
         f"{told.get('health') or 'says nothing'}",
         f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := told.get("shards"), list) else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DOTS = "••••"
+DOTS = "***"
 
 
 def mask_url(url: str) -> str:

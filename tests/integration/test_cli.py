@@ -251,7 +251,7 @@ class TestDeadLetters:
 
     def test_where_nobody_can_be_asked_nothing_is_done_without_yes(self, shell: Shell) -> None:
         one = shell.dead("bad_header: a")
-        assert "1 dead letters" in shell.refused("retry", "--all")
+        assert "1 dead letter and" in shell.refused("retry", "--all")
         assert "--yes" in shell.refused("cancel", "--dead")
         assert shell.states() == {one: "dead"}
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
+from bridge.decide import RouteRules
 from bridge.dispatch import Dispatcher, DispatchRules
 from bridge.header import HeaderRules
 from bridge.health import Health
 from bridge.identity import Ids
 from bridge.lateness import Lateness
 from bridge.message import HeaderValue
-from bridge.park import Parker, ParkLimits, RouteRules
+from bridge.park import Parker, ParkLimits
 from bridge.ports import Result
 from bridge.retry import RetryRules
 from bridge.settle import Settler

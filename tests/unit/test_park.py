@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide, runs, urgent
 from bridge.header import HeaderRules
 from bridge.identity import shard_of
 from bridge.message import Delivery, HeaderValue
-from bridge.park import SAME_KEY, Cancellation, Parking, Rejection, Step, decide, runs, urgent
 from bridge.shard import shard_for
 from tests.unit.house import ORDERS, SHARDS, House, turns
 

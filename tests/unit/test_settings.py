@@ -584,11 +584,11 @@ class TestSecrets:
         ("url", "shown"),
         [
             ("redis://h:1/0", "redis://h:1/0"),
-            ("redis://:pw@h", "redis://:••••@h"),
-            ("redis://u:pw@h/0?password=x&db=1", "redis://u:••••@h/0?password=••••&db=••••"),
-            ("redis://onlyone@h", "redis://••••@h"),
-            ("amqp://u:p/w@x@h", "amqp://u:••••@h"),
-            ("nothing", "••••"),
+            ("redis://:pw@h", "redis://:***@h"),
+            ("redis://u:pw@h/0?password=x&db=1", "redis://u:***@h/0?password=***&db=***"),
+            ("redis://onlyone@h", "redis://***@h"),
+            ("amqp://u:p/w@x@h", "amqp://u:***@h"),
+            ("nothing", "***"),
         ],
     )
     def test_a_url_is_shown_without_its_secrets(self, url: str, shown: str) -> None:
@@ -596,7 +596,7 @@ class TestSecrets:
 
     def test_a_password_that_is_set_is_dots_and_one_that_is_not_is_empty(self) -> None:
         rows = {name: value for name, value, _ in describe(load(None, {"POSTDATE_REDIS__PASSWORD": "geheim"}))}
-        assert (rows["redis.password"], rows["rabbitmq.password"]) == ("••••", "")
+        assert (rows["redis.password"], rows["rabbitmq.password"]) == ("***", "")
 
     def test_the_debugging_of_pydantic_settings_shows_no_secret(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

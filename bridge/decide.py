@@ -1,0 +1,123 @@
+"""What becomes of a delivery: parked, rejected, or a cancellation. Pure; ``bridge.park`` carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bridge.errors import HeaderError
+from bridge.header import HeaderRules, read_due
+from bridge.message import Delivery
+
+#: What is due later than this can wait a little for company.
+_SOON_MS = 100
+
+SAME_KEY = "same_key: a message with this key is parked already, and headers.on_same_key is reject"
+
+
+@dataclass(frozen=True)
+class RouteRules:
+    """What the way in needs to know of a route."""
+
+    name: str
+    headers: HeaderRules
+    order: str
+    on_bad: str
+    on_same_key: str
+    message_id: str
+    body_max: int
+
+
+class Parking(NamedTuple):
+    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``."""
+
+    due_ms: int
+    key: bytes
+    owned: bool
+
+
+class Rejection(NamedTuple):
+    """Keep it as a dead letter."""
+
+    reason: str
+
+
+class Cancellation(NamedTuple):
+    """Cancel what is parked under ``key``; the message itself goes no further."""
+
+    key: bytes
+
+
+def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
+    """Pure: what becomes of one delivery."""
+    if delivery.fault:
+        return Rejection(f"bad_header: {delivery.fault}")
+    if len(delivery.payload) > rules.body_max:
+        return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+    try:
+        due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
+    except HeaderError as error:
+        if rules.on_bad == "dead":
+            return Rejection(f"bad_header: {error}")
+        return Parking(delivery.arrived_ms, b"", False)
+    if due.cancel is not None:
+        return Cancellation(due.cancel)
+    due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
+    if due.key is not None:
+        return Parking(due_ms, due.key, True)
+    if delivery.message_id and rules.message_id != "ignore":
+        return Parking(due_ms, delivery.message_id, rules.message_id == "key")
+    return Parking(due_ms, b"", False)
+
+
+def not_unique(key: bytes, number: int) -> Rejection:
+    """A cancellation by what is no identity."""
+    return Rejection(
+        f"not_unique: {number} messages are parked under {key!r}, so nothing was cancelled; "
+        "give each its own x-delay-key"
+    )
+
+
+class Step(NamedTuple):
+    """A delivery, what becomes of it, and the shard it belongs to."""
+
+    delivery: Delivery
+    decision: Parking | Rejection | Cancellation
+    shard: int
+
+
+def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Pure: pieces of a batch that may be parked in one call.
+
+    A cancellation acts on what came before it, so it stands alone. A key that comes again in another shard starts a new
+    piece, because only within one shard does the park script see both.
+    """
+    run: list[Step] = []
+    keys: dict[tuple[str, bytes], int] = {}
+    for step in steps:
+        decision = step.decision
+        alone = isinstance(decision, Cancellation)
+        again = False
+        if isinstance(decision, Parking) and decision.owned:
+            again = keys.setdefault((step.delivery.route, decision.key), step.shard) != step.shard
+        if run and (alone or again):
+            yield run
+            run, keys = [], {}
+        if alone:
+            yield [step]
+            continue
+        run.append(step)
+        if again and isinstance(decision, Parking):
+            keys[step.delivery.route, decision.key] = step.shard
+    if run:
+        yield run
+
+
+def urgent(steps: Iterable[Step], now_ms: int) -> bool:
+    """Pure: something here is due so soon that gathering more first could make it late."""
+    return any(
+        isinstance(step.decision, Cancellation)
+        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + _SOON_MS)
+        for step in steps
+    )

@@ -1,0 +1,57 @@
+"""The way into postdate is someone else's to break: without it, a delayed message would be delivered at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.header import DUE_HEADERS
+from tests.delay_line import Line, blocking, delay
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.unit.raw_properties import Props
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+
+@pytest.fixture
+def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> Iterator[Line]:
+    with Line(rabbitmq.url, redis_server.url, tmp_path) as line:
+        yield line
+
+
+def is_parked(line: Line) -> bool:
+    """Publish a message that is due in an hour, and see whether it is parked or came at once."""
+    before = line.waiting()
+    line.publish(Props([delay(3_600_000)], {"delivery_mode": b"\2"}), b"%f" % time.time())
+    wait_for(lambda: line.waiting() > before or line.receive_until(1, 0.05), "it is parked or delivered", 10)
+    return line.waiting() > before
+
+
+def unbind(line: Line) -> None:
+    arguments = {"x-match": "any-with-x", **dict.fromkeys(DUE_HEADERS)}
+    with blocking(line.broker_url) as connection:
+        connection.channel().queue_unbind(line.intake, line.front, "", arguments=arguments)
+
+
+def test_a_binding_that_someone_removed_is_made_again(line: Line) -> None:
+    line.start()
+    assert is_parked(line)
+
+    def comes_at_once() -> bool:
+        unbind(line)
+        return not is_parked(line)
+
+    wait_for(comes_at_once, "the binding is gone", 10)
+    wait_for(lambda: is_parked(line), "delayed messages are parked again", 15)
+
+
+def test_an_intake_queue_that_someone_deleted_is_made_again_and_the_log_says_so(line: Line) -> None:
+    bridge = line.start()
+    line.delete_queue(line.intake)
+    wait_for(lambda: is_parked(line), "delayed messages are parked again", 20)
+    bridge.wait_log("delayed messages are delivered at once")
