@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bridge.envelope import found_key
 from bridge.errors import HeaderError
 from bridge.header import HeaderRules, read_due
 from bridge.message import Delivery
@@ -66,8 +67,10 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
     due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
     if due.key is not None:
         return Parking(due_ms, due.key, True)
-    if delivery.message_id and rules.message_id != "ignore":
-        return Parking(due_ms, delivery.message_id, rules.message_id == "key")
+    if delivery.message_id and rules.message_id == "key":
+        return Parking(due_ms, delivery.message_id, True)
+    if delivery.message_id and rules.message_id == "find":
+        return Parking(due_ms, found_key(delivery.message_id), False)
     return Parking(due_ms, b"", False)
 
 

@@ -25,6 +25,8 @@ log = structlog.get_logger("postdate")
 
 #: The load, which sets the pace, is averaged over about so long.
 _RATE_OVER_S = 0.2
+#: How fast the largest message of late is forgotten, with every claim.
+_LARGEST_FADES = 0.98
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Dispatcher:
         self._health = health
         self._room = asyncio.Event()
         self._reconnect = Reconnect()
+        self._largest = 0
         self._mine: frozenset[int] = frozenset()
         self._leaving: set[int] = set()
         self._held: dict[bytes, Claim] = {}
@@ -122,6 +125,9 @@ class Dispatcher:
             return 0
         if room < len(shards):
             shards = (self._wake.due() or shards)[:room]
+        # Each shard may return one message beyond its bytes, so where large ones are about fewer shards are asked.
+        if self._largest * len(shards) > room_bytes:
+            shards = shards[: max(1, room_bytes // self._largest)]
         limit = min(self._rules.batch_max, room // len(shards))
         bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
         sent = 0
@@ -149,6 +155,8 @@ class Dispatcher:
         claims = claimed.claims
         if not claims:
             return 0
+        largest = max(len(claim.payload) for claim in claims)
+        self._largest = max(largest, int(self._largest * _LARGEST_FADES))
         if time.monotonic() >= claims[0].lease_ends:
             # This process stood still for longer than the lease: someone else may have these already. They are not
             # held, so that nobody renews them: if the store does not hear the release, recover gives them back.

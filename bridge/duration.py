@@ -38,9 +38,7 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # 0001-01-01 to 
 
 def quoted(text: str | bytes) -> str:
     """``text`` for an error sentence: quoted, at most 60 characters, nothing in it that a terminal would obey."""
-    if isinstance(text, bytes):
-        text = text[:TEXT_MAX].decode(errors="backslashreplace")
-    shown = repr(text[:TEXT_MAX])
+    shown = repr(text[:TEXT_MAX]).removeprefix("b")  # of bytes: Python's way of writing them is nobody else's
     return shown if len(shown) <= 60 else f"{shown[:56]}...{shown[0]}"
 
 

@@ -57,6 +57,27 @@ def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, p
     )
 
 
+def found_key(message_id: bytes) -> bytes:
+    """A message id as a key that finds a message and never replaces one.
+
+    The NUL in front keeps it apart from a key of the producer's own, which cannot begin with one (``bridge.header``):
+    or a new ``x-delay-key`` would replace messages that only have the same word for a ``message_id``. Empty where it
+    has no room for the NUL: a message of which the id has 255 bytes is not found by it.
+    """
+    return b"\0" + message_id if len(message_id) < 255 else b""
+
+
+def plain_key(key: bytes) -> bytes:
+    """A key as the producer wrote it."""
+    return key[1:] if key[:1] == b"\0" else key
+
+
+def index_fields(route: bytes, key: bytes) -> tuple[bytes, ...]:
+    """All fields under which a message may be found by ``key``: as its own key, and as its message id."""
+    found = found_key(key)
+    return (index_field(route, key), index_field(route, found)) if found else (index_field(route, key),)
+
+
 def index_field(route: bytes, key: bytes) -> bytes:
     """The field of the key index under which a message with this key is found."""
     return route + b"\0" + key

@@ -176,6 +176,8 @@ def _read_key(name: str, value: HeaderValue) -> bytes:
         value.decode()
     except UnicodeDecodeError:
         raise HeaderError(f"header {name}: {_shown(value)} is not UTF-8 text") from None
+    if value[:1] == b"\0":
+        raise HeaderError(f"header {name}: {_shown(value)} begins with a NUL, and a key does not")
     return value
 
 

@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, decide, not_unique, runs, urgent
-from bridge.envelope import index_field, seal
+from bridge.envelope import index_field, index_fields, seal
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.identity import Ids, shard_of
@@ -284,10 +284,11 @@ class Parker:
         """
         delivery, decision, _ = run[0]
         assert isinstance(decision, Cancellation)
-        field = index_field(delivery.route.encode(), decision.key)
-        found = (await self._store.find([field]))[field]
-        if found.unlisted:
-            run[0] = run[0]._replace(decision=not_unique(decision.key, found.unlisted))
+        found = await self._store.find(index_fields(delivery.route.encode(), decision.key))
+        ids = [message_id for one in found.values() for message_id in one.ids]
+        unlisted = sum(one.unlisted for one in found.values())
+        if unlisted and not ids:
+            run[0] = run[0]._replace(decision=not_unique(decision.key, unlisted))
             return
-        await self._store.cancel(found.ids, False)
+        await self._store.cancel(ids, False)
         self._source.accept([delivery])

@@ -30,7 +30,7 @@ async def send(store: Store, ids: Ids, message: Message) -> bytes:
     """Park it, to the durability of the store; its id.
 
     Raises ``Refused`` where its key is parked and may not be replaced, and ``StoreUnavailable``: then it may have been
-    parked all the same.
+    parked all the same, and the sentence has its id.
     """
     now_ms = store.clock.now_ms()
     route = message.route.encode()
@@ -47,7 +47,8 @@ async def send(store: Store, ids: Ids, message: Message) -> bytes:
         batch.keyed.append(Keyed(1, field, mode))
     answer = (await store.park({shard: batch}))[shard]
     if isinstance(answer, StoreUnavailable):
-        raise answer
+        one = message_id.decode()
+        raise StoreUnavailable(f"{answer}; it may be parked all the same: `postdate show {one}` tells") from answer
     if answer.rejected:
         raise _taken(message)
     return message_id

@@ -30,6 +30,8 @@ from bridge.watch import Watch
 log = structlog.get_logger("postdate")
 
 _TURN_S = 0.02
+#: A subscription that held so long was a good one: the next attempt comes at once.
+_LISTENED_S = 10.0
 #: A loop may need so long to close its connection before it is cancelled once more.
 _CANCEL_S = 3.0
 
@@ -95,9 +97,12 @@ class Service:
         """Hear the store's hints; without them the look once a second finds everything, later."""
         reconnect = Reconnect()
         while True:
+            started = time.monotonic()
             try:
                 await self._parts.store.listen(self._parts.wake.heard)
             except StoreUnavailable:
+                if time.monotonic() - started > _LISTENED_S:
+                    reconnect.worked()
                 await reconnect.wait()
 
     async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:

@@ -312,7 +312,9 @@ def _not_opened(cause: BaseException, settings: RabbitMQ) -> str:
         return f"RabbitMQ at {place} shows a certificate that is not trusted: see rabbitmq.ca_file"
     if tls and (isinstance(cause, ssl.SSLError) or "setting up transport" in text):
         return f"something answers at {place}, but it does not speak TLS: see rabbitmq.url, amqp:// is without TLS"
-    if "AMQP handshake" in text or isinstance(cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)):
+    if "AMQP handshake" in text or isinstance(
+        cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)
+    ):
         hint = "" if tls else " (or it wants TLS: amqps://)"
         return f"something answers at {place}, but it does not speak AMQP: see rabbitmq.url{hint}"
     return f"RabbitMQ does not answer at {place} ({_plain(cause)}): start it, or set rabbitmq.url"

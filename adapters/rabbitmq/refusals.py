@@ -13,6 +13,7 @@ CONNECTION_FORCED = 320
 NO_ROUTE = 312
 
 _EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^']*)' in vhost")
+_TOPIC = re.compile(r"access to topic '([^']*)' in exchange '([^']*)'")
 _MAX_SIZE = re.compile(r"larger than (?:configured )?max size (\d+)")
 
 #: A nacked message was refused by a queue: it is full, or its node is failing.
@@ -57,10 +58,13 @@ def of_close(code: int, text: str) -> Refusal:
     return Refusal("rejected", f"RabbitMQ closed the channel over it: {code} {text}", lasting=True)
 
 
-def exchange_in(text: str) -> str | None:
-    """The exchange that a 404 or 403 accuses, where the text names it and nothing finer, as topic permissions do."""
-    found = None if "topic" in text else _EXCHANGE.search(text)
-    return found.group(1) if found else None
+def accused_in(text: str) -> tuple[str, bytes | None] | None:
+    """The exchange that a 404 or 403 accuses, and the routing key where it is a matter of topic permissions."""
+    topic = _TOPIC.search(text)
+    if topic is not None:
+        return topic.group(2), topic.group(1).encode()
+    found = _EXCHANGE.search(text)
+    return (found.group(1), None) if found else None
 
 
 def max_size_in(text: str) -> int | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pika.channel import Channel
-from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import frames, refusals
 from adapters.rabbitmq.connection import Link, RawProperties, open_link, sentence
@@ -32,8 +32,8 @@ from bridge.reconnect import Reconnect
 from bridge.settings import RabbitMQ
 
 _ID_NAME = frozenset({b"x-delay-id"})
-#: How long an exchange that is missing or forbidden is left alone before one message may try it again.
-_EXCHANGE_REST_S = 1.0
+#: How long an exchange, or a routing key on it, that RabbitMQ refused is left alone before one message may try again.
+_REST_S = 1.0
 
 
 class _Flight:
@@ -47,6 +47,11 @@ class _Flight:
         self.routing_key = routing_key
         self.size = size
         self.refusal: Refusal | None = None
+
+    def is_at(self, place: tuple[str, bytes | None]) -> bool:
+        """Whether it went to this exchange and, if one is named, with this routing key."""
+        exchange, routing_key = place
+        return self.exchange == exchange and routing_key in (None, self.routing_key)
 
 
 class RabbitSink:
@@ -75,7 +80,7 @@ class RabbitSink:
         self._results: list[Result] = []
         self._blocked = False
         self._careful = 0
-        self._resting: dict[str, tuple[float, Refusal]] = {}
+        self._resting: dict[tuple[str, bytes | None], tuple[float, Refusal]] = {}
         self._answered_at = 0.0
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -124,12 +129,13 @@ class RabbitSink:
         out = self._outs.get(claim.route)
         if out is None:
             return refusals.no_route(claim.route)
-        rest = self._resting.get(out.exchange)
-        if rest is not None:
-            if time.monotonic() < rest[0] or self._flights:
-                return rest[1]
-            self._careful = max(self._careful, 1)  # this one tries the exchange, alone
-            del self._resting[out.exchange]
+        try:
+            routing_key = unpack(claim.payload).routing_key
+        except ValueError as error:
+            return Refusal("unreadable", str(error), lasting=True)
+        resting = self._rest(out.exchange, routing_key) if self._resting else None
+        if resting is not None:
+            return resting
         try:
             encoded = encoder.encode(claim, out)
         except ValueError as error:
@@ -137,6 +143,18 @@ class RabbitSink:
         if isinstance(encoded, Refusal):
             return encoded
         return encoded.data, _Flight(claim, out.exchange, encoded.routing_key, len(encoded.data))
+
+    def _rest(self, exchange: str, routing_key: bytes) -> Refusal | None:
+        """Where the broker refused lately, one message at a time may try again, alone; the others are refused."""
+        for place in ((exchange, None), (exchange, routing_key)):
+            until, refusal = self._resting.get(place, (0.0, None))
+            if refusal is None:
+                continue
+            if time.monotonic() < until or self._flights:
+                return refusal
+            self._careful = max(self._careful, 1)
+            del self._resting[place]
+        return None
 
     # -- answers, called by the connection --------------------------------------------------------------------------
 
@@ -245,9 +263,12 @@ class RabbitSink:
             if not ended.done():
                 ended.set_result(error)
 
-        channel.add_on_close_callback(on_close)
-        channel.add_on_return_callback(self._on_return)
-        channel.confirm_delivery(lambda _: None, callback=on_confirming)
+        try:
+            channel.add_on_close_callback(on_close)
+            channel.add_on_return_callback(self._on_return)
+            channel.confirm_delivery(lambda _: None, callback=on_confirming)
+        except AMQPError as error:  # it closed between its opening and now
+            raise BrokerUnavailable(sentence(error)) from error
         await asyncio.wait((confirming, ended), return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             raise BrokerUnavailable(sentence(ended.result()))
@@ -255,6 +276,7 @@ class RabbitSink:
         self._lowest = 1
         self._encoder = Encoder(channel.channel_number, link.connection.params.frame_max)
         self._encoder.size_max = self._size_max
+        self._answered([])  # there is room again, and whoever waits for it should not sleep on
         return ended
 
     async def _until_end(self, link: Link, ended: asyncio.Future[BaseException]) -> BaseException:
@@ -278,6 +300,7 @@ class RabbitSink:
         self._blocked = False
         self._answered_at = time.monotonic()
         self._health.say("rabbitmq alarm", "")
+        self._answered([])
 
     # -- after a channel or a connection that ended -----------------------------------------------------------------
 
@@ -289,19 +312,17 @@ class RabbitSink:
             return
         refusal = refusals.of_close(error.reply_code, error.reply_text)
         self._size_max = refusals.max_size_in(error.reply_text) or self._size_max
-        exchange = refusals.exchange_in(error.reply_text)
-        named = [flight for flight in self._flights.values() if flight.exchange == exchange]
-        if named and exchange is not None:
-            self._resting[exchange] = (time.monotonic() + _EXCHANGE_REST_S, refusal)
+        accused = refusals.accused_in(error.reply_text)
+        named = [flight for flight in self._flights.values() if accused is not None and flight.is_at(accused)]
+        if named and accused is not None:
+            self._resting[accused] = (time.monotonic() + _REST_S, refusal)
             for flight in named:
                 flight.refusal = refusal
         elif len(self._flights) == 1:
             next(iter(self._flights.values())).refusal = refusal
+            self._careful = max(0, self._careful - 1)
         else:
             self._careful = len(self._flights)
-            self._give_back()
-            return
-        self._careful = 0
         self._give_back()
 
     def _give_back(self) -> None:

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from pika.channel import Channel
+from pika.exceptions import AMQPError
 
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link, sentence
@@ -269,10 +270,13 @@ class RabbitSource:
             if not started.done():
                 started.set_result(None)
 
-        channel.add_on_close_callback(on_close)
-        channel.add_on_cancel_callback(on_cancel)
-        channel.basic_qos(prefetch_count=self._settings.prefetch)
-        channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+        try:
+            channel.add_on_close_callback(on_close)
+            channel.add_on_cancel_callback(on_cancel)
+            channel.basic_qos(prefetch_count=self._settings.prefetch)
+            channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+        except AMQPError as error:  # it closed between its opening and now
+            raise BrokerUnavailable(sentence(error)) from error
         await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)

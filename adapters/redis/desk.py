@@ -16,7 +16,7 @@ from adapters.redis.scripts import scripts
 from adapters.redis.stats import sum_up
 from adapters.redis.store import RedisStore
 from bridge.desk import Filter, Row, Stats
-from bridge.envelope import UnknownVersion, index_field, unseal
+from bridge.envelope import UnknownVersion, index_fields, plain_key, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
 from bridge.ports import Found
@@ -111,8 +111,8 @@ class RedisDesk:
 
     async def find(self, route: str, key: bytes) -> Found:
         """See ``bridge.desk.Desk.find``."""
-        place = index_field(route.encode(), key)
-        return (await self._store.find([place]))[place]
+        found = await self._store.find(index_fields(route.encode(), key))
+        return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
@@ -215,4 +215,5 @@ def _row(one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes
     payload_size = size - (len(head) - len(envelope.payload))
     reason = why.decode("utf-8", "backslashreplace")
     due_ms, tries, arrived_ms, route, key, first, payload = envelope
+    key = plain_key(key)
     return Row(one, state, int(float(at)), due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason)

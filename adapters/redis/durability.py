@@ -104,8 +104,8 @@ def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: li
 def too_few_replicas(server: Server, wanted: int) -> str:
     """A word and no refusal: a replica may come back."""
     return (
-        f'{server.name} has {server.replicas} connected replicas, and redis.durability = "replicas" waits for {wanted}: '
-        "nothing is parked until so many are there (redis.replicas)"
+        f'{server.name} has {server.replicas} connected replicas, and redis.durability = "replicas" waits for '
+        f"{wanted}: nothing is parked until so many are there (redis.replicas)"
     )
 
 

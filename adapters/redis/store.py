@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -24,6 +25,7 @@ from bridge.ports import Batch, Claimed, Found, Parked, Release
 #: The layout of the keys and of the envelope, as written in {postdate}:store.
 FORMAT = 1
 _RECOVER_MAX = 500
+_LOST_MAX = 64
 #: A subscription is looked at so often even when nothing is said, so that a dead one is noticed.
 _LISTEN_S = 1.0
 
@@ -41,7 +43,9 @@ class RedisStore:
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
-        self._lost: list[tuple[int, bytes]] = []  # claims whose reply never came: shard and token
+        # Claims whose reply never came: shard and token. Only the last few: an outage makes many, nearly all of which
+        # were never carried out, and what is forgotten here comes back when its lease ends.
+        self._lost: deque[tuple[int, bytes]] = deque(maxlen=_LOST_MAX)
         self._wait: Wait | None = None
 
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
@@ -225,7 +229,8 @@ class RedisStore:
 
     async def recover(self, shards: Sequence[int]) -> int:
         """See ``bridge.ports.Store.recover``."""
-        lost, self._lost = self._lost, []
+        lost = list(self._lost)
+        self._lost.clear()
         recover = self._scripts["recover"]
         wanted = [*lost, *((shard, b"") for shard in shards)]
         calls = []

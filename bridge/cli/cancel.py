@@ -53,12 +53,13 @@ def cancel(
         gone = {"parked": "gone", "dead": "gone"}
         return await with_due(desk, [judged(one, words[one], gone, {"claimed": ON_ITS_WAY}) for one in meant])
 
-    return answer(output, at_desk(settings, work))
+    return answer(output, at_desk(settings, work), {"gone": "cancelled"})
 
 
 def _cancel_dead(settings: Settings, wanted: Filter, yes: bool, output: Output) -> None:
     from bridge.cli.bulk import on_dead_letters
     from bridge.cli.output import facts
+    from bridge.cli.targets import warn_of_strange_route
     from bridge.cli.wiring import at_desk
 
     async def work(desk: Desk) -> int:
@@ -68,4 +69,6 @@ def _cancel_dead(settings: Settings, wanted: Filter, yes: bool, output: Output) 
         return await on_dead_letters(desk, wanted, "cancel", yes, act)
 
     done = at_desk(settings, work)
+    if not done:
+        warn_of_strange_route(settings, wanted.route)
     facts(output, {"cancelled": done}, [("cancelled", str(done))])

@@ -24,7 +24,9 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     from bridge.cli.wiring import settings_with_routes
 
     settings = settings_with_routes(config)
-    found = [_finding("OK", "settings", f"routes {', '.join(settings.routes)}"), *_store(settings), *_broker(settings)]
+    source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
+    words = f"routes {', '.join(settings.routes)}; {source}"
+    found = [_finding("OK", "settings", words), *_store(settings), *_broker(settings)]
     rows(output, ["level", "subject", "text"], found)
     code = max(row["code"] for row in found)
     if code != FINE:
@@ -72,6 +74,21 @@ def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
         return
     for row in found:
         yield _judged(settings, row)
+    yield from _open_fronts(settings, found)
+
+
+def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A front exchange without its intake queue sends delayed messages on to the consumers like all others."""
+    from bridge.cli.exits import FAILED
+
+    for route in dict.fromkeys(row["route"] for row in found):
+        states = {row["what"].partition(" ")[0]: row["state"] for row in found if row["route"] == route and row["ours"]}
+        if states.get("queue") == "missing" and states.get("exchange") in ("same", "different"):
+            fate = (
+                "delayed messages are delivered at once" if settings.routes[route].deliver_to else "messages are lost"
+            )
+            text = f"{fate}, for the intake queue is missing: run `postdate setup`"
+            yield _finding("FAIL", f"route {route}", text, FAILED)
 
 
 def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:

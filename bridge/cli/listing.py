@@ -28,6 +28,17 @@ _COLUMNS = {
 }
 
 
+#: On a terminal: what is short first, and the moments of the first line only where there is room for them.
+_TABLE = {
+    Listed.PARKED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "reason"],
+    Listed.CLAIMED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "lease"],
+    Listed.DEAD: ["id", "when", "died", "route", "routing_key", "key", "size", "tries", "reason"],
+}
+_MOMENTS, _WIDE = {"due", "died"}, 120
+#: What is cut where the line is too short, the first one first, and to how much.
+_CUT = [("reason", 24), ("key", 8), ("routing_key", 8), ("route", 8), ("reason", 8)]
+
+
 def list_messages(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -46,13 +57,18 @@ def list_messages(
 ) -> None:
     """List messages: the next due first, dead letters by their death. Never bodies; `postdate show` has them."""
     import os
+    import sys
 
     from bridge.cli.moments import read_border_ms
-    from bridge.cli.output import rows, say
+    from bridge.cli.output import rows, say, table, width
+    from bridge.cli.targets import warn_of_strange_route
     from bridge.cli.wiring import at_desk, settings_from
     from bridge.desk import Filter
 
+    settings, now_ms = settings_from(config), 0
+
     async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
+        nonlocal now_ms
         now_ms = await desk.now_ms()
         wanted = Filter(
             route,
@@ -63,10 +79,30 @@ def list_messages(
         )
         return await _gather(desk, state, wanted, None if everything else limit, now_ms)
 
-    found, more = at_desk(settings_from(config), gather)
-    rows(output, _COLUMNS[state], found, {"routing_key": "routing key", "lease_until": "lease until"})
+    found, more = at_desk(settings, gather)
+    if output is Output.TEXT and sys.stdout.isatty():
+        columns = [name for name in _TABLE[state] if name not in _MOMENTS or width() >= _WIDE]
+        heads = {"routing_key": "routing key", "when": "died" if state is Listed.DEAD else "due", "due": "", "died": ""}
+        table(columns, [_short(row, now_ms) for row in found], heads, _CUT)
+    else:
+        rows(output, _COLUMNS[state], found)
+    if not found:
+        warn_of_strange_route(settings, route)
     if more:
         say(f"There are more than {limit}: use --limit, --all, or a filter.")
+
+
+def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """With what is shown in place of moments, so that a line has room for the rest."""
+    from bridge.cli.messages import away
+    from bridge.duration import read_moment_ms
+
+    lease = read_moment_ms(row["lease_until"]) if row.get("lease_until") else None
+    if row.get("died"):
+        when = away(read_moment_ms(row["died"]), now_ms, "{} ago")
+    else:
+        when = away(row["due_ms"], now_ms, "overdue {}")
+    return {**row, "when": when, "lease": away(lease, now_ms, "over for {}") if lease is not None else None}
 
 
 async def _gather(

@@ -46,3 +46,10 @@ def wait(due_ms: int, now_ms: int) -> str:
     away = abs(due_ms - now_ms)
     rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
     return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
+
+
+def away(moment_ms: int, now_ms: int, past: str) -> str:
+    """How far a moment is, as short as can be: two units at most. ``past`` is how it is said of one that has passed."""
+    ms = abs(moment_ms - now_ms)
+    short = " ".join(write_duration(ms if ms < 1000 else ms // 1000 * 1000).split()[:2])
+    return f"in {short}" if moment_ms > now_ms else past.format(short)

@@ -41,7 +41,7 @@ def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Ma
         for row in found:
             line(dict(row))
     elif sys.stdout.isatty():
-        _table(columns, found, shown or {})
+        table(columns, list(found), shown or {})
     else:
         for row in found:
             print("\t".join(_cell(row.get(column)) for column in columns))
@@ -64,16 +64,48 @@ def _cell(value: Any) -> str:
     return "" if value is None else printable(str(value))
 
 
-def _table(columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str]) -> None:
+def width() -> int:
+    """Of the terminal."""
+    from rich.console import Console
+
+    return Console().width
+
+
+def table(
+    columns: Sequence[str], found: Sequence[Row], shown: Mapping[str, str], cut: Sequence[tuple[str, int]] = ()
+) -> None:
+    """A table on the terminal, without the columns that are empty in all rows.
+
+    With ``cut`` every row is one line: the columns named there give way, the first one first, to so many characters.
+    """
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(shown.get(column, column), overflow="fold", no_wrap=column == "id")
+    console = Console()
+    kept = [column for column in columns if not found or any(_cell(row.get(column)) for row in found)]
+    heads = [shown.get(column, column) for column in kept]
+    needs = {
+        column: max(cell_len(head), *(cell_len(_cell(row.get(column))) for row in found), 0)
+        for column, head in zip(kept, heads, strict=True)
+    }
+    excess = sum(needs.values()) + 2 * len(kept) - console.width  # two blanks after each
+    for column, least in [one for one in cut if one[0] in needs]:
+        less = min(max(excess, 0), max(needs[column] - least, 0))
+        needs[column] -= less
+        excess -= less
+    if cut:
+        made = Table(box=None, padding=(0, 2, 0, 0))
+    else:
+        made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, head in zip(kept, heads, strict=True):
+        if cut:
+            made.add_column(head, no_wrap=True, overflow="ellipsis", width=needs[column])
+        else:
+            made.add_column(head, overflow="fold", no_wrap=column == "id")
     for row in found:
         # Text, because rich would read [brackets] in a plain string as markup.
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
-    Console().print(table)
+        made.add_row(*(Text(_cell(row.get(column))) for column in kept))
+    console.print(made)

@@ -67,10 +67,13 @@ async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:
 def _retry_many(settings: Settings, wanted: Filter, yes: bool, output: Output) -> None:
     from bridge.cli.bulk import on_dead_letters
     from bridge.cli.output import facts
+    from bridge.cli.targets import warn_of_strange_route
     from bridge.cli.wiring import at_desk
 
     async def work(desk: Desk) -> int:
         return await on_dead_letters(desk, wanted, "retry", yes, desk.retry)
 
     done = at_desk(settings, work)
+    if not done:
+        warn_of_strange_route(settings, wanted.route)
     facts(output, {"retried": done}, [("retried", str(done))])

@@ -10,15 +10,21 @@ import typer
 
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.errors import SettingsError
+from bridge.header import OWN_HEADERS
 
 if TYPE_CHECKING:
     from bridge.send import Message
 
 
+_INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
+
+
 def send(
     route: Annotated[str, typer.Argument(metavar="ROUTE", help="The route, as it is called in the settings.")],
-    body: Annotated[str, typer.Argument(metavar="BODY", help="The body; - reads standard input.")] = "",
-    routing_key: Annotated[str, typer.Option("--routing-key", metavar="TEXT")] = "",
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The body; '' is an empty one, - reads standard input.")],
+    routing_key: Annotated[
+        str | None, typer.Option("--routing-key", metavar="TEXT", help="What consumers' queues are bound by.")
+    ] = None,
     after: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="So long from now: 5m, 1h 30m.")] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="MOMENT", help="RFC 3339 with an offset, or Unix ms.")
@@ -45,7 +51,7 @@ def send(
         raise SettingsError(f"There is no route {route!r}; the settings have {', '.join(settings.routes)}.")
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     try:
-        payload = pack_payload(routing_key, _headers(header or []), content, content_type, message_id)
+        payload = pack_payload(routing_key or "", _headers(header or []), content, content_type, message_id)
     except ValueError as error:
         raise SettingsError(f"This cannot be sent: {error}.") from None
     if len(payload) > settings.limits.max_body:
@@ -57,7 +63,7 @@ def send(
             route=route,
             order=settings.routes[route].order,
             on_same_key=settings.headers.on_same_key,
-            order_key=os.fsencode(routing_key),
+            order_key=os.fsencode(routing_key or ""),
             payload=payload,
             due_ms=max(due, now_ms),
             key=_key(key),
@@ -66,6 +72,8 @@ def send(
     message_id_made, message = park_message(settings, make)
     made = {"id": message_id_made.decode(), "state": "parked", "due": write_moment(message.due_ms)}
     facts(output, {**made, "due_ms": message.due_ms}, [("id", made["id"]), ("due", made["due"])])
+    if routing_key is None:
+        say("Warning: it has an empty routing key, for no --routing-key was given.")
     say(f"Take it back with: postdate cancel {made['id']}")
 
 
@@ -75,6 +83,8 @@ def _headers(texts: list[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise SettingsError(f"--header {text!r} is not NAME=TEXT.")
+        if name in OWN_HEADERS:
+            raise SettingsError(f"--header {name} is for producers: use {_INSTEAD.get(name, '--in or --at')} here.")
         headers[name] = value
     return headers
 

@@ -24,8 +24,11 @@ def setup(
         found = planned_topology(settings)
     else:
         found, warnings = declare_topology(settings)
-    columns = ["kind", "name", "route", "with"] if dry_run else ["kind", "name", "route", "state", "with"]
-    rows(output, columns, [_with(row) if output is Output.TEXT else row for row in found])
+    rows(
+        output,
+        ["kind", "name", "route", "state", "with"],
+        [_with(row) if output is Output.TEXT else row for row in found],
+    )
     for warning in warnings:
         say(f"Warning: {warning}.")
 

@@ -47,8 +47,28 @@ async def targets(
             f"find the one you mean with `postdate list --key`, and take its id"
         )
     if not found.ids:
-        raise NotFound(f"No message has key {key!r} on route {_route(settings, route)}.")
+        raise NotFound(
+            f"No message has key {key!r} on route {_route(settings, route)}{strange_route(settings, route)}."
+        )
     return found.ids
+
+
+def strange_route(settings: Settings, route: str | None) -> str:
+    """Half a sentence about a route that the settings do not have, or nothing. It may have messages all the same."""
+    from bridge.settings.nearest import nearest
+
+    if route is None or route in settings.routes:
+        return ""
+    near = nearest(route, settings.routes)
+    return f"; there is no route {route} in the settings" + (f", the nearest is {near}" if near else "")
+
+
+def warn_of_strange_route(settings: Settings, route: str | None) -> None:
+    """Where nothing was found."""
+    from bridge.cli.output import complain
+
+    if text := strange_route(settings, route):
+        complain(f"Warning: {text.removeprefix('; ')}.")
 
 
 def _route(settings: Settings, route: str | None) -> str:

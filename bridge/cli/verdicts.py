@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -13,6 +14,7 @@ from bridge.cli.options import Output
 if TYPE_CHECKING:
     from bridge.desk import Desk
 
+_SAID: Mapping[str, str] = MappingProxyType({})
 ON_ITS_WAY = "it is claimed already, it is on its way"
 UNKNOWN = "there is no message with this id (any more)"
 DEAD = "it is a dead letter: use `postdate retry`"
@@ -53,12 +55,16 @@ async def with_due(desk: Desk, verdicts: Sequence[Verdict]) -> list[dict[str, ob
     ]
 
 
-def answer(output: Output, rows: Sequence[dict[str, object]]) -> None:
-    """Print the rows, say what was not done, and end with the worst code: refused before not found."""
+def answer(output: Output, rows: Sequence[dict[str, object]], said: Mapping[str, str] = _SAID) -> None:
+    """Print the rows, say what was not done, and end with the worst code: refused before not found.
+
+    In text a state may be ``said`` in another word than in JSON.
+    """
     from bridge.cli.output import complain
     from bridge.cli.output import rows as print_rows
 
-    print_rows(output, ["id", "state", "due"], rows)
+    text = [{**row, "state": said.get(str(row["state"]), row["state"])} for row in rows]
+    print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else rows)
     for row in rows:
         if row["code"]:
             complain(f"{row['id']}: {row['text']}.")

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from bridge.errors import SettingsError
 from bridge.settings.checks import conflicts
-from bridge.settings.environment import read_environment
+from bridge.settings.environment import CONFIG, read_environment
 from bridge.settings.layers import Layer
 from bridge.settings.mistakes import Mistake, Path, Place, from_pydantic, settings_error
 from bridge.settings.model import Settings
 from bridge.settings.names import ROUTES, dotted, field_at
 from bridge.settings.nearest import did_you_mean
-from bridge.settings.tables import FLAG, find_file, read_file, read_overrides
+from bridge.settings.tables import DEFAULT_FILE, FLAG, find_file, read_file, read_overrides
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 
@@ -29,7 +29,8 @@ def load(path: FilePath | None, environ: Mapping[str, str], overrides: Mapping[s
     Raises SettingsError whose text has a line for every mistake, and never a secret.
     """
     # The order is the precedence.
-    layers = (read_overrides(overrides), *read_environment(environ), read_file(find_file(path, environ)))
+    file = find_file(path, environ)
+    layers = (read_overrides(overrides), *read_environment(environ), read_file(file))
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     settings, wrong = _build(layers, mistakes)
     for conflict in conflicts(settings):
@@ -39,6 +40,7 @@ def load(path: FilePath | None, environ: Mapping[str, str], overrides: Mapping[s
             )
     if mistakes:
         raise settings_error(mistakes)
+    settings._file = str(file or "")
     return settings
 
 
@@ -46,9 +48,17 @@ def require_routes(settings: Settings) -> None:
     """Raise SettingsError if there is no route: then ``run``, ``setup`` and ``check`` have nothing to work on."""
     if not settings.routes:
         raise SettingsError(
-            'No route is set: add [routes.orders] with intercept = "orders.delay" and deliver_to = "orders" to the '
-            "settings file, or set POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO."
+            f'No route is set ({_read_from(settings)}): add [routes.orders] with intercept = "orders.delay" and '
+            'deliver_to = "orders" to the settings file, or set '
+            "POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO."
         )
+
+
+def _read_from(settings: Settings) -> str:
+    """Which file was looked at, for people who wonder why a setting of theirs is not there."""
+    if settings.file:
+        return f"read from {settings.file}"
+    return f"there is no ./{DEFAULT_FILE} here; --config FILE or {CONFIG} names another file"
 
 
 def _build(layers: Sequence[Layer], mistakes: list[Mistake]) -> tuple[Settings, set[Path]]:

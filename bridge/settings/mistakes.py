@@ -44,4 +44,10 @@ def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
 
 def from_pydantic(error: Mapping[str, Any], place: Place) -> Mistake:
     """Put one of pydantic's findings into our words. The value that was given is left out on purpose."""
-    return Mistake(place, _SENTENCES.get(error["type"], str(error["msg"])))
+    return Mistake(place, _SENTENCES.get(error["type"], _in_our_words(str(error["msg"]))))
+
+
+def _in_our_words(text: str) -> str:
+    """What else pydantic says, as the end of "redis.url ..."."""
+    text = text.removeprefix("Value error, ")
+    return f"must be {text.removeprefix('Input should be ')}" if text.startswith("Input should be ") else text

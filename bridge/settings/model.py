@@ -157,6 +157,12 @@ class Settings(BaseSettings):
 
     # Where each value that is no default came from, by its dotted name; for ``describe``.
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+    _file: str = PrivateAttr(default="")
+
+    @property
+    def file(self) -> str:
+        """The file they were read from; "" for none."""
+        return self._file
 
     @classmethod
     def settings_customise_sources(

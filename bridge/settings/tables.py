@@ -71,4 +71,9 @@ def _broken(file: str, text: str, reason: str) -> Mistake:
     else:
         line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     what = reason[: found.start()] if found else "Too deep or too large"
+    if twice := re.fullmatch(r"Cannot declare (\(.*\)) twice", what):
+        name = ".".join(re.findall(r"'([^']*)'", twice[1]))
+        return Mistake(
+            Place(file, f"line {line}, column {column}"), f"is not TOML: the table [{name}] stands there twice"
+        )
     return Mistake(Place(file, f"line {line}, column {column}"), f"is not TOML: {what[:1].lower()}{what[1:]}")

@@ -228,6 +228,34 @@ class TestFine:
         kinds = [row["kind"] for row in shell.rows("setup", "--dry-run")]
         assert kinds == ["queue", "exchange", "binding"]
 
+    def test_an_empty_routing_key_is_warned_of_unless_it_was_given(self, shell: Shell) -> None:
+        shell.send()
+        assert "empty routing key" in shell.said
+        shell.send("--routing-key", "")
+        assert "empty routing key" not in shell.said
+
+    def test_a_cancelled_message_is_called_so(self, shell: Shell) -> None:
+        assert "\tcancelled\t" in shell("cancel", shell.send())
+
+    def test_a_route_that_nobody_knows_is_warned_of(self, shell: Shell) -> None:
+        shell("list", "--route", "ordres")
+        assert "no route ordres in the settings, the nearest is orders" in shell.said
+        assert shell.ended("cancel", "--key", "k", "--route", "ordres")[0] == 3
+        assert "the nearest is orders" in shell.said
+
+    def test_a_table_for_a_terminal_has_a_line_a_message_and_the_whole_id(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = shell.send("--routing-key", "r" * 100, "--key", "k" * 100)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        head, line = shell("list").splitlines()
+        assert "reason" not in head
+        assert line.startswith(f"{one}  in 59m 59s  orders  ")
+
+    def test_setup_has_the_same_columns_when_it_is_only_looked_at(self, shell: Shell) -> None:
+        assert all(line.split("\t")[3] == "planned" for line in shell("setup", "--dry-run").splitlines())
+
 
 class TestDeadLetters:
     def test_one_is_retried_by_its_id(self, shell: Shell) -> None:
@@ -272,6 +300,11 @@ class TestWrong:
             (["send", "orders", "x", "--in", "-5m"], "negative"),
             (["send", "orders", "x", "--at", "2027-01-01T00:00:00"], "has no offset from UTC"),
             (["send", "orders", "x", "--in", "4000d"], "limits.max_delay"),
+            (["send", "orders", "--in", "1m"], "BODY"),
+            (["send", "orders", "x", "--in", "1m", "--header", "x-delay=5"], "--in or --at"),
+            (["send", "orders", "x", "--in", "1m", "--header", "x-delay-key=5"], "--key"),
+            (["send", "orders", "x", "--at", "1790000000"], "looks like Unix seconds"),
+            (["list", "--due-after", "1790000000"], "looks like Unix seconds"),
             (["send", "orders", "x", "--in", "1m", "--header", "novalue"], "NAME=TEXT"),
             (["send", "ordres", "x", "--in", "1m"], "There is no route 'ordres'"),
             (["send", "orders", "x", "--in", "1m", "--key", "k" * 256], "255"),
@@ -300,7 +333,9 @@ class TestWrong:
     @pytest.mark.parametrize("command", ["run", "check", "setup"])
     def test_what_needs_a_route_is_refused_without_one(self, shell: Shell, command: str) -> None:
         Path("postdate.toml").write_text("")
-        assert "No route is set" in shell.refused(command)
+        assert "No route is set (read from postdate.toml)" in shell.refused(command)
+        Path("postdate.toml").unlink()
+        assert "there is no ./postdate.toml here; --config FILE or POSTDATE_CONFIG" in shell.refused(command)
 
 
 class TestHowItEnds:

@@ -312,6 +312,15 @@ class TestStats:
         assert 50 < stats.bytes_each < 2000
         assert stats.memory[0].used > 0
 
+    async def test_what_was_refused_and_waits_for_another_try_is_counted(self, house: House) -> None:
+        await house.bury("why: not")
+        await house.park(0)
+        (claim,) = (await house.claim()) or [None]
+        assert claim is not None
+        await house.store.release([Release(claim, 60_000, 1, "unroutable: nobody")])
+        stats = await house.desk.stats()
+        assert (stats.parked, stats.overdue, stats.refused) == (1, 0, 1)
+
     async def test_an_instance_is_there_with_what_it_says_of_itself(self, house: House) -> None:
         await house.store.meet(60_000, True, json.dumps({"health": "All well.", "shards": [0, 1]}))
         stats = await house.desk.stats()

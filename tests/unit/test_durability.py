@@ -91,6 +91,8 @@ def test_the_disk_is_waited_for_as_long_as_is_set() -> None:
         (GOOD, "everysec", []),
         (GOOD._replace(fsync="always"), "always", []),
         (GOOD, "replicas", []),
+        (GOOD._replace(replicas=1), "replicas", []),
+        (GOOD._replace(replicas=0), "replicas", ["has 0 connected replicas"]),
         (GOOD, "none", ["is lost when that server stops"]),
         (GOOD._replace(policy=None), "everysec", ["does not tell its maxmemory-policy"]),
         (GOOD._replace(fsync=None), "everysec", ["is not checked"]),

@@ -369,7 +369,7 @@ def test_levels_and_a_limit_that_cannot_work_are_refused(levels_ms: tuple[int, .
 
 def test_a_reason_shows_the_value_without_its_control_characters() -> None:
     assert reason({"x-delay": "\x1b[31m"}).startswith(r"header x-delay: '\x1b[31m' is not a duration")
-    assert r"b'\x00\xff'" in reason({"x-delay": b"\x00\xff"})
+    assert r" '\x00\xff'" in reason({"x-delay": b"\x00\xff"})
     assert "the boolean true" in reason({"x-delay": True})
     assert "a table cannot be" in reason({"x-delay": Unreadable("a table")})
 

@@ -42,7 +42,7 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         (delivery({"x-deliver-at": NOW_MS + 9}), {}, Parking(NOW_MS + 9, b"", False)),
         (delivery({}), {}, Parking(NOW_MS, b"", False)),
         (delivery({"x-delay": 5, "x-delay-key": "k"}), {}, Parking(NOW_MS + 5, b"k", True)),
-        (delivery({"x-delay": 5}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"m", False)),
+        (delivery({"x-delay": 5}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"\0m", False)),
         (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "key"}, Parking(NOW_MS + 5, b"m", True)),
         (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "ignore"}, Parking(NOW_MS + 5, b"", False)),
         (delivery({"x-delay": 5, "x-delay-key": "k"}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"k", True)),
@@ -404,3 +404,25 @@ def test_levels_and_dialects_reach_the_decision() -> None:
     rules = replace(ORDERS, headers=HeaderRules(dialects=("eta",), levels_ms=(7,)))
     assert decide(delivery({"x-delay-level": 1}), rules) == Parking(NOW_MS + 7, b"", False)
     assert decide(delivery({"eta": None}), rules) == Parking(NOW_MS, b"", False)
+
+
+async def test_a_key_replaces_no_message_that_only_has_the_same_message_id() -> None:
+    house = House()
+    for body in (b"one", b"two"):
+        house.source.feed(body, {"x-delay": 1000}, message_id=b"order-1")
+    house.source.feed(b"three", {"x-delay": 1000, "x-delay-key": "order-1"})
+    await house.park()
+    house.clock.advance(1000)
+    await house.deliver()
+    assert house.bodies() == ["one", "two", "three"]
+
+
+async def test_a_cancellation_reaches_a_key_and_a_message_id_of_the_same_name() -> None:
+    house = House()
+    house.source.feed(b"one", {"x-delay": 1000}, message_id=b"order-1")
+    house.source.feed(b"two", {"x-delay": 1000, "x-delay-key": "order-1"})
+    house.source.feed(b"", {"x-delay-cancel": "order-1"})
+    await house.park()
+    house.clock.advance(1000)
+    await house.deliver()
+    assert house.bodies() == []

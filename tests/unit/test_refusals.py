@@ -32,7 +32,7 @@ CLOSES = [
         "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'amq.topic' in vhost '/' refused for user 'postdate'",
         "forbidden",
         False,
-        None,
+        "amq.topic",
         None,
     ),
     (
@@ -79,7 +79,8 @@ def test_a_close_over_a_message_is_understood(
     refusal = refusals.of_close(code, text)
     assert (refusal.reason, refusal.lasting) == (reason, lasting)
     assert text in refusal.text
-    assert refusals.exchange_in(text) == exchange
+    accused = refusals.accused_in(text)
+    assert (accused and accused[0]) == exchange
     assert refusals.max_size_in(text) == size
 
 
@@ -104,3 +105,8 @@ def test_what_is_too_large_stays_too_large(refusal: Refusal) -> None:
 @pytest.mark.parametrize("refusal", [refusals.NACKED, refusals.no_route("orders")])
 def test_a_full_queue_and_a_missing_route_may_be_mended(refusal: Refusal) -> None:
     assert not refusal.lasting
+
+
+def test_a_topic_permission_accuses_one_routing_key_and_not_the_exchange() -> None:
+    text = "ACCESS_REFUSED - write access to topic 'eu.new' in exchange 'orders' in vhost '/' refused for user 'u'"
+    assert refusals.accused_in(text) == ("orders", b"eu.new")

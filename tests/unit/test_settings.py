@@ -717,3 +717,10 @@ def _everything_said(environ: Mapping[str, str], flags: Mapping[str, object]) ->
 
 def _last_lines(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error))
+
+
+def test_a_table_that_stands_twice_is_said_in_toml_and_not_in_python(tmp_path: Path) -> None:
+    file = tmp_path / "postdate.toml"
+    file.write_text("[routes.orders]\n[routes.orders]\n")
+    with pytest.raises(SettingsError, match=r"the table \[routes\.orders\] stands there twice"):
+        load(file, {})

@@ -1,0 +1,80 @@
+"""What a person is told about a server that is not there, or that is another one than was meant."""
+
+from __future__ import annotations
+
+import pytest
+from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
+from pika.exceptions import AMQPConnectionError
+from redis.exceptions import AuthenticationError, ConnectionError, RedisClusterException, ResponseError
+
+from adapters.rabbitmq import setup
+from adapters.rabbitmq.connection import sentence as rabbit_sentence
+from adapters.redis.connect import sentence, store_errors
+from bridge.cli import check
+from bridge.duration import quoted
+from bridge.errors import BrokerUnavailable, StoreUnavailable
+from bridge.settings import RabbitMQ, Route, Settings
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ConnectionError("Error 111 connecting to h:1. Connect call failed ('h', 1)."),
+            "Redis does not answer at h:1 (Connection refused): start it, or set redis.url",
+        ),
+        (
+            ConnectionError("Error -2 connecting to h:1. Name or service not known."),
+            "Redis does not answer at h:1 (Name or service not known): start it, or set redis.url",
+        ),
+        (
+            AuthenticationError("AUTH <password> called without any password configured for the default user."),
+            "Redis has no password, and one is set: leave out redis.password",
+        ),
+        (ResponseError("unknown command 'SENTINEL', with args"), "that is no Sentinel: see redis.url"),
+    ],
+)
+def test_redis(error: Exception, said: str) -> None:
+    assert sentence(error) == said
+
+
+def test_a_redis_that_is_no_cluster_is_said_and_never_a_traceback() -> None:
+    with pytest.raises(StoreUnavailable, match=r"Redis is no cluster: write redis:// .* in redis\.url"), store_errors():
+        raise RedisClusterException("cannot be connected: Cluster mode is not enabled on this node")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "error", "said"),
+    [
+        ("amqp", AMQPConnectionError(ConnectionRefusedError(111, "Connect call failed ('h', 1)")), "(Connection ref"),
+        ("amqp", AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "it does not speak AMQP: see"),
+        ("amqps", AMQPConnectorStackTimeout("Timeout while setting up transport to 'h'"), "it does not speak TLS"),
+    ],
+)
+def test_rabbitmq(scheme: str, error: Exception, said: str) -> None:
+    text = rabbit_sentence(error, RabbitMQ.model_validate({"url": f"{scheme}://h:1/"}))
+    assert said in text
+    assert "h:1" in text
+    assert "111" not in text
+
+
+def test_a_server_that_speaks_no_amqp_is_said_and_never_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_: object) -> None:
+        raise AMQPConnectorStackTimeout("Timeout during AMQP handshake")
+
+    monkeypatch.setattr(setup.pika, "BlockingConnection", connect)
+    with pytest.raises(BrokerUnavailable, match="does not speak AMQP"):
+        setup.verify(Settings())
+
+
+@pytest.mark.parametrize(("queue", "failures"), [("missing", 1), ("same", 0)])
+def test_a_front_without_its_queue_is_a_failure(queue: str, failures: int) -> None:
+    settings = Settings(routes={"orders": Route(intercept="orders.delay", deliver_to="orders")})
+    states = (("queue 'postdate.orders'", queue, "yes"), ("exchange 'orders.delay'", "same", "yes"))
+    found = [{"route": "orders", "what": what, "state": state, "ours": ours} for what, state, ours in states]
+    wrong = list(check._open_fronts(settings, found))
+    assert [row["code"] for row in wrong] == [1] * failures
+
+
+def test_a_long_text_is_cut_within_its_quotes() -> None:
+    assert quoted(b"k" * 100) == f"'{'k' * 55}...'"
