@@ -43,7 +43,8 @@ def run_command(arguments: Sequence[str]) -> int:
         complain(str(error))
         return code_of(error)
     except typer.TyperException as error:
-        complain(error.format_message())
+        # The checker below typer has words of its own for a number or a choice that is wrong.
+        complain(error.format_message().replace("Value error, ", "").replace("Input should be ", "must be "))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         complain("Interrupted.")

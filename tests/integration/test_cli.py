@@ -309,6 +309,7 @@ class TestWrong:
             (["send", "ordres", "x", "--in", "1m"], "There is no route 'ordres'"),
             (["send", "orders", "x", "--in", "1m", "--key", "k" * 256], "255"),
             (["send", "orders", "x", "--in", "1m", "--routing-key", "k" * 256], "255"),
+            (["list", "--limit", "0"], "'--limit': must be greater than or equal to 1"),
             (["show"], "--key"),
             (["show", "x"], "is not a message id"),
             (["cancel", "x", "--key", "k"], "Give ids, or --key"),

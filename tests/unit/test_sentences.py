@@ -62,7 +62,7 @@ def test_a_server_that_speaks_no_amqp_is_said_and_never_a_traceback(monkeypatch:
     def connect(_: object) -> None:
         raise AMQPConnectorStackTimeout("Timeout during AMQP handshake")
 
-    monkeypatch.setattr(setup.pika, "BlockingConnection", connect)
+    monkeypatch.setattr("pika.BlockingConnection", connect)
     with pytest.raises(BrokerUnavailable, match="does not speak AMQP"):
         setup.verify(Settings())
 
