@@ -1,0 +1,368 @@
+"""The accountant: a producer and a consumer that outlive every fault, and the verdict over what went between them.
+
+Only a message whose publish was confirmed is owed. One whose confirm never came is neither owed nor wrong. The consumer
+acknowledges what it has written down; when its own connection breaks, RabbitMQ gives it again what it had not heard
+acknowledged, marked as redelivered, and such a one that stands in the book already is no copy of the bridge's.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self
+
+from tests.delay_line import LEASE_S, Line
+from tests.devstack.service import wait_for
+from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
+from tests.unit.raw_properties import Entry, Props, encode_entry, short, sized
+
+#: A receiver's clock and the sender's are one; this is for the rounding of due moments to milliseconds.
+SLACK_S = 0.001
+_WINDOW = 2000
+_TURN_S = 0.01
+_HEAD = struct.Struct(">QId")
+
+
+@dataclass(slots=True)
+class Owed:
+    """A message that was published: when it is due, and the digest of what must arrive."""
+
+    due: float
+    digest: bytes
+    confirmed: bool = False
+
+
+@dataclass(slots=True)
+class Receipt:
+    """One arrival."""
+
+    at: float
+    public_id: bytes
+    digest: bytes
+    due: float
+
+
+@dataclass
+class Verdict:
+    """``lost`` and the like are numbers of messages; ``copies`` are arrivals beyond the first."""
+
+    owed: int = 0
+    arrived: int = 0
+    unconfirmed: int = 0
+    lost: list[int] = field(default_factory=list)
+    early: list[float] = field(default_factory=list)
+    mangled: list[int] = field(default_factory=list)
+    strangers: int = 0
+    copies: int = 0
+    copies_with_another_id: int = 0
+    late_max_s: float = 0.0
+    last_at: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"owed {self.owed}, arrived {self.arrived}, unconfirmed {self.unconfirmed}, lost {len(self.lost)}, "
+            f"early {len(self.early)}, mangled {len(self.mangled)}, copies {self.copies} "
+            f"({self.copies_with_another_id} with another id), late at most {self.late_max_s * 1000:.0f} ms"
+        )
+
+    def assert_kept(self, copies_max: int | None = None) -> None:
+        """The promises: nothing lost, nothing early, nothing changed; copies at most so many, each with the same id."""
+        print(self)
+        assert self.owed, "nothing was published"
+        assert not self.lost, f"lost {len(self.lost)}: {self.lost[:10]}; {self}"
+        assert not self.early, f"early by {[f'{seconds * 1000:.1f} ms' for seconds in self.early[:10]]}; {self}"
+        assert not self.mangled, f"mangled {self.mangled[:10]}; {self}"
+        assert not self.strangers, f"{self.strangers} messages that nobody sent; {self}"
+        assert not self.copies_with_another_id, str(self)
+        if copies_max is not None:
+            assert self.copies <= copies_max, str(self)
+
+
+class Ledger:
+    """Publishes to ``front`` and consumes ``queue``, in a thread each."""
+
+    def __init__(self, broker_url: str, front: str, queue: str, seed: int = 7) -> None:
+        self._broker_url = broker_url
+        self._front = front
+        self._queue = queue
+        self._random = random.Random(seed)
+        self._run = random.getrandbits(32)
+        self._owed: dict[int, Owed] = {}
+        self._receipts: dict[int, list[Receipt]] = {}
+        self._strangers = 0
+        self._confirmed = 0
+        self._number = 0
+        self._stop_producing = threading.Event()
+        self._stop_consuming = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+        self.rate = 0.0
+        self.delays_ms = (0, 2000)
+        self._left: int | None = None
+
+    def __enter__(self) -> Self:
+        self._spawn(self._consume)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop_producing.set()
+        self._stop_consuming.set()
+        for thread in self._threads:
+            thread.join(15)
+
+    # -- what a test asks for ---------------------------------------------------------------------------------------
+
+    def produce(self, rate: float, delays_ms: tuple[int, int], count: int | None = None) -> None:
+        """From now on so many a second, each delayed by something between the two; or only ``count`` of them."""
+        self.rate, self.delays_ms, self._left = rate, delays_ms, count
+        self._stop_producing.clear()
+        self._spawn(self._produce)
+
+    def stop_producing(self) -> None:
+        """Publish nothing more; what has been sent may still be confirmed."""
+        self._stop_producing.set()
+        self._threads[-1].join(30)
+        self._raise_failures()
+
+    def produced(self) -> None:
+        """Wait until all of ``count`` have been sent."""
+        self._threads[-1].join(60)
+        self._raise_failures()
+
+    def confirmed(self) -> int:
+        """How many publishes are confirmed."""
+        return self._confirmed
+
+    def arrived(self) -> int:
+        """How many different messages have come."""
+        return len(self._receipts)
+
+    def wait_arrivals(self, more: int, deadline_s: float = 30.0) -> None:
+        """Until so many more different messages have come."""
+        wanted = len(self._receipts) + more
+        wait_for(lambda: len(self._receipts) >= wanted, f"{more} more messages arrive", deadline_s)
+
+    def settle(self, deadline_s: float = 30.0, linger_s: float = 0.5) -> Verdict:
+        """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
+        give_up = time.monotonic() + deadline_s
+        while time.monotonic() < give_up and self._missing():
+            self._raise_failures()
+            time.sleep(0.02)
+        time.sleep(linger_s)
+        return self.verdict()
+
+    def verdict(self) -> Verdict:
+        """How it stands."""
+        found = Verdict(strangers=self._strangers, arrived=len(self._receipts))
+        for number, owed in list(self._owed.items()):
+            found.owed += owed.confirmed
+            found.unconfirmed += not owed.confirmed
+            receipts = self._receipts.get(number, [])
+            if owed.confirmed and not receipts:
+                found.lost.append(number)
+            if receipts:
+                self._judge(found, number, owed, receipts)
+        return found
+
+    # -- the verdict ------------------------------------------------------------------------------------------------
+
+    def _missing(self) -> bool:
+        return any(owed.confirmed and number not in self._receipts for number, owed in list(self._owed.items()))
+
+    def _judge(self, found: Verdict, number: int, owed: Owed, receipts: list[Receipt]) -> None:
+        first = min(receipt.at for receipt in receipts)
+        if first < owed.due - SLACK_S:
+            found.early.append(owed.due - first)
+        found.late_max_s = max(found.late_max_s, first - owed.due)
+        found.last_at = max(found.last_at, *(receipt.at for receipt in receipts))
+        if any(receipt.digest != owed.digest for receipt in receipts):
+            found.mangled.append(number)
+        found.copies += len(receipts) - 1
+        found.copies_with_another_id += len({receipt.public_id for receipt in receipts}) - 1
+
+    def _raise_failures(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as failure:
+                self._failures.append(failure)
+                raise
+
+        thread = threading.Thread(target=run, name=work.__name__, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # -- the producer -----------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        while not self._done():
+            try:
+                with RawConnection(self._broker_url, 5.0) as connection:
+                    connection.confirm()
+                    _Publishing(self, connection).run()
+            except Closed:
+                time.sleep(0.05)
+
+    def _done(self) -> bool:
+        return self._stop_producing.is_set() or self._left == 0
+
+    def make(self) -> tuple[int, bytes, bytes, bytes]:
+        """The next message: number, routing key, properties, body. Written down before it is sent."""
+        seeded, number = self._random, self._number
+        self._number += 1
+        if self._left is not None:
+            self._left -= 1
+        delay_ms = seeded.randint(*self.delays_ms)
+        due = time.time() + delay_ms / 1000
+        body = _HEAD.pack(number, self._run, due) + seeded.randbytes(seeded.randrange(300))
+        headers = _random_headers(seeded)
+        others = {"delivery_mode": b"\2"}
+        if seeded.random() < 0.5:
+            others |= {"type": short(b"a type"), "timestamp": struct.pack(">Q", 1_790_000_000_123)}
+        if seeded.random() < 0.5:
+            asked: Entry = (b"x-delay", "I", struct.pack(">i", delay_ms))
+        else:
+            due = int(due * 1000 + 1) / 1000
+            asked = (b"x-deliver-at", "l", struct.pack(">q", int(due * 1000)))
+        place = seeded.randint(0, len(headers))
+        raw = Props([*headers[:place], asked, *headers[place:]], others).encode()
+        digest = _digest([encode_entry(header) for header in headers], parts(raw).before, parts(raw).behind, body)
+        self._owed[number] = Owed(due, digest)
+        return number, b"key.%d" % seeded.randrange(50), raw, body
+
+    def confirm(self, number: int) -> None:
+        """The broker has confirmed it: it is owed."""
+        self._owed[number].confirmed = True
+        self._confirmed += 1
+
+    @property
+    def front(self) -> str:
+        return self._front
+
+    def stopping(self) -> bool:
+        return self._done()
+
+    # -- the consumer -----------------------------------------------------------------------------------------------
+
+    def _consume(self) -> None:
+        while not self._stop_consuming.is_set():
+            try:
+                with RawConnection(self._broker_url, 5.0) as connection:
+                    connection.consume(self._queue)
+                    while not self._stop_consuming.is_set():
+                        last = 0
+                        for event in connection.events(0.2):
+                            assert isinstance(event, Message)
+                            self._write_down(event)
+                            last = event.tag
+                        if last:
+                            connection.acknowledge(last, multiple=True)
+            except Closed:
+                time.sleep(0.05)
+
+    def _write_down(self, message: Message) -> None:
+        if len(message.body) < _HEAD.size:
+            self._strangers += 1
+            return
+        number, run, due = _HEAD.unpack_from(message.body)
+        if run != self._run or number not in self._owed:
+            self._strangers += 1
+            return
+        receipts = self._receipts.setdefault(number, [])
+        if message.redelivered and receipts:
+            return
+        found = parts(message.properties)
+        left = found.without(b"x-delay-id", b"x-delay-due")
+        public_id = next((entry[-20:] for entry in found.headers if entry[1:11] == b"x-delay-id"), b"")
+        digest = _digest(left.headers, left.before, left.behind, message.body)
+        receipts.append(Receipt(message.at, public_id, digest, due))
+
+
+def settled(line: Line, ledger: Ledger, deadline_s: float = 30.0) -> Verdict:
+    """The verdict when everything has arrived and nothing is left in the store that might still come."""
+    ledger.settle(deadline_s, linger_s=0)
+    wait_for(lambda: line.stored() == 0, "the store is empty", LEASE_S + 10)
+    return ledger.settle(1, linger_s=0.3)
+
+
+class _Publishing:
+    """One connection of the producer, from its first publish to its end."""
+
+    def __init__(self, ledger: Ledger, connection: RawConnection) -> None:
+        self._ledger = ledger
+        self._connection = connection
+        self._waiting: dict[int, int] = {}
+        self._tag = 0
+        self._lowest = 1
+
+    def run(self) -> None:
+        """Until the ledger says stop and all is confirmed; ``Closed`` when the connection ends before."""
+        began, sent = time.monotonic(), 0
+        while not self._ledger.stopping():
+            wanted = int((time.monotonic() - began) * self._ledger.rate) - sent
+            if self._connection.blocked or len(self._waiting) >= _WINDOW:
+                began, sent, wanted = time.monotonic(), 0, 0
+            sent += self._send(min(wanted, 200))
+            self._take(_TURN_S)
+        give_up = time.monotonic() + 5
+        while self._waiting and time.monotonic() < give_up:
+            self._take(0.1)
+
+    def _send(self, count: int) -> int:
+        frames: list[bytes] = []
+        while len(frames) < count and not self._ledger.stopping():
+            number, key, properties, body = self._ledger.make()
+            self._tag += 1
+            self._waiting[self._tag] = number
+            frames.append(self._connection.encode(self._ledger.front, key, properties, body))
+        if frames:
+            self._connection.send(b"".join(frames))
+        return len(frames)
+
+    def _take(self, timeout_s: float) -> None:
+        for event in self._connection.events(timeout_s):
+            assert isinstance(event, Answer)
+            first = self._lowest if event.multiple else event.tag
+            for tag in range(first, event.tag + 1):
+                number = self._waiting.pop(tag, None)
+                if number is not None and event.taken:
+                    self._ledger.confirm(number)
+            if event.multiple:
+                self._lowest = event.tag + 1
+
+
+def _random_headers(seeded: random.Random) -> list[Entry]:
+    """A few headers of every type that a quorum queue writes as it read it."""
+    makers: list[Callable[[], tuple[str, bytes]]] = [
+        lambda: ("S", sized(seeded.randbytes(seeded.randrange(20)))),
+        lambda: ("x", sized(seeded.randbytes(5))),
+        lambda: ("d", struct.pack(">d", seeded.random())),
+        lambda: ("f", struct.pack(">f", 0.5)),
+        lambda: ("l", seeded.randbytes(8)),
+        lambda: ("I", seeded.randbytes(4)),
+        lambda: ("b", seeded.randbytes(1)),
+        lambda: ("B", seeded.randbytes(1)),
+        lambda: ("s", seeded.randbytes(2)),
+        lambda: ("T", struct.pack(">Q", 1_790_000_000_123)),
+        lambda: ("D", b"\2" + struct.pack(">i", 150)),
+        lambda: ("t", b"\1"),
+        lambda: ("V", b""),
+        lambda: ("F", sized(encode_entry((b"inner", "d", struct.pack(">d", 1.5))))),
+    ]
+    return [(b"h%d" % n, *seeded.choice(makers)()) for n in range(seeded.randrange(5))]
+
+
+def _digest(headers: list[bytes], before: bytes, behind: bytes, body: bytes) -> bytes:
+    """Of all that must arrive; RabbitMQ 4 puts the headers in the order of their names."""
+    joined = (before, b"".join(sorted(headers)), behind, body)
+    return blake2b(b"\0".join(joined), digest_size=16).digest()

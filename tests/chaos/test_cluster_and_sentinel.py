@@ -1,0 +1,74 @@
+"""The whole way on a Redis Cluster and on Sentinel, through a failover under load."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bridge_process import Tables
+from tests.chaos.conftest import OpenLedger, OpenLine
+from tests.chaos.ledger import settled
+from tests.devstack.redis import RedisSentinel
+from tests.devstack.service import wait_for
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+IN_FLIGHT = 200
+SMALL: Tables = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}, "redis": {"timeout": "1s"}}
+RATE, LONG_RATE = 500.0, 2000.0
+
+
+def test_the_whole_way_on_a_cluster_with_two_instances(
+    open_line: OpenLine, open_ledger: OpenLedger, redis_cluster_url: str
+) -> None:
+    line = open_line(store_url=redis_cluster_url)
+    ledger = open_ledger(line)
+    first, second = line.bridge().start(), line.bridge().start()
+    ledger.produce(RATE, (0, 1000), count=1000)
+    ledger.produced()
+    settled(line, ledger).assert_kept(copies_max=0)
+    assert [first.terminate(), second.terminate()] == [0, 0]
+
+
+@pytest.mark.parametrize("how", ["killed", pytest.param("asked", marks=pytest.mark.long)])
+def test_a_failover_under_load_loses_nothing_that_a_replica_had_to_hold(
+    open_line: OpenLine, open_ledger: OpenLedger, redis_sentinel: RedisSentinel, how: str
+) -> None:
+    settings = {**SMALL, "redis": {"timeout": "1s", "durability": "replicas", "replicas": 1}}
+    line = open_line(settings, store_url=redis_sentinel.url)
+    ledger = open_ledger(line)
+    bridge = line.bridge().start()
+    ledger.produce(RATE, (0, 1500))
+    ledger.wait_arrivals(200)
+    old = redis_sentinel.master
+    if how == "killed":
+        redis_sentinel.kill_master()
+        old.start()
+    else:
+        redis_sentinel.failover()
+    redis_sentinel.wait_steady()
+    ledger.wait_arrivals(500, 40)
+    ledger.stop_producing()
+    wait_for(bridge.is_ready, "all is well again")
+    # A promoted replica has not heard of the last deliveries: copies, as many as the old master recorded alone.
+    settled(line, ledger, 60).assert_kept(copies_max=1000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_one_failover_after_the_other_under_full_load_loses_nothing(
+    open_line: OpenLine, open_ledger: OpenLedger, redis_sentinel: RedisSentinel
+) -> None:
+    settings = {"redis": {"timeout": "1s", "durability": "replicas", "replicas": 1}}
+    line = open_line(settings, store_url=redis_sentinel.url)
+    ledger = open_ledger(line)
+    line.start()
+    ledger.produce(LONG_RATE, (0, 3000))
+    for _ in range(4):
+        ledger.wait_arrivals(3000, 60)
+        old = redis_sentinel.master
+        redis_sentinel.kill_master()
+        old.start()
+        redis_sentinel.wait_steady()
+    ledger.wait_arrivals(3000, 60)
+    ledger.stop_producing()
+    settled(line, ledger, 120).assert_kept()
