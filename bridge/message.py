@@ -80,10 +80,10 @@ class Outcome(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Refusal:
-    """Why a broker would not take a message. ``lasting``: another try cannot help, bury at once. ``blameless``: it was
-    not tried at all, so that it counts no try and never becomes a dead letter by it."""
+    """Why a broker would not take a message. ``lasting``: another try cannot help, bury at once. ``again_ms``: it was
+    not tried at all, so this counts no try and it is looked at again after so long."""
 
     reason: str
     text: str
     lasting: bool = False
-    blameless: bool = False
+    again_ms: int | None = None

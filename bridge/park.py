@@ -30,7 +30,7 @@ from bridge.shard import shard_for
 log = structlog.get_logger("postdate")
 
 #: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
-_GATHER_S = 0.008
+_GATHER_S = 0.016
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from bridge.retry import RetryRules, next_try_ms
 log = structlog.get_logger("postdate")
 
 #: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
-_GATHER_S = 0.008
+_GATHER_S = 0.016
 _BATCH_MAX = 1000
 #: A refusal is told of for so long if nothing else is heard of the route; and so long after it a delivery ends that.
 _REFUSED_S = 60.0
@@ -54,9 +54,6 @@ class Verdict:
     reason: str
 
 
-#: Between two tries of what cannot be tried here at all.
-_BLAMELESS_MS = 5000
-
 _GONE = Verdict(Ending.GONE, None, 0, "")
 
 
@@ -67,8 +64,8 @@ def verdict(result: Result, rules: RetryRules, spread: float) -> Verdict:
         return _GONE
     if refusal is None:
         return Verdict(Ending.LATER, None, claim.tries, "")
-    if refusal.blameless:
-        return Verdict(Ending.LATER, _BLAMELESS_MS, claim.tries, f"{refusal.reason}: {refusal.text}")
+    if refusal.again_ms is not None:
+        return Verdict(Ending.LATER, refusal.again_ms, claim.tries, f"{refusal.reason}: {refusal.text}")
     tries = claim.tries + 1
     reason = f"{refusal.reason}: {refusal.text}"
     wait_ms = None if refusal.lasting else next_try_ms(tries, rules, spread)

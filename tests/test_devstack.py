@@ -419,6 +419,7 @@ def test_the_binary_inside_the_wheel_serves_where_there_is_no_redis(monkeypatch:
 @pytest.mark.redis
 def test_the_cluster_is_whole_and_serves_every_slot(redis_cluster: RedisCluster) -> None:
     redis_cluster.wait_ok()
+    redis_cluster.wipe()
     url = redis_cluster.url.replace("redis+cluster", "redis")
     with redis.RedisCluster.from_url(url) as client:
         for number in range(100):

@@ -278,7 +278,8 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
 def sentence(error: BaseException, settings: RabbitMQ | None = None) -> str:
     """One sentence for a person about an error of pika or of the network; with ``settings`` about connecting."""
     if isinstance(error, (ConnectionClosed, ChannelClosed)):
-        return f"RabbitMQ closed the connection: {error.reply_code} {error.reply_text}"
+        what = "connection" if isinstance(error, ConnectionClosed) else "channel"
+        return f"RabbitMQ closed the {what}: {error.reply_code} {error.reply_text}"
     causes = [error]
     for inner in getattr(error, "args", ()):
         if isinstance(inner, BaseException):

@@ -25,9 +25,10 @@ BROKER_TIME = b"timestamp_in_ms"
 GIVEN_TWICE = Unreadable("given twice")
 
 # Dropped on the way out unless a setting keeps them; why, in the order of the list:
-# CC and BCC route a copy on every publish (https://www.rabbitmq.com/docs/sender-selected): those queues got theirs when
-# the message came in, and would get another. The x-death family is the broker's account of dead-lettering; most
-# versions before 4.0 take a republished x-death as true, and it can complete a cycle, which gets the message dropped
+# CC and BCC route a copy on every publish (https://www.rabbitmq.com/docs/sender-selected) through an exchange that
+# looks at routing keys. The front exchange does not, so a kept CC is served once, when the message is due; without
+# it, never: that copies go only where an operator has said so is the safer default. The x-death family is the broker's
+# account of dead-lettering; most versions before 4.0 take a republished one as true, and may drop the message for it
 # (https://www.rabbitmq.com/docs/dlx). The two counts are the intake quorum queue's own and say nothing of the target.
 # x-stream-offset is left alone: an intake queue is never a stream, so the producer wrote it.
 _CC = frozenset({b"CC"})

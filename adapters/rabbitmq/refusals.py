@@ -10,6 +10,7 @@ import re
 from bridge.message import Refusal
 
 CONNECTION_FORCED = 320
+_NO_ROUTE_MS = 5000
 NO_ROUTE = 312
 
 _EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^']*)' in vhost")
@@ -28,7 +29,7 @@ def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
 
 def no_route(route: str) -> Refusal:
     """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
-    return Refusal("no_route", f"the settings of this instance have no route '{route}'", blameless=True)
+    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
 
 
 def loop(routing_key: bytes) -> Refusal:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pika.channel import Channel
@@ -34,6 +35,9 @@ from bridge.settings import RabbitMQ
 _ID_NAME = frozenset({b"x-delay-id"})
 #: How long an exchange, or a routing key on it, that RabbitMQ refused is left alone before one message may try again.
 _REST_S = 1.0
+_AGAIN_MS = 100
+#: So long after its rest it waits for a moment when nothing else is in flight.
+_ALONE_S = 3.0
 
 
 class _Flight:
@@ -145,13 +149,15 @@ class RabbitSink:
         return encoded.data, _Flight(claim, out.exchange, encoded.routing_key, len(encoded.data))
 
     def _rest(self, exchange: str, routing_key: bytes) -> Refusal | None:
-        """Where the broker refused lately, one message at a time may try again, alone; the others are refused."""
+        """Where the broker refused lately, one message at a time may try again, and alone if that can be had soon: the
+        channel may close over it. The others are not tried, which is not held against them."""
         for place in ((exchange, None), (exchange, routing_key)):
             until, refusal = self._resting.get(place, (0.0, None))
             if refusal is None:
                 continue
-            if time.monotonic() < until or self._flights:
-                return refusal
+            waits_s = until - time.monotonic()
+            if waits_s > 0 or (self._flights and waits_s > -_ALONE_S):
+                return replace(refusal, again_ms=max(_AGAIN_MS, int(waits_s * 1000)))
             self._careful = max(self._careful, 1)
             del self._resting[place]
         return None

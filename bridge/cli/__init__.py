@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -22,6 +23,8 @@ def main() -> NoReturn:
     logging.lastResort = None  # or a library's warnings would stand between our own words; `run` sets up its logs
     if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character
         sys.stdout.reconfigure(errors="backslashreplace")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     code = run_command(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -52,6 +55,12 @@ def run_command(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _discard_output()
         return FAILED
+
+
+def _interrupt(number: int, at: object) -> None:
+    """Ctrl-C ends a command where it stands. With Python's own handler asyncio would cancel its work instead, and
+    redis-py swallows a cancellation that comes while it connects. ``run`` puts its own in the place of this one."""
+    raise KeyboardInterrupt
 
 
 def _discard_output() -> None:
