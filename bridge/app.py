@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from adapters.rabbitmq.source import Intake, RabbitSource
     from adapters.redis.store import RedisStore
 
+#: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
+_WINDOWS_HELD = 2
+
 
 def route_rules(settings: Settings, name: str) -> RouteRules:
     """What the way in needs to know of a route."""
@@ -114,6 +117,18 @@ def _report(
     }
 
 
+def _dispatch_rules(settings: Settings) -> DispatchRules:
+    dispatch, limits = settings.dispatch, settings.limits
+    return DispatchRules(
+        lease_ms=dispatch.lease,
+        drain_ms=dispatch.takeover,
+        pace_ms=dispatch.pace,
+        batch_max=limits.batch_max,
+        batch_bytes=limits.batch_bytes,
+        held_max=_WINDOWS_HELD * settings.rabbitmq.window,
+    )
+
+
 def _source(settings: Settings, clock: StoreClock, health: Health) -> RabbitSource:
     from adapters.rabbitmq.setup import declare
     from adapters.rabbitmq.source import RabbitSource
@@ -131,19 +146,13 @@ def build(
     from adapters.rabbitmq.sink import RabbitSink
 
     check_seams()
-    limits, dispatch, rabbitmq, retry = settings.limits, settings.dispatch, settings.rabbitmq, settings.retry
+    limits, rabbitmq, retry = settings.limits, settings.rabbitmq, settings.retry
     lateness, wake = Lateness(), Wake(clock)
     source = _source(settings, clock, health)
     answered: list[Callable[[list[Result]], None]] = []
     outs = {name: out(settings, name) for name in settings.routes}
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, lambda results: answered[0](results), health)
-    dispatcher = Dispatcher(
-        store,
-        sink,
-        wake,
-        DispatchRules(dispatch.lease, dispatch.takeover, dispatch.pace, limits.batch_max, limits.batch_bytes),
-        health,
-    )
+    dispatcher = Dispatcher(store, sink, wake, _dispatch_rules(settings), health)
     retries = RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
     settler = Settler(store, clock, retries, lateness, dispatcher.ended, health)
 
@@ -164,7 +173,7 @@ def build(
     watch = Watch(clock, wake, dispatcher, health)
 
     report = partial(_report, parker, dispatcher, settler, watch, lateness, health)
-    members = Members(store, dispatcher, instance, dispatch.takeover, sink.able, report, health)
+    members = Members(store, dispatcher, instance, settings.dispatch.takeover, sink.able, report, health)
     return Service(
         Parts(
             store=store,

@@ -31,13 +31,18 @@ _LARGEST_FADES = 0.98
 
 @dataclass(frozen=True)
 class DispatchRules:
-    """Times in milliseconds; ``batch_max`` and ``batch_bytes`` bound one claim of one shard."""
+    """Times in milliseconds; ``batch_max`` and ``batch_bytes`` bound one claim of one shard.
+
+    ``held_max`` bounds what is claimed and not settled, so that a store that is slow to settle does not widen the
+    window in which a death makes copies.
+    """
 
     lease_ms: int
     drain_ms: int
     pace_ms: int
     batch_max: int
     batch_bytes: int
+    held_max: int
 
 
 class Dispatcher:
@@ -49,7 +54,7 @@ class Dispatcher:
         self._wake = wake
         self._rules = rules
         self._health = health
-        self._room = asyncio.Event()
+        self._room_again = asyncio.Event()
         self._reconnect = Reconnect()
         self._largest = 0
         self._mine: frozenset[int] = frozenset()
@@ -76,10 +81,11 @@ class Dispatcher:
         for claim in claims:
             if self._held.pop(claim.id + claim.token, None) is not None:
                 self._held_in[claim.shard] -= 1
+        self._room_again.set()
 
     def answered(self) -> None:
         """The sink may have room again."""
-        self._room.set()
+        self._room_again.set()
 
     def held(self) -> list[Claim]:
         """What is claimed and not yet settled."""
@@ -107,20 +113,24 @@ class Dispatcher:
 
     async def _has_room(self) -> bool:
         """Wait for room, a second at most: shards are handed over also while the sink has none."""
-        if min(self._sink.room()) <= 0:
-            self._room.clear()
+        if min(self._room()) <= 0:
+            self._room_again.clear()
             try:
-                await asyncio.wait_for(self._room.wait(), IDLE_S)
+                await asyncio.wait_for(self._room_again.wait(), IDLE_S)
             except TimeoutError:
-                self.passed_at = time.monotonic()  # the loop is alive; the sink says itself why it has no room
-        return min(self._sink.room()) > 0
+                self.passed_at = time.monotonic()  # the loop is alive; sink and settler say themselves what is wrong
+        return min(self._room()) > 0
+
+    def _room(self) -> tuple[int, int]:
+        messages, size = self._sink.room()
+        return min(messages, self._rules.held_max - len(self._held)), size
 
     async def dispatch(self, idle: bool = True) -> int:
         """One pass: claim what is due and send it. An idle pass looks at every shard; returns how many were sent."""
         shards = sorted(self._mine) if idle else self._wake.due()
         if idle:
             self.passed_at = time.monotonic()
-        room, room_bytes = self._sink.room()
+        room, room_bytes = self._room()
         if not shards or room <= 0 or self.stopping:
             return 0
         if room < len(shards):

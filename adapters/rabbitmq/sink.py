@@ -23,7 +23,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedBy
 from adapters.rabbitmq import frames, refusals
 from adapters.rabbitmq.connection import Link, RawProperties, open_link, sentence
 from adapters.rabbitmq.outgoing import Encoder, Out
-from adapters.rabbitmq.payload import unpack
+from adapters.rabbitmq.payload import routing_key, unpack
 from adapters.rabbitmq.properties import UnreadableTable, read
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
@@ -133,11 +133,7 @@ class RabbitSink:
         out = self._outs.get(claim.route)
         if out is None:
             return refusals.no_route(claim.route)
-        try:
-            routing_key = unpack(claim.payload).routing_key
-        except ValueError as error:
-            return Refusal("unreadable", str(error), lasting=True)
-        resting = self._rest(out.exchange, routing_key) if self._resting else None
+        resting = self._rest(out.exchange, routing_key(claim.payload)) if self._resting else None
         if resting is not None:
             return resting
         try:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import RedisCluster
 
-from adapters.redis.connect import connect, store_errors
+from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
 from bridge.clock import StoreClock
 from bridge.envelope import unseal
@@ -70,7 +70,7 @@ class StoreStage:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await close(self._client)
 
     async def _kept_in(self, keys: ShardKeys) -> list[Kept]:
         # The messages first: what is parked after that is not seen yet, and what is in no set any more was claimed.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from adapters.redis.agreement import FORMAT, judge_agreement, read_agreement
 from adapters.redis.connect import Client, close, store_errors
 from adapters.redis.durability import ask, judge
 from adapters.redis.keys import ShardKeys, StoreKeys
@@ -17,13 +18,11 @@ from adapters.redis.runner import Call, Runner, Wait
 from adapters.redis.scripts import scripts
 from bridge.clock import StoreClock
 from bridge.envelope import UnknownVersion, index_field, unseal
-from bridge.errors import StoreUnavailable, StoreUnfit
+from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
 from bridge.message import Claim
 from bridge.ports import Batch, Claimed, Found, Parked, Release
 
-#: The layout of the keys and of the envelope, as written in {postdate}:store.
-FORMAT = 1
 _RECOVER_MAX = 500
 _LOST_MAX = 64
 #: A subscription is looked at so often even when nothing is said, so that a dead one is noticed.
@@ -39,6 +38,7 @@ class RedisStore:
         self.clock = clock
         self._client = client
         self._runner = Runner(client)
+        self._prefix = prefix
         self._keys = StoreKeys(prefix, shards, instance)
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
@@ -67,14 +67,7 @@ class RedisStore:
             if await client.hlen(self._keys.store) < 2:  # else nothing is written, so that a full Redis lets us start
                 await client.hsetnx(self._keys.store, "format", FORMAT)
                 await client.hsetnx(self._keys.store, "shards", self.shards)
-            made = {key.decode(): int(value) for key, value in (await client.hgetall(self._keys.store)).items()}
-        if made["format"] != FORMAT:
-            raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads format {FORMAT}")
-        if made["shards"] != self.shards:
-            raise StoreUnfit(
-                f"the store was made with {made['shards']} shards and redis.shards is {self.shards}: "
-                f"set redis.shards = {made['shards']}, or use another redis.key_prefix"
-            )
+        judge_agreement(await read_agreement(self._client, self._prefix), self.shards)
 
     async def look_at_clock(self) -> None:
         """One observation of the store's clock."""

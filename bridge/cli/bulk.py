@@ -12,15 +12,34 @@ from bridge.cli.exits import FAILED
 from bridge.errors import SettingsError
 
 if TYPE_CHECKING:
+    from bridge.cli.options import Output
     from bridge.desk import Desk, Filter, Row
+    from bridge.settings import Settings
+
+    #: Does something to these dead letters; to how many it was done.
+    Act = Callable[[Desk, list[bytes]], Awaitable[int]]
 
 _SAMPLE, _BATCH = 5, 500
 
 
-async def on_dead_letters(
-    desk: Desk, wanted: Filter, verb: str, yes: bool, act: Callable[[list[bytes]], Awaitable[int]]
-) -> int:
-    """Do ``act`` to all dead letters that match, after asking; how many it was done to.
+def at_dead_letters(
+    settings: Settings, wanted: Filter, verb: tuple[str, str], yes: bool, output: Output, act: Act
+) -> None:
+    """Do ``act`` to all dead letters that match, after asking, and print to how many it was done. ``verb``: as an order
+    and as a deed, such as "retry" and "retried"."""
+    from bridge.cli.output import facts
+    from bridge.cli.targets import warn_of_strange_route
+    from bridge.cli.wiring import at_desk
+
+    order, deed = verb
+    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act))
+    if not done:
+        warn_of_strange_route(settings, wanted.route)
+    facts(output, {deed: done}, [(deed, str(done))])
+
+
+async def _on_dead_letters(desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act) -> int:
+    """How many it was done to.
 
     All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
     where nobody can be asked, ``typer.Exit`` where the answer is no.
@@ -40,7 +59,7 @@ async def on_dead_letters(
         _ask(verb, len(ids), sample)
     done = 0
     for at in range(0, len(ids), _BATCH):
-        done += await act(ids[at : at + _BATCH])
+        done += await act(desk, ids[at : at + _BATCH])
         if at and sys.stderr.isatty():
             say(f"{done} of {len(ids)} ...")
     return done

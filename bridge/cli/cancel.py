@@ -18,8 +18,7 @@ from bridge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk, Filter
-    from bridge.settings import Settings
+    from bridge.desk import Desk
 
 
 def cancel(
@@ -33,6 +32,7 @@ def cancel(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Cancel messages: they are deleted and never delivered. One that is claimed is on its way and stays (exit 5)."""
+    from bridge.cli.bulk import at_dead_letters
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import ON_ITS_WAY, answer, judged, with_due
     from bridge.cli.wiring import at_desk, settings_from
@@ -43,7 +43,9 @@ def cancel(
     if dead:
         if ids or key is not None:
             raise SettingsError("--dead is for many: leave out ids and --key.")
-        return _cancel_dead(settings, Filter(route=route, reason=reason), yes, output)
+        return at_dead_letters(
+            settings, Filter(route=route, reason=reason), ("cancel", "cancelled"), yes, output, _cancel
+        )
     if reason is not None:
         raise SettingsError("--reason needs --dead.")
 
@@ -56,19 +58,5 @@ def cancel(
     return answer(output, at_desk(settings, work), {"gone": "cancelled"})
 
 
-def _cancel_dead(settings: Settings, wanted: Filter, yes: bool, output: Output) -> None:
-    from bridge.cli.bulk import on_dead_letters
-    from bridge.cli.output import facts
-    from bridge.cli.targets import warn_of_strange_route
-    from bridge.cli.wiring import at_desk
-
-    async def work(desk: Desk) -> int:
-        async def act(some: list[bytes]) -> int:
-            return list((await desk.cancel(some)).values()).count("dead")
-
-        return await on_dead_letters(desk, wanted, "cancel", yes, act)
-
-    done = at_desk(settings, work)
-    if not done:
-        warn_of_strange_route(settings, wanted.route)
-    facts(output, {"cancelled": done}, [("cancelled", str(done))])
+async def _cancel(desk: Desk, ids: list[bytes]) -> int:
+    return list((await desk.cancel(ids)).values()).count("dead")

@@ -18,8 +18,7 @@ from bridge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk, Filter
-    from bridge.settings import Settings
+    from bridge.desk import Desk
 
 
 def retry(
@@ -33,6 +32,7 @@ def retry(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Retry dead letters: they become due now, with all their tries before them. Ids, a key, or a filter."""
+    from bridge.cli.bulk import at_dead_letters
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import answer
     from bridge.cli.wiring import at_desk, settings_from
@@ -43,7 +43,9 @@ def retry(
     if not ids and key is None:
         if not (everything or route is not None or reason is not None):
             raise SettingsError("Give ids, --key with --route, a filter (--route, --reason), or --all.")
-        return _retry_many(settings, Filter(route=route, reason=reason), yes, output)
+        return at_dead_letters(
+            settings, Filter(route=route, reason=reason), ("retry", "retried"), yes, output, _retry_many
+        )
     if everything or reason is not None:
         raise SettingsError("--all and --reason are for many: leave out ids and --key.")
 
@@ -64,16 +66,5 @@ async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:
     return await with_due(desk, verdicts)
 
 
-def _retry_many(settings: Settings, wanted: Filter, yes: bool, output: Output) -> None:
-    from bridge.cli.bulk import on_dead_letters
-    from bridge.cli.output import facts
-    from bridge.cli.targets import warn_of_strange_route
-    from bridge.cli.wiring import at_desk
-
-    async def work(desk: Desk) -> int:
-        return await on_dead_letters(desk, wanted, "retry", yes, desk.retry)
-
-    done = at_desk(settings, work)
-    if not done:
-        warn_of_strange_route(settings, wanted.route)
-    facts(output, {"retried": done}, [("retried", str(done))])
+async def _retry_many(desk: Desk, ids: list[bytes]) -> int:
+    return await desk.retry(ids)

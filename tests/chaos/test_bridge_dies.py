@@ -17,17 +17,18 @@ from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
-IN_FLIGHT = 200
-#: What may be unfinished at one moment, on each side of the store.
+IN_FLIGHT = 100
 SMALL = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}}
-#: At which time of its stage the victim dies, and how many copies that leaves: of what was parked and not accepted, or
-#: sent and not settled (a window full of it, and another one whose confirms came while the first was being settled).
+#: What a death may copy: what was parked and not accepted, and what was sent and not settled, which is a window full
+#: without its confirms and another one that is being settled.
+TAKEN, HELD = IN_FLIGHT, 2 * IN_FLIGHT
+#: At which time of its stage the victim dies, and how many copies that leaves.
 DEATHS = {
     victim.BEFORE_PARK: (2, 0, 0),
-    victim.AFTER_PARK: (1, 1, IN_FLIGHT),
+    victim.AFTER_PARK: (1, 1, TAKEN),
     victim.AFTER_CLAIM: (2, 0, 0),
-    victim.AFTER_PUBLISH: (1, 1, IN_FLIGHT),
-    victim.AFTER_CONFIRM: (1, 1, 2 * IN_FLIGHT),
+    victim.AFTER_PUBLISH: (1, 1, TAKEN + IN_FLIGHT),
+    victim.AFTER_CONFIRM: (1, 1, TAKEN + HELD),
 }
 RATE, LONG_RATE = 500.0, 2000.0
 
@@ -84,7 +85,7 @@ def test_a_zombie_that_wakes_up_after_its_leases_harms_nothing(open_line: OpenLi
     ledger.produce(RATE, (0, 1000))
     freeze(bridge, ledger, 2 * LEASE_S)
     ledger.stop_producing()
-    settled(line, ledger).assert_kept(2 * IN_FLIGHT)
+    settled(line, ledger).assert_kept(TAKEN + HELD)
     assert bridge.running()
 
 
@@ -102,7 +103,7 @@ def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(
     wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
     ledger.stop_producing()
     verdict = settled(line, ledger)
-    verdict.assert_kept(2 * IN_FLIGHT)
+    verdict.assert_kept(TAKEN + HELD)
     assert verdict.last_at - killed < LEASE_S + 10
 
 
@@ -117,7 +118,7 @@ def test_when_one_of_two_instances_freezes_the_other_takes_over_and_the_first_co
     freeze(first, ledger, 2 * LEASE_S)
     wait_for(lambda: [len(bridge.report()["shards"]) for bridge in (first, second)] == [4, 4], "they share again")
     ledger.stop_producing()
-    settled(line, ledger).assert_kept(2 * IN_FLIGHT)
+    settled(line, ledger).assert_kept(TAKEN + HELD)
 
 
 def kill_at_random(line: Line, ledger: Ledger, deaths: int, seeded: random.Random) -> None:
@@ -136,7 +137,7 @@ def test_kills_at_random_moments_lose_nothing(open_line: OpenLine, open_ledger: 
     ledger.produce(RATE, (0, 1500))
     kill_at_random(line, ledger, 8, random.Random(8))
     ledger.stop_producing()
-    settled(line, ledger).assert_kept(8 * 2 * IN_FLIGHT)
+    settled(line, ledger).assert_kept(8 * (TAKEN + HELD))
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ SHARDS = 4
 LEASE_MS = 15_000
 DRAIN_MS = 4_000
 ORDERS = RouteRules("orders", HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
-RULES = DispatchRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20)
+RULES = DispatchRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
 RETRY = RetryRules(first_ms=500, factor=2, max_ms=30_000, attempts=3)
 
 

@@ -56,6 +56,16 @@ async def until(house: House, published: int) -> None:
 # -- one pass -------------------------------------------------------------------------------------------------------
 
 
+async def test_no_more_is_claimed_than_may_be_unsettled_though_the_broker_would_take_it() -> None:
+    house = await filled(50, rules=replace(RULES, held_max=20))
+    for in_all in (20, 40):
+        for _ in range(10):
+            await house.dispatcher.dispatch(idle=False)
+            await turns()
+        assert len(house.bodies()) == in_all
+        await house.settler.settle()
+
+
 async def test_messages_leave_in_the_order_they_came() -> None:
     house = await filled(250)
     while await house.deliver():
@@ -115,7 +125,7 @@ async def test_what_was_claimed_is_published_although_answers_are_outstanding() 
 
 
 async def test_a_lease_that_ended_before_the_reply_was_read_is_not_published() -> None:
-    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20))
+    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
     assert await house.dispatcher.dispatch() == 0
     assert house.bodies() == []
     assert house.dispatcher.held() == []
@@ -125,7 +135,7 @@ async def test_a_lease_that_ended_before_the_reply_was_read_is_not_published() -
 async def test_a_lease_that_ended_and_could_not_be_released_is_not_renewed_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20))
+    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
 
     async def away(_: object) -> int:
         raise StoreUnavailable("the store is away")
