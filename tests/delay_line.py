@@ -22,8 +22,8 @@ from tests.raw_amqp import Closed, Message, RawConnection
 from tests.unit.raw_properties import Entry, Props
 
 #: Quick reactions, for tests: a lease no longer than a test has patience for.
-LEASE_S = 2
-QUICK: Tables = {"dispatch": {"lease": f"{LEASE_S}s", "takeover": "1s"}}
+LEASE_S = 3
+QUICK: Tables = {"dispatch": {"lease": f"{LEASE_S}s", "takeover": "2s"}}
 
 
 def merged(first: Tables, second: Tables) -> dict[str, Any]:

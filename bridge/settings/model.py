@@ -106,8 +106,9 @@ class Limits(Section):
 
 
 class Dispatch(Section):
-    lease: Annotated[int, Duration("2s", "1h")] = milliseconds("15s")
-    takeover: Annotated[int, Duration("500ms", "1h")] = milliseconds("4s")
+    lease: Annotated[int, Duration("3s", "1h")] = milliseconds("15s")
+    # Twice the beat of an instance (bridge.members.BEAT_S): with less it would be missed between two beats.
+    takeover: Annotated[int, Duration("2s", "1h")] = milliseconds("4s")
     pace: Annotated[int, Duration("1ms", "1s")] = milliseconds("1ms")
 
 

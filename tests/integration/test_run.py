@@ -33,7 +33,7 @@ class Stage:
         self.settings: dict[str, Any] = {
             "redis": {"url": store_url, "key_prefix": name, "durability": "none"},
             "rabbitmq": {"url": broker_url},
-            "dispatch": {"lease": "3s", "takeover": "1s"},
+            "dispatch": {"lease": "3s", "takeover": "2s"},
             "log": {"format": "json"},
             "routes": {"orders": {"intercept": f"{name}.delay", "deliver_to": name, "queue": f"{name}.intake"}},
         }

@@ -418,7 +418,7 @@ class TestValues:
             ("headers.levels", 7, "must be a list of texts"),
             ("limits.max_body", "1GiB", "must be from 1B to 500MiB"),
             ("limits.batch_max", 0, "from 1 to 5000"),
-            ("dispatch.lease", "1s", "must be from 2s to 1h"),
+            ("dispatch.lease", "1s", "must be from 3s to 1h"),
             ("dispatch.pace", "0ms", "must be from 1ms to 1s"),
             ("retry.factor", "0.5", "must be a number from 1.0 to 100.0"),
             ("retry.factor", float("nan"), "must be a number"),
@@ -545,7 +545,7 @@ class TestAllMistakesAtOnce:
 
     def test_a_conflict_is_not_reported_about_a_value_that_is_wrong_itself(self) -> None:
         assert (
-            refusal('[dispatch]\nlease = "1s"\ntakeover = "16s"') == "some.toml: dispatch.lease must be from 2s to 1h"
+            refusal('[dispatch]\nlease = "1s"\ntakeover = "16s"') == "some.toml: dispatch.lease must be from 3s to 1h"
         )
 
 
