@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.clock import StoreClock
 from bridge.decide import RouteRules
+from bridge.depart import Departures
 from bridge.dispatch import Dispatcher, DispatchRules
 from bridge.header import OWN_HEADERS, HeaderRules, wanted
 from bridge.health import Health
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
 _WINDOWS_HELD = 2
+#: What is due within so long is claimed together.
+_AHEAD_MS = 8
 
 
 def route_rules(settings: Settings, name: str) -> RouteRules:
@@ -147,12 +150,13 @@ def build(
 
     check_seams()
     limits, rabbitmq, retry = settings.limits, settings.rabbitmq, settings.retry
-    lateness, wake = Lateness(), Wake(clock)
+    lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     source = _source(settings, clock, health)
     answered: list[Callable[[list[Result]], None]] = []
     outs = {name: out(settings, name) for name in settings.routes}
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, lambda results: answered[0](results), health)
-    dispatcher = Dispatcher(store, sink, wake, _dispatch_rules(settings), health)
+    departures = Departures(sink, clock)
+    dispatcher = Dispatcher(store, sink, wake, departures, _dispatch_rules(settings), health)
     retries = RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
     settler = Settler(store, clock, retries, lateness, dispatcher.ended, health)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-#: An observation is trusted for so long: quartz drifts by less than 50 microseconds a second.
+#: Quartz drifts by less than so many microseconds a second, and an observation is trusted for so long.
+_DRIFT_US = 50.0
 _WINDOW_S = 20.0
 #: A step of the store's clock larger than this is worth a word in the log.
 JUMP_US = 500_000
@@ -25,7 +26,7 @@ class StoreClock:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, float]] = deque()
-        self._offset_us = time.time() * 1e6 - time.monotonic() * 1e6
+        self._offset_us = self._floor_us = time.time() * 1e6 - time.monotonic() * 1e6
         self.jumped_us = 0.0
 
     def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
@@ -40,11 +41,17 @@ class StoreClock:
         samples.append((received_s, received_s - sent_s, (earliest + latest) / 2))
         while samples[0][0] < received_s - _WINDOW_S or len(samples) > 64:
             samples.popleft()
-        self._offset_us = min(samples, key=lambda sample: sample[1])[2]
+        seen_s, took_s, self._offset_us = min(samples, key=lambda sample: sample[1])
+        # The store read its clock before we read its reply, at the latest; a second passes until the next observation.
+        self._floor_us = self._offset_us - took_s * 5e5 - (received_s - seen_s + 1) * _DRIFT_US
 
     def now_us(self) -> float:
         """Unix microseconds by the store's clock."""
         return time.monotonic() * 1e6 + self._offset_us
+
+    def surely_us(self) -> float:
+        """What the store's clock shows at least: no message whose moment is not later than this is early."""
+        return time.monotonic() * 1e6 + self._floor_us
 
     def now_ms(self) -> int:
         """Unix milliseconds by the store's clock, to the nearest.

@@ -1,7 +1,7 @@
-"""The way out: wake, claim, publish. The answers come back to ``bridge.settle``.
+"""The way out: wake, claim, and on to ``bridge.depart``. The answers come back to ``bridge.settle``.
 
-One loop for all shards of this instance. It claims as much as the sink has room for and sends it in the order of the
-claims; the next claim need not wait for the answers, only for the reply of the store, so nothing overtakes and the
+One loop for all shards of this instance. It claims as much as the sink has room for and passes it on in the order of
+the claims; the next claim need not wait for the answers, only for the reply of the store, so nothing overtakes and the
 broker is never idle. A shard that goes to another instance is handed over when the last message in flight is settled.
 """
 
@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
+from bridge.alarm import Alarm
+from bridge.depart import Departures
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.message import Claim
@@ -48,10 +51,13 @@ class DispatchRules:
 class Dispatcher:
     """The loop on the way out, and what this instance holds."""
 
-    def __init__(self, store: Store, sink: Sink, wake: Wake, rules: DispatchRules, health: Health) -> None:
+    def __init__(
+        self, store: Store, sink: Sink, wake: Wake, departures: Departures, rules: DispatchRules, health: Health
+    ) -> None:
         self._store = store
         self._sink = sink
         self._wake = wake
+        self._departures = departures
         self._rules = rules
         self._health = health
         self._room_again = asyncio.Event()
@@ -86,6 +92,7 @@ class Dispatcher:
     def answered(self) -> None:
         """The sink may have room again."""
         self._room_again.set()
+        self._departures.answered()
 
     def held(self) -> list[Claim]:
         """What is claimed and not yet settled."""
@@ -98,7 +105,9 @@ class Dispatcher:
         looked_at = time.monotonic()
         rate = 0.0
         while not self.stopping:
-            await self._wake.sleep(time.monotonic() - looked_at, pace_s(rate, self._rules.pace_ms / 1000))
+            pace = pace_s(rate, self._rules.pace_ms / 1000)
+            self._departures.pace_s = pace - 0.001
+            await self._wake.sleep(time.monotonic() - looked_at, pace)
             try:
                 await self._hand_over()
                 if not await self._has_room():
@@ -123,10 +132,10 @@ class Dispatcher:
 
     def _room(self) -> tuple[int, int]:
         messages, size = self._sink.room()
-        return min(messages, self._rules.held_max - len(self._held)), size
+        return min(messages - len(self._departures), self._rules.held_max - len(self._held)), size
 
     async def dispatch(self, idle: bool = True) -> int:
-        """One pass: claim what is due and send it. An idle pass looks at every shard; returns how many were sent."""
+        """One pass: claim what is due, now or in a moment. An idle pass looks at every shard; returns how many came."""
         shards = sorted(self._mine) if idle else self._wake.due()
         if idle:
             self.passed_at = time.monotonic()
@@ -140,22 +149,45 @@ class Dispatcher:
             shards = shards[: max(1, room_bytes // self._largest)]
         limit = min(self._rules.batch_max, room // len(shards))
         bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
-        sent = 0
+        taken = 0
         failed: StoreUnavailable | None = None
         self._wake.asking(shards)
-        replies = await self._store.claim(shards, limit, bytes_max, self._rules.lease_ms, self._rules.drain_ms)
+        lease_ms, drain_ms = self._rules.lease_ms, self._rules.drain_ms
+        replies = await self._store.claim(shards, limit, bytes_max, lease_ms, drain_ms, self._wake.ahead_ms)
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed = reply
             else:
-                sent += await self._publish(shard, reply)
+                taken += self._take(shard, reply)
+        await self.depart()
         if failed is not None:
             raise failed
         self._reconnect.worked()
         self._health.say("store dispatch", "")
-        return sent
+        return taken
 
-    async def _publish(self, shard: int, claimed: Claimed) -> int:
+    async def run_departures(self) -> None:
+        """Let go who is due, until cancelled."""
+        alarm = Alarm(self._departures.wake)
+        try:
+            while True:
+                await self._departures.sleep(alarm)
+                with suppress(StoreUnavailable):  # their leases have ended, so recover gives them back
+                    await self.depart()
+        finally:
+            alarm.close()
+
+    async def depart(self) -> None:
+        """Publish what is due."""
+        late = self._departures.go()
+        if late:
+            # This process stood still for longer than the lease: someone else may have these already. They are not
+            # held, so that nobody renews them: if the store does not hear the release, recover gives them back.
+            log.warning("woke up after the leases had ended", messages=len(late))
+            self.ended(late)
+            await self._store.release([Release(claim, None, claim.tries, "") for claim in late])
+
+    def _take(self, shard: int, claimed: Claimed) -> int:
         if claimed.owner is not None:
             self._wake.learnt(shard, None)  # looked at again when it is handed over, and once a second
             return 0
@@ -167,16 +199,10 @@ class Dispatcher:
             return 0
         largest = max(len(claim.payload) for claim in claims)
         self._largest = max(largest, int(self._largest * _LARGEST_FADES))
-        if time.monotonic() >= claims[0].lease_ends:
-            # This process stood still for longer than the lease: someone else may have these already. They are not
-            # held, so that nobody renews them: if the store does not hear the release, recover gives them back.
-            log.warning("woke up after the leases had ended", messages=len(claims))
-            await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
-            return 0
         for claim in claims:
             self._held[claim.id + claim.token] = claim
         self._held_in[shard] = self._held_in.get(shard, 0) + len(claims)
-        self._sink.publish(claims)
+        self._departures.add(claims)
         return len(claims)
 
     def _complain(self, shard: int, claimed: Claimed) -> None:
@@ -207,6 +233,7 @@ class Dispatcher:
 
     async def leave(self, claims: Sequence[Claim]) -> None:
         """Give back what is held and every shard, at the end."""
+        self._departures.clear()
         if claims:
             await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
         await self._store.hand_over(self._mine | self._leaving)

@@ -106,9 +106,10 @@ class Store(Protocol):
         it stays), none."""
 
     async def claim(
-        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """Take up to ``limit`` due messages of each shard in the order of due and id, and drain it for ``drain_ms``."""
+        """Take up to ``limit`` messages of each shard that are due, or will be in ``ahead_ms``, in the order of due and
+        id, and drain it for ``drain_ms``."""
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
         """Lengthen leases; how many were still held."""

@@ -78,6 +78,7 @@ class Service:
             *(link() for link in parts.links),
             parts.parker.run(),
             parts.dispatcher.run(),
+            parts.dispatcher.run_departures(),
             parts.settler.run(),
             parts.members.run(),
             parts.watch.run(),

@@ -17,9 +17,10 @@ IDLE_S = 1.0
 _MARGIN_S = 0.0001
 
 
-def sleep_s(until_due: Iterable[float], since_look_s: float, pace_s: float) -> float:
-    """Pure: seconds to sleep, given the seconds until each shard's next due moment and those since the last look."""
-    until = min(until_due, default=IDLE_S) + _MARGIN_S
+def sleep_s(until_due: Iterable[float], since_look_s: float, pace_s: float, lead_s: float = 0.0) -> float:
+    """Pure: seconds to sleep, given the seconds until each shard's next due moment and those since the last look; a
+    look takes ``lead_s``."""
+    until = min(until_due, default=IDLE_S) + _MARGIN_S - lead_s
     return max(min(until, IDLE_S), pace_s - since_look_s, 0.0)
 
 
@@ -34,10 +35,16 @@ def pace_s(messages_per_s: float, shortest_s: float) -> float:
 
 
 class Wake:
-    """Sleeps until there is reason to look, and remembers the next due moment of each shard that is ours."""
+    """Sleeps until there is reason to look, and remembers the next due moment of each shard that is ours.
 
-    def __init__(self, clock: StoreClock) -> None:
+    A look takes everything that is due within ``ahead_ms``, and comes when the first of it is due in half of that: so
+    there is no need to look again for the other half.
+    """
+
+    def __init__(self, clock: StoreClock, ahead_ms: int = 0) -> None:
         self._clock = clock
+        self.ahead_ms = ahead_ms
+        self._lead_ms = ahead_ms / 2
         self._event = asyncio.Event()
         self._next_due_ms: dict[int, int | None] = {}
         self._heard_since: dict[int, int] = {}
@@ -63,7 +70,7 @@ class Wake:
         if known is not None and known <= due_ms:
             return
         self._next_due_ms[shard] = due_ms
-        if due_ms < self._sleeping_until_ms:
+        if due_ms - self._lead_ms < self._sleeping_until_ms:
             self._event.set()
 
     def asking(self, shards: Iterable[int]) -> None:
@@ -79,8 +86,8 @@ class Wake:
             self._next_due_ms[shard] = min(known, default=None)
 
     def due(self) -> list[int]:
-        """The shards that have something due now, as far as is known, the most overdue first."""
-        now_ms = self._clock.now_us() / 1000
+        """The shards that have something to be looked for, as far as is known, the most overdue first."""
+        now_ms = self._clock.now_us() / 1000 + self.ahead_ms
         known = [(due_ms, shard) for shard, due_ms in self._next_due_ms.items() if due_ms is not None]
         return [shard for due_ms, shard in sorted(known) if due_ms <= now_ms]
 
@@ -91,7 +98,7 @@ class Wake:
     async def sleep(self, since_look_s: float, pace_s: float) -> None:
         """Sleep until there is reason to look."""
         until_due = [self._clock.seconds_until(due_ms) for due_ms in self._next_due_ms.values() if due_ms is not None]
-        seconds = sleep_s(until_due, since_look_s, pace_s)
+        seconds = sleep_s(until_due, since_look_s, pace_s, self._lead_ms / 1000)
         if self._event.is_set() and since_look_s >= pace_s:
             self._event.clear()
             return

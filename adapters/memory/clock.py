@@ -23,5 +23,9 @@ class ManualClock(StoreClock):
         """See ``StoreClock.now_us``."""
         return self._now_us
 
+    def surely_us(self) -> float:
+        """See ``StoreClock.surely_us``."""
+        return self._now_us
+
     def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
         """There is nothing to estimate."""

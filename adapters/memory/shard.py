@@ -150,11 +150,11 @@ class Shard:
         self.drain = (instance, self.now_ms() + drain_ms)
         return None
 
-    def claim(self, token: bytes, lease_ms: int, limit: int, bytes_max: int) -> Taken:
+    def claim(self, token: bytes, lease_ms: int, limit: int, bytes_max: int, ahead_ms: int = 0) -> Taken:
         """parked -> claimed."""
         taken = Taken([], 0)
         bytes_left = bytes_max
-        for n, message_id in enumerate(self.due.until(self.now_ms(), limit)):
+        for n, message_id in enumerate(self.due.until(self.now_ms() + ahead_ms, limit)):
             envelope = self.messages.get(message_id)
             if envelope is None:
                 taken = Taken(taken.messages, taken.ghosts + 1)

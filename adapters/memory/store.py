@@ -130,7 +130,7 @@ class MemoryStore:
     # -- the way out ------------------------------------------------------------------------------------------------
 
     async def claim(
-        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
         """See ``bridge.ports.Store.claim``."""
         token = self.new_token()
@@ -144,7 +144,7 @@ class MemoryStore:
                     if owner is not None:
                         claimed[number] = Claimed([], None, owner, 0, [])
                         continue
-                    taken = shard.claim(token, lease_ms, limit, bytes_max)
+                    taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
                     claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends)
         except (StoreUnavailable, asyncio.CancelledError) as error:
             self._lost += ((shard, token) for shard in shards)

@@ -1,7 +1,8 @@
 """One connection to RabbitMQ: pika opens, secures and keeps it; the hot frames pass by.
 
-pika has two seams here that it does not document: ``_on_data_available`` receives what the socket read, and
-``_output_marshaled_frames`` takes bytes to send. ``check_seams`` looks for both at start, and pika is pinned.
+pika has seams here that it does not document: ``_on_data_available`` receives what the socket read,
+``_output_marshaled_frames`` takes bytes to send, and its plaintext transport's ``_tx_buffers`` holds those that wait.
+``check_seams`` looks for them at start, and pika is pinned.
 
 A frame of no interest to the hot path goes to pika as it came, so the order of everything pika sees is the broker's.
 Content headers are the exception: pika 1.4.4 tears the connection down over a timestamp in milliseconds, so it is
@@ -16,6 +17,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,9 +34,13 @@ from bridge.settings import RabbitMQ
 
 #: pika reads 4 KiB at a time; at ten thousand messages a second that is a thousand needless system calls.
 _RECV_BYTES = 128 * 1024
-_CONSUME_BYTES = 1024 * 1024
+#: Then it reads on until the socket says that it is empty, which costs as much as a read: the loop tells as well.
+_CONSUME_BYTES = 1
 _STAY_ALIVE_S = 1.0
 _HANDSHAKE_S = 1.0
+
+
+_Plaintext = io_services_utils._AsyncPlaintextTransport
 
 
 class RawProperties(spec.BasicProperties):
@@ -142,7 +148,19 @@ class HotConnection(AsyncioConnection):
         self.on_delivery(channel, partial.method, partial.properties, body)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes that are whole frames."""
+        """Send bytes that are whole frames, at once if nothing waits to be sent.
+
+        pika would wait until the loop says that the socket can be written: a turn of the loop and two system calls
+        more, thousands of times a second. What the socket does not take goes that way; so does an error's discovery.
+        """
+        transport = self._transport
+        if isinstance(transport, _Plaintext) and not transport._tx_buffers and self.is_open:
+            with suppress(OSError):
+                sent = transport._sock.send(data)
+                self.bytes_sent += sent
+                if sent == len(data):
+                    return
+                data = data[sent:]
         self._output_marshaled_frames([data])
 
     def pause_reading(self) -> None:
@@ -175,11 +193,12 @@ def check_seams() -> None:
         list(inspect.signature(AsyncioConnection._on_data_available).parameters) == ["self", "data_in"]
         and list(inspect.signature(AsyncioConnection._output_marshaled_frames).parameters)[1:2] == ["marshaled_frames"]
         and hasattr(io_services_utils._AsyncTransportBase, "_MAX_RECV_BYTES")
+        and "_tx_buffers" in inspect.getsource(_Plaintext)
     )
     if not found:
         raise PostdateError(f"pika {pika.__version__} is not the version postdate was made for: install pika 1.4.4")
     io_services_utils._AsyncTransportBase._MAX_RECV_BYTES = _RECV_BYTES
-    io_services_utils._AsyncTransportBase._MAX_CONSUME_BYTES = _CONSUME_BYTES
+    _Plaintext._MAX_CONSUME_BYTES = _CONSUME_BYTES
 
 
 def parameters(settings: RabbitMQ, name: str) -> pika.ConnectionParameters:

@@ -158,11 +158,11 @@ class RedisStore:
     # -- the way out ------------------------------------------------------------------------------------------------
 
     async def claim(
-        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int
+        self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
         """See ``bridge.ports.Store.claim``."""
         token = self.new_token()
-        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max)
+        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms)
         calls = []
         for shard in shards:
             keys = self._keys.shards[shard]

@@ -120,9 +120,9 @@ async def park_keyed(store: Store, message: Message, key: bytes, mode: str, rout
     return await park(store, message, keyed=[Keyed(1, index_field(route, key), mode)])
 
 
-async def claim(store: Store, shard: int = 0, limit: int = 100, bytes_max: int = 1 << 30) -> Claimed:
+async def claim(store: Store, shard: int = 0, limit: int = 100, bytes_max: int = 1 << 30, ahead_ms: int = 0) -> Claimed:
     """Claim from one shard; a failure is raised."""
-    reply = (await store.claim([shard], limit, bytes_max, LEASE_MS, DRAIN_MS))[shard]
+    reply = (await store.claim([shard], limit, bytes_max, LEASE_MS, DRAIN_MS, ahead_ms))[shard]
     if not isinstance(reply, Claimed):
         raise reply
     return reply

@@ -316,6 +316,15 @@ class Claims:
         assert ids(await claim(store, bytes_max=100)) == [large[0]]
         assert ids(await claim(store, bytes_max=1000)) == [message[0] for message in small]
 
+    async def test_what_will_be_due_in_a_moment_is_claimed_on_request(self, rig: Rig) -> None:
+        store = await rig.open()
+        now_ms = await rig.now_ms()
+        messages = [rig.message(now_ms + delay_ms) for delay_ms in (60_000, 0, 30_000, 300_000)]
+        await park(store, *messages)
+        reply = await claim(store, ahead_ms=120_000)
+        assert ids(reply) == [messages[1][0], messages[2][0], messages[0][0]]
+        assert reply.next_due_ms == now_ms + 300_000
+
     async def test_what_is_claimed_is_not_claimed_again(self, rig: Rig) -> None:
         store = await rig.open()
         await park(store, *(await rig.overdue(3)))

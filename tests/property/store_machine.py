@@ -36,6 +36,7 @@ shards = st.integers(0, SHARDS - 1)
 past = st.integers(-60, -1).map(lambda s: s * 1000)
 moments = st.one_of(past, past, past, st.integers(1, 5).map(lambda h: h * HOUR_MS))
 picks = st.integers(0, 2**32)
+sizes = st.sampled_from([1, 150, 1 << 20])
 modes = st.sampled_from(["none", "find", "replace", "keep", "reject"])
 messages = st.tuples(moments, modes, st.sampled_from([b"k", b"m"]))
 
@@ -134,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- the way out ------------------------------------------------------------------------------------------------
 
-    @rule(instance=instances, shard=shards, limit=st.integers(0, 9), bytes_max=st.sampled_from([1, 150, 1 << 20]))
+    @rule(instance=instances, shard=shards, limit=st.integers(0, 9), bytes_max=sizes)
     def claim(self, instance: str, shard: int, limit: int, bytes_max: int) -> None:
         reply = self.do(self.stores[instance].claim([shard], limit, bytes_max, HOUR_MS, HOUR_MS))[shard]
         assert isinstance(reply, Claimed)

@@ -8,6 +8,7 @@ from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
 from bridge.decide import RouteRules
+from bridge.depart import Departures
 from bridge.dispatch import Dispatcher, DispatchRules
 from bridge.header import HeaderRules
 from bridge.health import Health
@@ -38,6 +39,7 @@ class House:
         route: RouteRules = ORDERS,
         rules: DispatchRules = RULES,
         window: int = 1000,
+        ahead_ms: int = 0,
         **changes: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -47,10 +49,11 @@ class House:
         self.store = MemoryStore(self.memory, instance)
         self.health = Health()
         self.source = MemorySource(self.clock)
-        self.wake = Wake(self.clock)
+        self.wake = Wake(self.clock, ahead_ms)
         self.lateness = Lateness()
         self.sink = MemorySink(self._answered, window)
-        self.dispatcher = Dispatcher(self.store, self.sink, self.wake, rules, self.health)
+        self.departures = Departures(self.sink, self.clock)
+        self.dispatcher = Dispatcher(self.store, self.sink, self.wake, self.departures, rules, self.health)
         self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.dispatcher.ended, self.health)
         routes = {"orders": replace(route, **changes)}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)

@@ -77,6 +77,21 @@ def test_the_first_reply_is_no_step_however_wrong_this_machine_is(time: Time) ->
     assert clock.jumped_us == 0
 
 
+def test_what_the_store_shows_at_least_is_what_it_showed_when_the_reply_was_read(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.010, 5_000_000_000)
+    assert clock.surely_us() == pytest.approx(5_000_000_000, abs=100)
+    assert clock.surely_us() <= 5_000_000_000
+
+
+def test_an_old_observation_is_trusted_less(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.0, 5_000_000_000)
+    time.now_s += 10
+    time.reply(clock, 0.1, 5_010_050_000)
+    assert clock.now_us() - clock.surely_us() == pytest.approx(555, abs=10)
+
+
 @pytest.mark.parametrize(
     ("us", "ms"), [(5_000_000_000, 5_000_000), (5_000_000_499, 5_000_000), (5_000_000_501, 5_000_001)]
 )

@@ -126,7 +126,7 @@ async def test_what_was_claimed_is_published_although_answers_are_outstanding() 
 
 async def test_a_lease_that_ended_before_the_reply_was_read_is_not_published() -> None:
     house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
-    assert await house.dispatcher.dispatch() == 0
+    await house.dispatcher.dispatch()
     assert house.bodies() == []
     assert house.dispatcher.held() == []
     assert house.parked() == 3

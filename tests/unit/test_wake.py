@@ -133,6 +133,20 @@ def test_the_most_overdue_shard_comes_first() -> None:
     assert wake.due() == [1, 0, 2]
 
 
+async def test_a_wake_that_looks_ahead_wakes_half_of_that_before_and_finds_all_of_it() -> None:
+    clock = ManualClock()
+    wake = Wake(clock, ahead_ms=2000)
+    wake.watch({0, 1, 2})
+    now_ms = clock.now_ms()
+    for shard, due_ms in enumerate((now_ms + 1001, now_ms + 1999, now_ms + 2001)):
+        wake.learnt(shard, due_ms)
+    await wake.sleep(10, 0.001)  # for what `watch` has said
+    started = asyncio.get_running_loop().time()
+    await wake.sleep(10, 0.001)
+    assert asyncio.get_running_loop().time() - started < 0.5
+    assert wake.due() == [0, 1]
+
+
 def test_what_a_claim_found_is_believed() -> None:
     clock = ManualClock()
     wake = Wake(clock)

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- parked -> claimed. Takes what is due, in order of due and id, if the caller drains this shard or nobody does.
+-- parked -> claimed. Takes what is due, now or in a moment, in order of due and id, if the caller drains this shard or nobody does.
 -- The removal comes before the adding, and the script may write when memory is full: claiming is what frees memory.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset id+token -> lease end ms)   4 drain (string: who drains)
 -- ARGV  1 instance   2 drain ms   3 claim token (8 bytes)   4 lease ms   5 messages at most   6 bytes at most
+--       7 ms ahead
 -- Returns  {0, now us, owner} when another instance drains the shard; else
 --          {1, now us, next due ms or -1, ghosts, id, envelope, id, envelope, ...}; a ghost is an id without envelope
 --          (someone deleted it by hand): it is dropped and counted.
@@ -25,7 +26,7 @@ local now_ms = math.floor(now / 1000)
 local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local reply, leases, taken, ghosts = {1, now, -1, 0}, {}, 0, 0
 local lease_end = now_ms + tonumber(ARGV[4])
-local ids = limit > 0 and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, limit) or {}
+local ids = limit > 0 and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms + ARGV[7], 'LIMIT', 0, limit) or {}
 local from, chunk, largest = 1, 1, 1
 while from <= #ids and bytes_left > 0 do
   local envelopes = redis.call('HMGET', KEYS[2], unpack(ids, from, math.min(from + chunk - 1, #ids)))
