@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- parked -> claimed. Takes what is due, now or in a moment, in order of due and id, if the caller drains this shard or nobody does.
+-- parked -> claimed. Takes what is due, now or in a moment, in order of due and id, if the caller drains this shard or
+-- nobody does.
 -- The removal comes before the adding, and the script may write when memory is full: claiming is what frees memory.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset id+token -> lease end ms)   4 drain (string: who drains)
