@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pika
@@ -281,6 +281,26 @@ def test_ports_are_free_and_never_handed_out_twice() -> None:
     first, second = free_ports(20), free_ports(20)
     assert len({*first, *second}) == 40
     assert not {*first, *second} & {5672, 6379, 4369}
+
+
+ASKING = "from tests.devstack.service import free_ports; print(*free_ports(500), flush=True); input()"
+
+
+def test_processes_that_ask_at_the_same_time_get_different_ports() -> None:
+    command = [sys.executable, "-c", ASKING]
+    with ExitStack() as running:
+        askers = [
+            running.enter_context(
+                subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(2)
+        ]
+        answers = [set(asker.stdout.readline().split()) for asker in askers if asker.stdout]
+        for asker in askers:
+            asker.communicate("\n")
+    first, second = answers
+    assert len(first) == len(second) == 500
+    assert not first & second
 
 
 def test_a_server_that_ends_while_starting_shows_its_log(start_redis: StartRedis) -> None:

@@ -16,7 +16,7 @@ from tests.devstack import redis as redis_servers
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
-from tests.devstack.service import Unavailable
+from tests.devstack.service import Unavailable, machine_lock
 
 StartRedis = Callable[..., Redis]
 StartProxy = Callable[[str], ThreadedProxy]
@@ -37,18 +37,26 @@ def wanted_rabbitmq() -> str:
     return wanted
 
 
+def pytest_configure() -> None:
+    """A wrong choice of the broker ends the run before it begins, not in each of the processes that share the tests."""
+    wanted_rabbitmq()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Installs what the collected tests need before the first of them runs: no test's timeout covers a download."""
     if session.config.option.collectonly:
         return
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    # A failure here is not the place to judge: the fixture meets it again and skips or fails.
+    fetches: list[Callable[[], None]] = []
     if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
-        with suppress(Unavailable):
-            redis_servers.prepare()
+        fetches.append(redis_servers.prepare)
     if "rabbitmq" in needed:
-        with suppress(Unavailable):
-            (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare()
+        fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
+    for fetch in fetches:
+        # Of several processes that share the tests, one fetches, and the others then find everything in place. A
+        # failure is not judged here: the fixture meets it again and skips or fails.
+        with machine_lock("prepare"), suppress(Unavailable):
+            fetch()
 
 
 @pytest.fixture(scope="session")

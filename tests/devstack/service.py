@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -29,6 +30,7 @@ POLL_S = 0.05
 # Below the range the kernel picks outgoing ports from (32768 and up on Linux): a killed server finds its port free
 # again, because no client connection can have been given it meanwhile.
 PORTS = range(20_000, 30_000)
+BLOCK = 50
 
 
 class Unavailable(RuntimeError):
@@ -184,19 +186,35 @@ def find_or_start(variable: str, at: Callable[[str], S], ways: Sequence[Callable
     raise Unavailable("; ".join(reasons))
 
 
-_handed_out: set[int] = set()
+_reserved: list[socket.socket] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on, never the same one twice in this process."""
-    found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
-        if port not in _handed_out and _is_free(port):
-            _handed_out.add(port)
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise Unavailable(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+    """Loopback ports nobody listens on, never the same one twice, in this process or in another that asks here."""
+    found = list(islice(filter(_is_free, _ports), count))
+    if len(found) < count:
+        raise Unavailable(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+    return found
+
+
+def _ports_of_this_process() -> Iterator[int]:
+    """Each port once, from blocks that belong to this process alone as long as it lives.
+
+    A server that is still starting, or was killed and will come back, does not listen: whether a port is free cannot
+    tell that it is taken. So a block's owner is who holds the UDP port of its first number, which no server here uses.
+    """
+    for first in random.sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
+        holder = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            holder.bind(("127.0.0.1", first))
+        except OSError:
+            holder.close()
+            continue
+        _reserved.append(holder)
+        yield from range(first, first + BLOCK)
+
+
+_ports = _ports_of_this_process()
 
 
 def _is_free(port: int) -> bool:
