@@ -20,7 +20,7 @@ $(READY): pyproject.toml $(wildcard requirements.lock)
 demo: $(READY) ## six messages from producer to consumer, live; starts RabbitMQ and Redis where none are named
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate demo
 
-test: $(READY) ## every test but the long ones, in two processes with servers of their own: most of it is waiting
+test: $(READY) ## every test but the long ones, in two processes with servers of their own
 	@$(BIN)/python -m pytest -q -m "not long" -n 2 --dist worksteal
 
 test-long: $(READY) ## the tests that take minutes

@@ -503,7 +503,7 @@ def test_a_persistent_message_survives_the_kill_of_the_broker(own_rabbitmq: Rabb
     own_rabbitmq.start()
     with connected(own_rabbitmq) as connection:
         assert take(connection, key_prefix) == b"still here"
-    own_rabbitmq.ctl("delete_queue", key_prefix)
+        connection.channel().queue_delete(key_prefix)
 
 
 @pytest.mark.rabbitmq
@@ -519,7 +519,7 @@ def test_an_alarm_blocks_publishers_until_it_is_off(own_rabbitmq: RabbitMQ, key_
         wait_for(lambda: connection.process_data_events(0.1) or blocked == [True], "the publisher is blocked")
         own_rabbitmq.alarm(False)
         wait_for(lambda: connection.process_data_events(0.1) or blocked == [True, False], "the publisher is free")
-    own_rabbitmq.ctl("delete_queue", key_prefix)
+        connection.channel().queue_delete(key_prefix)
 
 
 @pytest.mark.rabbitmq

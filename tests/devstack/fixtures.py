@@ -151,7 +151,7 @@ def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     yield rabbitmq
     rabbitmq.resume()
     rabbitmq.start()
-    rabbitmq.alarm(False)
+    rabbitmq.calm()
 
 
 @pytest.fixture

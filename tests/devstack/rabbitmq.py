@@ -60,6 +60,7 @@ class RabbitMQ(Service):
     def __init__(self, url: str, runner: Runner | None = None, ctl: str = "rabbitmqctl") -> None:
         super().__init__(url, runner)
         self._ctl = ctl
+        self._alarmed = False
 
     @classmethod
     def in_place(cls, place: Place, folder: Path) -> Self:
@@ -97,8 +98,15 @@ class RabbitMQ(Service):
 
     def alarm(self, on: bool) -> None:
         """The memory alarm; returns when it is set or cleared, so that publishers are blocked or free."""
+        self._alarmed = True  # also if this fails half way
         self.ctl("set_vm_memory_high_watermark", *(["0"] if on else ["absolute", WATERMARK]))
         wait_for(lambda: self._has_memory_alarm() == on, f"the memory alarm is {'on' if on else 'off'}")
+        self._alarmed = on
+
+    def calm(self) -> None:
+        """Ends the alarm if `alarm()` has set it; to ask the broker takes seconds."""
+        if self._alarmed:
+            self.alarm(False)
 
     def _has_memory_alarm(self) -> bool:
         return "memory" in self.ctl("eval", "rabbit_alarm:get_alarms().")
