@@ -125,7 +125,8 @@ class Dispatcher:
         if min(self._room()) <= 0:
             self._room_again.clear()
             try:
-                await asyncio.wait_for(self._room_again.wait(), IDLE_S)
+                async with asyncio.timeout(IDLE_S):  # wait_for of Python 3.11 swallows a cancellation now and then
+                    await self._room_again.wait()
             except TimeoutError:
                 self.passed_at = time.monotonic()  # the loop is alive; sink and settler say themselves what is wrong
         return min(self._room()) > 0

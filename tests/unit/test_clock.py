@@ -39,6 +39,25 @@ def test_a_slow_reply_does_not_spoil_a_quick_one(time: Time) -> None:
     assert clock.jumped_us == 0
 
 
+def test_a_thousand_slow_replies_do_not_spoil_a_quick_one(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.001, 5_000_000_500)
+    for n in range(1, 1001):
+        sent_us = 5_000_001_000 + (n - 1) * 10_000
+        time.reply(clock, 0.010, sent_us)  # the store answered early in the wait: its middle is 5 ms off
+    assert clock.now_us() == pytest.approx(5_010_001_000, abs=10)
+    assert len(clock._samples) < 50
+
+
+def test_an_arrival_is_stamped_late_and_not_early_where_nothing_better_than_a_slow_reply_is_known(time: Time) -> None:
+    clock = StoreClock()
+    sent_us = 5_000_000_000
+    time.reply(clock, 0.020, sent_us)  # the store may have answered at either end of these 20 ms
+    assert clock.now_ms() * 1000 >= sent_us + 20_000 - 1000
+    time.reply(clock, 0.001, sent_us + 20_500)
+    assert clock.now_ms() * 1000 == pytest.approx(sent_us + 21_000, abs=1000)
+
+
 def test_a_quicker_reply_is_better(time: Time) -> None:
     clock = StoreClock()
     time.reply(clock, 0.5, 5_000_000_000)
