@@ -26,6 +26,12 @@ class Unreadable(NamedTuple):
 HeaderValue = int | float | str | bytes | bool | None | Timestamp | Unreadable
 
 
+#: Where a record stands in a log that can be read again: the name of the log and the offset in it. Offsets rise, with
+#: gaps; below the next one that is new the store takes nothing of that name again. So a log that begins anew (a topic
+#: that was deleted and made again) needs another name, or its records would count as parked. A name has no NUL.
+Origin = tuple[bytes, int]
+
+
 @dataclass(slots=True)
 class Delivery:
     """One message as a source hands it over, not yet accepted.
@@ -33,7 +39,9 @@ class Delivery:
     ``tag`` is the source's own handle to accept it; ``payload`` is opaque to the house and only the same
     broker's sink reads it; ``order_key`` is the RabbitMQ routing key or the Kafka key; ``headers`` holds only
     the headers that the route's dialects name; ``arrived_ms`` is Unix milliseconds by the store's clock; ``fault`` says
-    why the source could not read the headers at all; ``digest`` is 8 bytes that a redelivery of the message repeats.
+    why the source could not read the headers at all; ``digest`` is 8 bytes that a redelivery of the message repeats;
+    ``origin`` is None where the broker names no message. A source gives one to all its deliveries or to none, those of
+    one log with rising offsets and with one ``order_key``; it leaves none out that it has not accepted.
     """
 
     tag: Any
@@ -47,6 +55,7 @@ class Delivery:
     redelivered: bool = False
     fault: str = ""
     digest: bytes = bytes(8)
+    origin: Origin | None = None
 
 
 @dataclass(slots=True)

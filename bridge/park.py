@@ -4,6 +4,9 @@ What is to happen to each delivery is decided by ``bridge.decide``. The loop tak
 and repeats a call to the store with the same token until it is answered, so that a lost reply parks nothing twice. One
 batch is under way at a time; while it is, the next one gathers in the source's buffer, so the batches grow with the
 load by themselves.
+
+Where deliveries have an origin, the store passes over what it has dealt with, and takes an offset that it has gone
+beyond for such. So nothing of a log may be parked after something of it went back to the source unparked.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from bridge.envelope import index_field, index_fields, seal
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.identity import Ids, shard_of
-from bridge.message import Delivery
+from bridge.message import Delivery, Origin
 from bridge.notices import Notices
 from bridge.ports import Batch, Keyed, Parked, Source, Store
 from bridge.reconnect import Reconnect
@@ -29,6 +32,8 @@ from bridge.shard import shard_for
 
 log = structlog.get_logger("postdate")
 
+#: The reason in the log, of which the first word is its kind.
+PARKED_BEFORE = "parked_before: the source gave it again, and the store has dealt with it"
 #: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
 _GATHER_S = 0.016
 
@@ -96,9 +101,12 @@ class Parker:
         self._health = health
         self._limits = limits
         self._dead = Notices(log.warning)
+        self._passed_over = Notices(log.info)
         self._spread = 0
         #: Set when the process stops: what the store does not take now goes back to the source.
         self.stopping = False
+        #: Something went back to the source for that, and so does all that comes after it.
+        self._gave_up = False
         #: Deliveries are in hand that are not accepted yet.
         self.busy = False
         self.received = 0
@@ -122,7 +130,10 @@ class Parker:
 
     async def carry_out(self, steps: Sequence[Step]) -> None:
         """What ``park`` does, when it is decided."""
-        for run in runs(steps):
+        for whole_run in runs(steps):
+            run = self._still_heard(whole_run) if whole_run[0].delivery.origin is not None else whole_run
+            if not run:
+                continue
             if isinstance(run[0].decision, Cancellation):
                 await self._until_answered(partial(_deliveries_of_run, run), partial(self._cancel, run))
                 if isinstance(run[0].decision, Cancellation):
@@ -134,14 +145,21 @@ class Parker:
 
     def _step(self, delivery: Delivery) -> Step:
         rules = self._routes[delivery.route]
-        if rules.order == "key":
-            shard = shard_for(delivery.order_key, self._store.shards)
-        elif rules.order == "route":
+        if rules.order == "route":
             shard = shard_for(delivery.route.encode(), self._store.shards)
+        elif rules.order == "key" or delivery.origin is not None:  # a log is dealt with in one shard
+            shard = shard_for(delivery.order_key, self._store.shards)
         else:
             self._spread += 1
             shard = (self._spread // self._limits.batch_max) % self._store.shards
         return Step(delivery, decide(delivery, rules), shard)
+
+    def _still_heard(self, run: list[Step]) -> list[Step]:
+        """The steps of a run that are alive; the rest goes back, because what came before it may have gone back."""
+        alive = [step for step in run if self._source.alive(step.delivery)]
+        if len(alive) < len(run):
+            self._source.drop([step.delivery for step in run if not self._source.alive(step.delivery)])
+        return alive
 
     async def _until_answered(
         self, waiting: Callable[[], list[Delivery]], attempt: Callable[[], Awaitable[None]]
@@ -150,7 +168,7 @@ class Parker:
 
         ``waiting`` are the deliveries that are neither accepted nor dropped: a source counts each of them once.
         """
-        reconnect, failed = Reconnect(), False
+        reconnect, failed = Reconnect(), self._gave_up
         while any(map(self._source.alive, waiting())) and not (self.stopping and failed):
             try:
                 await attempt()
@@ -160,6 +178,7 @@ class Parker:
                 await reconnect.wait()
             else:
                 return True
+        self._gave_up = self.stopping and failed
         self._source.drop(waiting())
         return False
 
@@ -191,11 +210,16 @@ class Parker:
         if not isinstance(decision, Parking):
             assert isinstance(decision, Rejection)
             load.rejections.append(_rejection(delivery, message_id, first, decision.reason))
+            if delivery.origin is not None:
+                load.batch.owed.append(delivery.origin)
             return
         due_ms, key, owned = decision
         batch = load.batch
         batch.messages.append((message_id, due_ms, seal(due_ms, arrived_ms, route, key, first, delivery.payload)))
-        batch.recent += delivery.digest + (first or message_id)
+        if delivery.origin is None:
+            batch.recent += delivery.digest + (first or message_id)
+        else:
+            batch.origins.append(delivery.origin)
         load.deliveries.append(delivery)
         if owned:
             mode = self._routes[delivery.route].on_same_key
@@ -220,16 +244,20 @@ class Parker:
         """The keys of this run that must not be parked, because a message in another shard has them.
 
         Those to be replaced are cancelled there before the new one is parked: a crash in between leaves the new one
-        with the source, which delivers it again.
+        with the source, which delivers it again. A step that was dealt with before has had its say. That is asked after
+        the look under the keys: what was found then is older than a step that is new now, however late the cancellation
+        comes.
         """
-        owners = {
-            index_field(step.delivery.route.encode(), step.decision.key): step
+        owned = [
+            (index_field(step.delivery.route.encode(), step.decision.key), step)
             for step in run
             if isinstance(step.decision, Parking) and step.decision.owned
-        }
-        if not owners:
+        ]
+        if not owned:
             return set()
-        found = await self._store.find(list(owners))
+        found = await self._store.find(list(dict(owned)))
+        done = await self._done([step for _, step in owned])
+        owners = {field: step for field, step in owned if step.delivery.origin not in done}
         elsewhere = {
             field: [i for i in found[field].ids if shard_of(i) != step.shard] for field, step in owners.items()
         }
@@ -241,6 +269,17 @@ class Parker:
             for field, ids in elsewhere.items()
             if waiting.intersection(ids)
         }
+
+    async def _done(self, steps: Sequence[Step]) -> set[Origin]:
+        """The origins of those steps that were dealt with before; the store is asked only where there are any."""
+        by_shard: dict[int, list[Origin]] = {}
+        for step in steps:
+            if step.delivery.origin is not None:
+                by_shard.setdefault(step.shard, []).append(step.delivery.origin)
+        done: set[Origin] = set()
+        for shard, origins in by_shard.items():
+            done |= await self._store.done(shard, origins)
+        return done
 
     async def _send(self, loads: dict[int, _Load]) -> None:
         """Park and reject; a shard's deliveries are accepted as soon as they are durable, and leave ``loads``."""
@@ -258,13 +297,20 @@ class Parker:
             if load.batch.messages:
                 continue
             if load.rejections:
-                await self._store.reject(shard, load.rejections_token, [row[1:] for row in load.rejections])
-                self._source.accept([row[0] for row in load.rejections])
-                for delivery, message_id, _, reason in load.rejections:
-                    self._dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
+                await self._reject(shard, load)
             del loads[shard]
         if failed is not None:
             raise failed
+
+    async def _reject(self, shard: int, load: _Load) -> None:
+        rejected = [row[0] for row in load.rejections]
+        origins = [delivery.origin for delivery in rejected if delivery.origin is not None]
+        rows = [row[1:] for row in load.rejections]
+        before = await self._store.reject(shard, load.rejections_token, rows, origins)
+        self._source.accept(rejected)
+        for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
+            if n not in before:
+                self._dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
 
     def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
         """What may be accepted now; those whose key is taken are to be rejected first."""
@@ -272,6 +318,9 @@ class Parker:
         for position in reply.rejected:
             delivery, message_id = load.deliveries[position - 1], messages[position - 1][0]
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
+        for position in reply.before:
+            delivery = load.deliveries[position - 1]
+            self._passed_over.tell("passed over", delivery.route, PARKED_BEFORE, offset=delivery.origin)
         away = set(reply.rejected)
         self._parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)
@@ -280,15 +329,19 @@ class Parker:
     async def _cancel(self, run: list[Step]) -> None:
         """Cancel in-band: everything parked under the key, in whichever shard. One that is on its way stays.
 
-        Where the key is no identity, nothing is cancelled and the step becomes a rejection.
+        Where the key is no identity, nothing is cancelled and the step becomes a rejection. As in ``_taken_elsewhere``
+        the look comes before the question whether the step is new: what came after it is never cancelled by it.
         """
-        delivery, decision, _ = run[0]
+        delivery, decision, shard = run[0]
         assert isinstance(decision, Cancellation)
         found = await self._store.find(index_fields(delivery.route.encode(), decision.key))
-        ids = [message_id for one in found.values() for message_id in one.ids]
-        unlisted = sum(one.unlisted for one in found.values())
-        if unlisted and not ids:
-            run[0] = run[0]._replace(decision=not_unique(decision.key, unlisted))
-            return
-        await self._store.cancel(ids, False)
+        if not await self._done(run):
+            ids = [message_id for one in found.values() for message_id in one.ids]
+            unlisted = sum(one.unlisted for one in found.values())
+            if unlisted and not ids:
+                run[0] = run[0]._replace(decision=not_unique(decision.key, unlisted))
+                return
+            await self._store.cancel(ids, False)
+        if delivery.origin is not None:
+            await self._store.mark_done(shard, delivery.origin)  # done or not, so that the mark is durable
         self._source.accept([delivery])

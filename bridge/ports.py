@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from bridge.clock import StoreClock
 from bridge.errors import StoreUnavailable
-from bridge.message import Claim, Delivery, Outcome, Refusal
+from bridge.message import Claim, Delivery, Origin, Outcome, Refusal
 
 
 class Keyed(NamedTuple):
@@ -29,7 +29,9 @@ class Batch:
 
     ``token`` (8 bytes) names the call: the same token again changes nothing. ``messages`` are (id, due ms, envelope).
     ``found`` maps an index field to the ids that may be found by it without ever replacing each other. ``recent`` is 28
-    bytes a message, digest and id, and ``recent_max`` how many such the store keeps.
+    bytes a message, digest and id, and ``recent_max`` how many such the store keeps. ``origins`` are those of the
+    messages, in the same places, or none at all: what the store has dealt with before is not parked again. ``owed`` are
+    origins of this shard that are to be rejected afterwards: that call still finds them new, whatever was parked here.
     """
 
     token: bytes
@@ -38,13 +40,17 @@ class Batch:
     found: dict[bytes, bytes] = field(default_factory=dict)
     recent: bytes = b""
     recent_max: int = 0
+    origins: list[Origin] = field(default_factory=list)
+    owed: list[Origin] = field(default_factory=list)
 
 
 class Parked(NamedTuple):
-    """Positions (from 1) of keyed messages that were not parked: an older one was kept, or this is to be rejected."""
+    """Positions (from 1) of messages that were not parked: an older one of their key was kept; or the message is to be
+    rejected for it; or it was dealt with ``before``, by its origin, and needs nothing more."""
 
     kept: tuple[int, ...]
     rejected: tuple[int, ...]
+    before: tuple[int, ...] = ()
 
 
 class Claimed(NamedTuple):
@@ -86,8 +92,17 @@ class Store(Protocol):
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park a batch in each shard; a shard's answer means durable as configured. One call at a time an instance."""
 
-    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
-        """Keep (id, envelope, reason) as dead letters."""
+    async def reject(
+        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+    ) -> tuple[int, ...]:
+        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``; the positions (from 1) of messages
+        that were dealt with before, and left alone."""
+
+    async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
+        """Those of the origins that were dealt with before: parked, kept away, dead, or a cancellation."""
+
+    async def mark_done(self, shard: int, origin: Origin) -> None:
+        """From now on it counts as dealt with, as everything of its log before it does that is not owed."""
 
     async def recent(self, shard: int) -> list[bytes]:
         """Digests and ids (20 + 8 bytes each, many in a piece) of what was parked lately, oldest first."""

@@ -5,7 +5,8 @@ store or not at all. PARKED: in the due set. CLAIMED: in the claimed set, under 
 can settle, release, bury or renew. DEAD: in the dead set, with its reason. GONE: nowhere.
 
 Where copies come from: ``recover`` gives back a lease that ran out, although its holder may have published; ``release``
-after an unknown outcome does the same; a source that did not hear our acceptance delivers again (``park``).
+after an unknown outcome does the same; a source that did not hear our acceptance delivers again (``park``), which
+makes no copy where its records have an origin (``bridge.message.Origin``).
 A test holds the scripts, the store's fake and this table against each other, so a move is added here first.
 """
 

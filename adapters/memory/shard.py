@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapters.memory.due import DueSet
 from adapters.memory.key_index import KeyIndex
+from adapters.memory.offsets import Offsets
 from bridge.envelope import VERSION, UnknownVersion, index_field, unseal
 from bridge.identity import ID_BYTES
+from bridge.message import Origin
 from bridge.ports import Batch, Parked
 
 _DUE = struct.Struct(">Q")
@@ -74,6 +76,7 @@ class Shard:
     why: dict[bytes, str] = field(default_factory=dict)
     keys: KeyIndex = field(default_factory=KeyIndex)
     recent: list[bytes] = field(default_factory=list)
+    offsets: Offsets = field(default_factory=Offsets)
     counts: Counter[str] = field(default_factory=Counter)
     drain: tuple[str, int] = ("", 0)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
@@ -85,27 +88,45 @@ class Shard:
         seen = self._seen.get(("park", instance))
         if seen is not None and seen.token == batch.token and self.now_ms() < seen.until_ms:
             return seen.reply
+        before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
         keyed = {entry.position for entry in batch.keyed}
         for position, key, mode in batch.keyed:
             message = batch.messages[position - 1]
+            if position in before:
+                continue
             if not self._older_is_in_the_way(key, mode):
                 self._add(*message)
                 self.keys.add(key, [message[0]])
             else:
                 (kept if mode == "keep" else rejected).append(position)
         for position, message in enumerate(batch.messages, 1):
-            if position not in keyed:
+            if position not in keyed and position not in before:
                 self._add(*message)
-        for key, ids in batch.found.items():
-            self.keys.add(key, [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)])
+        self._find_by(batch.found, {batch.messages[position - 1][0] for position in before})
         self._remember(batch.recent, batch.recent_max)
-        self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected)
-        reply = Parked(tuple(kept), tuple(rejected))
+        for position in rejected if batch.origins else ():
+            self.offsets.note(batch.origins[position - 1], owed=True)
+        self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected) - len(before)
+        reply = Parked(tuple(kept), tuple(rejected), tuple(before))
         self._seen["park", instance] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply
+
+    def _before(self, batch: Batch) -> list[int]:
+        """The positions of messages that were dealt with; the others count as dealt with from now on."""
+        verdicts = self.offsets.new((*batch.origins, *batch.owed))
+        for n, (origin, new) in enumerate(zip((*batch.origins, *batch.owed), verdicts, strict=True)):
+            if new:
+                self.offsets.note(origin, owed=n >= len(batch.origins))
+        return [position for position, new in enumerate(verdicts[: len(batch.origins)], 1) if not new]
+
+    def _find_by(self, found: Mapping[bytes, bytes], passed: set[bytes]) -> None:
+        for key, ids in found.items():
+            split = (ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES))
+            if added := [message_id for message_id in split if message_id not in passed]:
+                self.keys.add(key, added)
 
     def _older_is_in_the_way(self, key: bytes, mode: str) -> bool:
         waiting = [message_id for message_id in self.keys.found(key).ids if message_id in self.due]
@@ -128,17 +149,29 @@ class Shard:
         while self.recent and (sum(map(len, self.recent)) - len(self.recent[0])) // _ENTRY_BYTES >= most:
             del self.recent[0]
 
-    def reject(self, instance: str, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+    def reject(
+        self,
+        instance: str,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+    ) -> tuple[int, ...]:
         """new -> dead."""
         seen = self._seen.get(("reject", instance))
         if seen is not None and seen.token == token and self.now_ms() < seen.until_ms:
-            return
-        for message_id, envelope, reason in messages:
-            self.dead[message_id] = self.now_ms()
-            self.messages[message_id] = envelope
-            self.why[message_id] = reason
-            self.counts["dead"] += 1
-        self._seen["reject", instance] = _Seen(token, self.now_ms() + TOKEN_MS, Parked((), ()))
+            return seen.reply.before
+        new = self.offsets.new(origins) if origins else [True] * len(messages)
+        for (message_id, envelope, reason), is_new in zip(messages, new, strict=True):
+            if is_new:
+                self.dead[message_id] = self.now_ms()
+                self.messages[message_id] = envelope
+                self.why[message_id] = reason
+                self.counts["dead"] += 1
+        for origin in origins:
+            self.offsets.note(origin)
+        before = tuple(position for position, is_new in enumerate(new, 1) if not is_new)
+        self._seen["reject", instance] = _Seen(token, self.now_ms() + TOKEN_MS, Parked((), (), before))
+        return before
 
     # -- the way out ------------------------------------------------------------------------------------------------
 

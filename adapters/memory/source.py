@@ -1,4 +1,5 @@
-"""A source in memory: a queue at a broker that one connection consumes, and that gives back what was not accepted."""
+"""A source in memory: a queue at a broker that one connection consumes, and that gives back what was not accepted; or
+logs, which can be read again from any offset on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from bridge.clock import StoreClock
-from bridge.message import Delivery, HeaderValue
+from bridge.message import Delivery, HeaderValue, Origin
 
 
 class _Tag(NamedTuple):
@@ -28,6 +29,7 @@ class MemorySource:
         self._clock = clock
         self._prefetch = prefetch
         self._waiting: deque[Delivery] = deque()
+        self._logs: dict[bytes, list[tuple[int, Delivery]]] = {}
         self._out: dict[_Tag, Delivery] = {}
         self._buffer: list[Delivery] = []
         self._finished: set[_Tag] = set()
@@ -49,26 +51,37 @@ class MemorySource:
         order_key: bytes = b"",
         message_id: bytes | None = None,
         fault: str = "",
+        origin: Origin | None = None,
     ) -> None:
-        """Somebody publishes a message."""
+        """Somebody publishes a message; with an origin it is a record of that log, and its offset the highest yet."""
         digest = blake2b(order_key + b"\0" + payload, digest_size=8).digest()
-        tag = _Tag(0, 0)
-        self._waiting.append(
-            Delivery(
-                tag, route, payload, order_key, dict(headers), 0, message_id=message_id, fault=fault, digest=digest
-            )
-        )
+        delivery = Delivery(_Tag(0, 0), route, payload, order_key, dict(headers), 0)
+        delivery = replace(delivery, message_id=message_id, fault=fault, digest=digest, origin=origin)
+        if origin is not None:
+            self._logs.setdefault(origin[0], []).append((origin[1], delivery))
+        self._waiting.append(delivery)
         self._deliver()
 
     def lose_connection(self) -> None:
-        """The connection breaks and is made anew: what was handed out and not accepted comes again, marked so."""
-        again = [replace(delivery, redelivered=True) for delivery in self._out.values()]
+        """The connection breaks and is made anew: what was handed out and not accepted comes again, marked so where
+        it has no origin."""
+        self._take_back()
+        self._deliver()
+
+    def replay(self, log: bytes, offset: int) -> None:
+        """The connection is made anew, and the log is read again from ``offset`` on, accepted or not."""
+        self._take_back()
+        others = [one for one in self._waiting if one.origin is None or one.origin[0] != log]
+        self._waiting = deque([*(record for at, record in self._logs[log] if at >= offset), *others])
+        self._deliver()
+
+    def _take_back(self) -> None:
+        again = [replace(delivery, redelivered=delivery.origin is None) for delivery in self._out.values()]
         self._waiting.extendleft(reversed(again))
         self._out.clear()
         self._buffer.clear()
         self._connection += 1
         self._number = 0
-        self._deliver()
 
     def left(self) -> int:
         """How many messages the broker still has: waiting, or handed out and not accepted."""

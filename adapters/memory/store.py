@@ -19,7 +19,7 @@ from bridge.clock import StoreClock
 from bridge.envelope import UnknownVersion, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import shard_of
-from bridge.message import Claim
+from bridge.message import Claim, Origin
 from bridge.ports import Batch, Claimed, Found, Parked, Release
 
 
@@ -86,10 +86,22 @@ class MemoryStore:
         except StoreUnavailable as error:
             return dict.fromkeys(batches, error)
 
-    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+    async def reject(
+        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+    ) -> tuple[int, ...]:
         """See ``bridge.ports.Store.reject``."""
         async with self._call(adds=True):
-            self.memory.shards[shard].reject(self.instance, token, messages)
+            return self.memory.shards[shard].reject(self.instance, token, messages, origins)
+
+    async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
+        """See ``bridge.ports.Store.done``."""
+        async with self._call():
+            return set(filter(self.memory.shards[shard].offsets.done, origins))
+
+    async def mark_done(self, shard: int, origin: Origin) -> None:
+        """See ``bridge.ports.Store.mark_done``."""
+        async with self._call():
+            self.memory.shards[shard].offsets.note(origin)
 
     async def recent(self, shard: int) -> list[bytes]:
         """See ``bridge.ports.Store.recent``."""

@@ -11,6 +11,7 @@ key                    type    holds
 {postdate:K}:keys      hash    route, NUL, the producer's key -> ids, or '*' and their number
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
 {postdate:K}:recent    list    digests and ids of what was parked lately, for redeliveries
+{postdate:K}:offsets   hash    log -> the next offset that is new; log, NUL, owed -> those below still to be rejected
 {postdate:K}:counts    hash    parked, delivered, dead, cancelled, replaced, recovered: how many, ever
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
@@ -28,7 +29,21 @@ from __future__ import annotations
 class ShardKeys:
     """The keys of one shard."""
 
-    __slots__ = ("claimed", "counts", "dead", "drain", "due", "keys", "msg", "park", "recent", "reject", "wake", "why")
+    __slots__ = (
+        "claimed",
+        "counts",
+        "dead",
+        "drain",
+        "due",
+        "keys",
+        "msg",
+        "offsets",
+        "park",
+        "recent",
+        "reject",
+        "wake",
+        "why",
+    )
 
     def __init__(self, prefix: str, shard: int, instance: str) -> None:
         tag = f"{{{prefix}:{shard}}}"
@@ -40,6 +55,7 @@ class ShardKeys:
         self.keys = f"{tag}:keys"
         self.drain = f"{tag}:drain"
         self.recent = f"{tag}:recent"
+        self.offsets = f"{tag}:offsets"
         self.counts = f"{tag}:counts"
         self.park = f"{tag}:park:{instance}"
         self.reject = f"{tag}:reject:{instance}"

@@ -14,16 +14,19 @@ from adapters.redis.agreement import FORMAT, judge_agreement, read_agreement
 from adapters.redis.connect import Client, close, store_errors
 from adapters.redis.durability import ask, judge
 from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.offsets import origin_args, read_done
 from adapters.redis.runner import Call, Runner, Wait
 from adapters.redis.scripts import scripts
 from bridge.clock import StoreClock
 from bridge.envelope import UnknownVersion, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
-from bridge.message import Claim
+from bridge.message import Claim, Origin
 from bridge.ports import Batch, Claimed, Found, Parked, Release
 
 _RECOVER_MAX = 500
+#: Stands for the origin of a message that has none.
+_NOWHERE: Origin = (b"", 0)
 _LOST_MAX = 64
 #: A subscription is looked at so often even when nothing is said, so that a dead one is noticed.
 _LISTEN_S = 1.0
@@ -95,23 +98,39 @@ class RedisStore:
             args.append(len(batch.keyed))
             for keyed in batch.keyed:
                 args += keyed
+            names: tuple[str, ...] = (keys.due, keys.msg, keys.keys, keys.park, keys.recent, keys.counts, keys.why)
+            args.append(len(batch.origins) + len(batch.owed))
+            if args[-1]:
+                names += (keys.offsets,)
+                args += origin_args(batch)
             for field, ids in batch.found.items():
                 args += (field, ids)
-            names = (keys.due, keys.msg, keys.keys, keys.park, keys.recent, keys.counts, keys.why)
             calls.append(Call(park, names, args))
         replies = await self._runner.many(calls, wait)
         return {
-            shard: reply if isinstance(reply, StoreUnavailable) else Parked(tuple(reply[0]), tuple(reply[1]))
+            shard: reply if isinstance(reply, StoreUnavailable) else Parked(*map(tuple, reply))
             for shard, reply in zip(batches, replies, strict=True)
         }
 
-    async def reject(self, shard: int, token: bytes, messages: Iterable[tuple[bytes, bytes, str]]) -> None:
+    async def reject(
+        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+    ) -> tuple[int, ...]:
         """See ``bridge.ports.Store.reject``."""
         keys = self._keys.shards[shard]
         args: list[Any] = [token]
-        for message in messages:
-            args += message
-        call = Call(self._scripts["reject"], (keys.dead, keys.msg, keys.why, keys.reject, keys.counts), args)
+        for message, origin in zip(messages, origins or [_NOWHERE] * len(messages), strict=True):
+            args += (*message, *origin)
+        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets)
+        return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
+
+    async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
+        """See ``bridge.ports.Store.done``."""
+        with store_errors():
+            return await read_done(self._client, self._keys.shards[shard].offsets, origins)
+
+    async def mark_done(self, shard: int, origin: Origin) -> None:
+        """See ``bridge.ports.Store.mark_done``."""
+        call = Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), origin)
         await self._runner.one(call, self._wait)
 
     async def recent(self, shard: int) -> list[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bridge.envelope import index_field, seal
 from bridge.identity import Ids
-from bridge.message import Claim
+from bridge.message import Claim, Origin
 from bridge.ports import Batch, Claimed, Keyed, Parked, Store
 
 SHARDS = 4
@@ -106,9 +106,12 @@ async def park(
     keyed: Sequence[Keyed] = (),
     recent: bytes = b"",
     recent_max: int = 0,
+    origins: Sequence[Origin] = (),
+    owed: Sequence[Origin] = (),
 ) -> Parked:
     """Park in one shard; a failure is raised."""
     batch = Batch(token or store.new_token(), list(messages), list(keyed), found or {}, recent, recent_max)
+    batch.origins, batch.owed = list(origins), list(owed)
     reply = (await store.park({shard: batch}))[shard]
     if not isinstance(reply, Parked):
         raise reply

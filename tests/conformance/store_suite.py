@@ -11,6 +11,7 @@ from bridge.envelope import index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import shard_of
 from bridge.ports import Batch, Claimed, Found, Keyed, Parked, Release
+from tests.conformance.origins_suite import Origins
 from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
 FIELD = index_field(b"orders", b"k")
@@ -715,5 +716,5 @@ class Instances:
             await asyncio.gather(listening, return_exceptions=True)
 
 
-class StoreSuite(Park, Keys, Claims, Endings, DeadLetters, Instances):
+class StoreSuite(Park, Keys, Origins, Claims, Endings, DeadLetters, Instances):
     """All of it."""

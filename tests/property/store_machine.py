@@ -18,7 +18,7 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
 from bridge.envelope import index_field, seal
 from bridge.identity import Ids, shard_of
-from bridge.message import Claim
+from bridge.message import Claim, Origin
 from bridge.ports import Batch, Claimed, Keyed, Parked, Release
 from tests.conformance.redis_rig import RedisRig
 
@@ -38,6 +38,10 @@ moments = st.one_of(past, past, past, st.integers(1, 5).map(lambda h: h * HOUR_M
 picks = st.integers(0, 2**32)
 sizes = st.sampled_from([1, 150, 1 << 20])
 modes = st.sampled_from(["none", "find", "replace", "keep", "reject"])
+#: How far from the end of the log a batch begins, and by how much its offsets rise.
+places = st.integers(-6, 2)
+rises = st.integers(1, 2)
+logs = st.sampled_from([b"orders-0", b"orders-1"])
 messages = st.tuples(moments, modes, st.sampled_from([b"k", b"m"]))
 
 
@@ -91,6 +95,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(instance=instances, shard=shards, new=st.lists(messages, min_size=1, max_size=8))
     def park(self, instance: str, shard: int, new: list[tuple[int, str, bytes]]) -> None:
+        self.parks.append((instance, shard, self.batch(instance, shard, new)))
+        self.park_again(-1, lost=False)
+
+    def batch(self, instance: str, shard: int, new: list[tuple[int, str, bytes]]) -> Batch:
         batch = Batch(self.stores[instance].new_token(), recent_max=RECENT_MAX)
         for moment_ms, mode, key in new:
             owned, due_ms = mode not in ("none", "find"), self.base_ms + moment_ms
@@ -104,8 +112,60 @@ class StoreMachine(RuleBasedStateMachine):
                 batch.keyed.append(Keyed(len(batch.messages), field, mode))
             elif mode == "find":
                 batch.found[field] = batch.found.get(field, b"") + message_id
+        return batch
+
+    def records(self, shard: int, log: bytes, place: int, rise: int, number: int) -> list[Origin]:
+        """Some that were there before, some that are new."""
+        first = max(0, self.model[shard].offsets.marks.get(log, 0) + place)
+        return [(log, first + n * rise) for n in range(number)]
+
+    @rule(
+        instance=instances,
+        shard=shards,
+        new=st.lists(messages, min_size=1, max_size=6),
+        log=logs,
+        place=places,
+        rise=rises,
+        owed=st.integers(0, 3),
+        owed_first=st.booleans(),
+        lost=st.booleans(),
+    )
+    def park_records(
+        self,
+        instance: str,
+        shard: int,
+        new: list[tuple[int, str, bytes]],
+        log: bytes,
+        place: int,
+        rise: int,
+        owed: int,
+        owed_first: bool,
+        lost: bool,
+    ) -> None:
+        """Those that are owed a dead letter come before the others, or after them."""
+        origins = self.records(shard, log, place, rise, len(new) + owed)
+        batch = self.batch(instance, shard, new)
+        middle = owed if owed_first else len(new)
+        batch.owed, batch.origins = (origins[:middle], origins[middle:])[:: 1 if owed_first else -1]
         self.parks.append((instance, shard, batch))
-        self.park_again(-1, lost=False)
+        self.park_again(-1, lost)
+
+    @rule(instance=instances, shard=shards, log=logs, place=places, rise=rises, number=st.integers(1, 3))
+    def reject_records(self, instance: str, shard: int, log: bytes, place: int, rise: int, number: int) -> None:
+        self.reject(instance, shard, self.records(shard, log, place, rise, number))
+
+    @rule(instance=instances, shard=shards, log=logs)
+    def reject_what_is_owed(self, instance: str, shard: int, log: bytes) -> None:
+        if owed := sorted(self.model[shard].offsets.owed.get(log, ())):
+            self.reject(instance, shard, [(log, offset) for offset in owed])
+
+    @rule(instance=instances, shard=shards, log=logs, place=places)
+    def mark_done(self, instance: str, shard: int, log: bytes, place: int) -> None:
+        store, model = self.stores[instance], self.model[shard].offsets
+        asked = self.records(shard, log, place, 1, 8)
+        assert self.do(store.done(shard, asked)) == {one for one in asked if model.done(one)}
+        model.note(asked[0])
+        self.do(store.mark_done(shard, asked[0]))
 
     @rule(instance=instances, shard=shards, number=st.sampled_from([9, 15, 16, 17]))
     def park_many_of_one_message_id(self, instance: str, shard: int, number: int) -> None:
@@ -125,14 +185,18 @@ class StoreMachine(RuleBasedStateMachine):
         assert reply == expected or (lost and not isinstance(reply, Parked))
 
     @rule(instance=instances, shard=shards)
-    def reject(self, instance: str, shard: int) -> None:
-        message_id = self.ids.next(self.base_ms, shard)
-        self.known.append(message_id)
-        rows = [(message_id, seal(self.base_ms, self.base_ms, ROUTE, b"", b"", b"bad"), "bad_header: x")]
+    def reject_one(self, instance: str, shard: int) -> None:
+        self.reject(instance, shard, [])
+
+    def reject(self, instance: str, shard: int, origins: list[Origin]) -> None:
+        ids = [self.ids.next(self.base_ms, shard) for _ in range(len(origins) or 1)]
+        self.known += ids
+        envelope = seal(self.base_ms, self.base_ms, ROUTE, b"", b"", b"bad")
+        rows = [(message_id, envelope, "bad_header: x") for message_id in ids]
         token = self.stores[instance].new_token()
         for _ in range(2):
-            self.model[shard].reject(instance, token, rows)
-            self.do(self.stores[instance].reject(shard, token, rows))
+            expected = self.model[shard].reject(instance, token, rows, origins)
+            assert self.do(self.stores[instance].reject(shard, token, rows, origins)) == expected
 
     # -- the way out ------------------------------------------------------------------------------------------------
 
@@ -286,6 +350,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert real["why"] == model.why
         assert real["counts"] == {name: number for name, number in model.counts.items() if number}
         assert real["recent"] == b"".join(model.recent)
+        offsets: dict[bytes, bytes] = {log: b"%d" % mark for log, mark in model.offsets.marks.items()}
+        for log, owed in model.offsets.owed.items():
+            offsets[log + b"\0owed"] = b"".join(offset.to_bytes(8, "big") for offset in sorted(owed))
+        assert real["offsets"] == offsets
         found = {field: model.keys.found(field) for field in model.keys.fields()}
         expected = {field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()}
         assert real["keys"] == expected
@@ -303,8 +371,8 @@ class StoreMachine(RuleBasedStateMachine):
         pipe.zrange(keys.claimed, 0, -1)
         pipe.zrange(keys.dead, 0, -1)
         pipe.hgetall(keys.msg).hgetall(keys.why).hgetall(keys.keys).hgetall(keys.counts)
-        pipe.lrange(keys.recent, 0, -1)
-        due, claimed, dead, stored, why, index, counts, recent = await pipe.execute()
+        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets)
+        due, claimed, dead, stored, why, index, counts, recent, offsets = await pipe.execute()
         return {
             "due": {message_id: int(score) for message_id, score in due},
             "claimed": set(claimed),
@@ -314,4 +382,5 @@ class StoreMachine(RuleBasedStateMachine):
             "keys": index,
             "counts": {name.decode(): int(number) for name, number in counts.items() if int(number)},
             "recent": b"".join(entry[8:] for entry in recent),
+            "offsets": offsets,
         }

@@ -70,6 +70,21 @@ async def test_what_was_not_accepted_comes_again_in_order_and_marked() -> None:
     assert all(map(source.alive, again))
 
 
+async def test_a_log_is_read_again_from_an_offset_on_whatever_was_accepted() -> None:
+    source = MemorySource(ManualClock())
+    for offset in (3, 4, 7):
+        source.feed(b"%d" % offset, {}, origin=(b"log", offset))
+        source.feed(b"other %d" % offset, {}, origin=(b"other", offset))
+    deliveries = await source.take(4, 1 << 30)
+    source.accept(deliveries[:3])
+    source.replay(b"log", 4)
+    assert not any(map(source.alive, deliveries))
+    again = await source.take(*ALL)
+    assert [one.payload for one in again] == [b"4", b"7", b"other 4", b"other 7"]
+    assert [one.origin for one in again[:2]] == [(b"log", 4), (b"log", 7)]
+    assert not any(one.redelivered for one in again)
+
+
 async def test_accepting_what_a_lost_connection_delivered_changes_nothing() -> None:
     source = fed("a")
     deliveries = await source.take(*ALL)

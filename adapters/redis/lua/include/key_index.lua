@@ -17,6 +17,16 @@ local function index_add(index, field, ids)
   redis.call('HSET', index, field, value)
 end
 
+-- The ids but those that are in the set `gone`.
+local function ids_without(ids, gone)
+  local kept = {}
+  for at = 1, #ids, ID_BYTES do
+    local id = string.sub(ids, at, at + ID_BYTES - 1)
+    if not gone[id] then kept[#kept + 1] = id end
+  end
+  return table.concat(kept)
+end
+
 local function index_remove(index, field, ids)
   local value = redis.call('HGET', index, field)
   if not value then return end
@@ -24,16 +34,9 @@ local function index_remove(index, field, ids)
     local left = tonumber(string.sub(value, 2)) - #ids / ID_BYTES
     value = left > 0 and '*' .. string.format('%d', left) or ''
   else
-    local kept = {}
-    for at = 1, #value, ID_BYTES do
-      local id = string.sub(value, at, at + ID_BYTES - 1)
-      local gone = false
-      for other = 1, #ids, ID_BYTES do
-        if string.sub(ids, other, other + ID_BYTES - 1) == id then gone = true end
-      end
-      if not gone then kept[#kept + 1] = id end
-    end
-    value = table.concat(kept)
+    local gone = {}
+    for at = 1, #ids, ID_BYTES do gone[string.sub(ids, at, at + ID_BYTES - 1)] = true end
+    value = ids_without(value, gone)
   end
   if value == '' then
     redis.call('HDEL', index, field)
