@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.devstack import keeper, rabbitmq, rabbitmq4, redis
+from tests.devstack import kafka, keeper, rabbitmq, rabbitmq4, redis
 from tests.devstack.container import end_recorded_container
 from tests.devstack.keeper import is_same
 from tests.devstack.process import end_recorded
@@ -25,6 +25,7 @@ SERVERS: dict[str, tuple[str, Callable[[], Service]]] = {
     "redis": (redis.URL_VARIABLE, redis.find),
     "rabbitmq": (rabbitmq.URL_VARIABLE, rabbitmq.find),
     "rabbitmq4": (rabbitmq4.URL_VARIABLE, rabbitmq4.find),
+    "kafka": (kafka.URL_VARIABLE, kafka.find),
 }
 BY_DEFAULT = ("redis", "rabbitmq")
 

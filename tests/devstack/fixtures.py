@@ -6,13 +6,18 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import pytest
 
+from tests.devstack import kafka as kafka_servers
+from tests.devstack import kafka_admin, rabbitmq4
+from tests.devstack import kafka_cluster as kafka_clusters
 from tests.devstack import rabbitmq as rabbitmq3
-from tests.devstack import rabbitmq4
 from tests.devstack import redis as redis_servers
+from tests.devstack.kafka import Kafka
+from tests.devstack.kafka_cluster import KafkaCluster
+from tests.devstack.kafka_java import QUICK
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
@@ -20,6 +25,12 @@ from tests.devstack.service import Unavailable, machine_lock
 
 StartRedis = Callable[..., Redis]
 StartProxy = Callable[[str], ThreadedProxy]
+
+
+class MakeTopic(Protocol):
+    """What `kafka_topics` is."""
+
+    def __call__(self, partitions: int = 1, **configs: str) -> str: ...
 
 
 def without(reason: Unavailable) -> NoReturn:
@@ -52,6 +63,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         fetches.append(redis_servers.prepare)
     if "rabbitmq" in needed:
         fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
+    for fixture, servers in (("kafka", kafka_servers), ("kafka_cluster", kafka_clusters)):
+        if fixture in needed:
+            fetches.append(servers.prepare)
     for fetch in fetches:
         # Of several processes that share the tests, one fetches, and the others then find everything in place. A
         # failure is not judged here: the fixture meets it again and skips or fails.
@@ -162,6 +176,66 @@ def rabbitmq_vhost(rabbitmq: RabbitMQ, key_prefix: str) -> Iterator[str]:
         return
     with rabbitmq.vhost(key_prefix.rstrip(":")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """The session's Kafka, one node, shared: make topics by `kafka_topics`, kill and pause `own_kafka`."""
+    try:
+        server = kafka_servers.find(*QUICK)
+    except Unavailable as reason:
+        without(reason)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def own_kafka(kafka: Kafka) -> Iterator[Kafka]:
+    """The same broker, for tests that kill or pause it: skips when it was given, leaves it running."""
+    if not kafka.owned:
+        pytest.skip(f"{kafka.url} was given by URL, and this test would hurt it")
+    yield kafka
+    kafka.resume()
+    kafka.start()
+
+
+@pytest.fixture
+def kafka_topics(kafka: Kafka) -> Iterator[MakeTopic]:
+    """`kafka_topics(3, cleanup_policy="compact")`: the random name of a new topic, which the end of the test deletes.
+
+    Settings of topics are written with underscores for their dots.
+    """
+    made: list[str] = []
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        settings = {name.replace("_", "."): value for name, value in configs.items()}
+        made.append(kafka_admin.create_topic(kafka.url, partitions, settings))
+        return made[-1]
+
+    yield make
+    if kafka.owned:
+        # The test may have killed or paused it, and `own_kafka` may have its turn only after this.
+        kafka.resume()
+        kafka.start()
+    kafka_admin.delete_topics(kafka.url, made)
+
+
+@pytest.fixture(scope="session")
+def session_kafka_cluster() -> Iterator[KafkaCluster]:
+    """Three Kafka nodes, always our own; tests take `kafka_cluster`."""
+    try:
+        cluster = kafka_clusters.launch_cluster()
+    except Unavailable as reason:
+        without(reason)
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(session_kafka_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
+    """The three nodes, running and in sync; a test may kill and pause one, and leave it so."""
+    yield session_kafka_cluster
+    session_kafka_cluster.heal()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from tests.devstack import debian, rabbitmq, rabbitmq4, redis
+from tests.devstack import debian, kafka, rabbitmq, rabbitmq4, redis
 from tests.devstack.service import Service, StartFailed, Unavailable
 
 #: Where postdate itself looks for each server.
@@ -22,8 +22,9 @@ SETTINGS = {
     redis.Redis.name: "POSTDATE_REDIS__URL",
     rabbitmq.RabbitMQ.name: "POSTDATE_RABBITMQ__URL",
     rabbitmq4.RabbitMQ4.name: "POSTDATE_RABBITMQ__URL",
+    kafka.Kafka.name: "POSTDATE_KAFKA__BOOTSTRAP_SERVERS",
 }
-TITLES = {"redis": "Redis", "rabbitmq": "RabbitMQ", "rabbitmq4": "RabbitMQ 4"}
+TITLES = {"redis": "Redis", "rabbitmq": "RabbitMQ", "rabbitmq4": "RabbitMQ 4", "kafka": "Apache Kafka"}
 _TICK_S = 0.2
 
 Servers = Mapping[str, tuple[str, Callable[[], Service]]]

@@ -62,7 +62,7 @@ def beneath(folder: str) -> list[Path]:
 
 
 def test_the_house_does_not_know_the_world() -> None:
-    world = ("adapters", "pika", "redis")
+    world = ("adapters", "aiokafka", "pika", "redis")
     foreign = {
         name(file): modules
         for file in beneath("bridge/")

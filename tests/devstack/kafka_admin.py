@@ -1,0 +1,91 @@
+"""What tests ask and tell a Kafka beside records: its nodes, topics, leaders and groups.
+
+It blocks, so that fixtures and tests of either colour can use it; `bootstrap` is a list of addresses with commas.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, PartitionMetadata, ResourceType
+
+from tests.devstack.service import wait_for
+
+#: Long enough for a cluster that is just choosing its controller anew on a machine that is busy with something else.
+TIMEOUT_S = 30.0
+
+
+def client(bootstrap: str) -> AdminClient:
+    """A client for further questions. It lives as long as it is held, and its answers with it."""
+    # Its own log lines would stand between those of the tests, and every failure is an exception as well.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def nodes(bootstrap: str, timeout_s: float = TIMEOUT_S) -> set[int]:
+    """The numbers of the brokers that take part.
+
+    Raises:
+        KafkaException: nobody answers in time.
+    """
+    return set(client(bootstrap).list_topics(timeout=timeout_s).brokers)
+
+
+def create_topic(bootstrap: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+    """The random name of a new topic, once each of its partitions has a leader. The broker chooses the replicas."""
+    name = f"t{secrets.token_hex(6)}"
+    admin = client(bootstrap)
+    _await(admin.create_topics([NewTopic(name, partitions, config=dict(configs or {}))]))
+    wait_for(lambda: _has_leaders(admin, name, partitions), f"every partition of {name} has a leader")
+    return name
+
+
+def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
+    if names:
+        admin = client(bootstrap)
+        _await(admin.delete_topics(list(names)))
+
+
+def topics(bootstrap: str) -> set[str]:
+    """All but Kafka's own."""
+    return {name for name in client(bootstrap).list_topics(timeout=TIMEOUT_S).topics if not name.startswith("__")}
+
+
+def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+    """Every setting of a topic as it is in force."""
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    admin = client(bootstrap)
+    found = admin.describe_configs([asked], request_timeout=TIMEOUT_S)[asked].result()
+    return {name: entry.value for name, entry in found.items()}
+
+
+def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
+    """Leader, replicas and replicas in sync of each partition, by node number; empty when there is no such topic."""
+    return dict(client(bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+
+
+def delete_groups(bootstrap: str) -> None:
+    """All consumer groups that have no members; others are left, since nobody can delete them."""
+    admin = client(bootstrap)
+    found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
+    if found:
+        for done in admin.delete_consumer_groups([group.group_id for group in found]).values():
+            error = done.exception(TIMEOUT_S)
+            if error is not None and not _has_members(error):
+                raise error
+
+
+def _has_members(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].name() == "NON_EMPTY_GROUP"
+
+
+def _has_leaders(admin: AdminClient, topic: str, count: int) -> bool:
+    found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions.values()
+    return len(found) == count and all(partition.leader >= 0 for partition in found)
+
+
+def _await(asked: Mapping[str, Any]) -> None:
+    for answer in asked.values():
+        answer.result(TIMEOUT_S)

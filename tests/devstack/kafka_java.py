@@ -1,0 +1,110 @@
+"""What a Kafka runs on: a Java of this machine and the jars that Maven Central has.
+
+The jars (43 MB) are fetched once, with the machine's own Maven and its settings, and shared between runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.devstack import debian
+from tests.devstack.process import clean_env
+from tests.devstack.service import Unavailable, devstack_folder, machine_lock
+
+VERSION = "4.3.1"
+OLDEST_JAVA = 17  # Kafka's brokers need it since 4.0
+
+#: For what is over in a second or is never measured: not compiled twice, and collected by one thread.
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>postdate</groupId><artifactId>devstack-kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where Java and Kafka's jars are, and the file of their classes as a JVM has them in memory once it has started.
+
+    With that file a broker starts in half the time. A JVM that it does not fit goes on without it.
+    """
+
+    java: str
+    jars: Path
+
+    @property
+    def classes(self) -> Path:
+        return self.jars.with_name(self.jars.name + ".jsa")
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        """Java with Kafka's classes: `words` are further options, a main class and its arguments."""
+        return (self.java, f"-XX:SharedArchiveFile={self.classes}", "-cp", f"{self.jars}/*", *words)
+
+    def recording(self, classes: Path, *words: str) -> tuple[str, ...]:
+        """The same without the file, which this run writes when it ends."""
+        return (self.java, f"-XX:ArchiveClassesAtExit={classes}", "-cp", f"{self.jars}/*", *words)
+
+
+def find_place() -> Place:
+    """Java from the machine or from Debian, jars from an earlier run or from Maven."""
+    return Place(_java(), _jars())
+
+
+def run_tool(command: tuple[str, ...], env: Mapping[str, str]) -> None:
+    """A command that ends by itself; its output is shown in `Unavailable` when it fails."""
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command)} failed: {(done.stderr or done.stdout)[-1_500:]}")
+
+
+def _jars() -> Path:
+    """The folder of the jars, fetched when it is not there yet. It bears its name only when it is complete."""
+    jars = devstack_folder() / f"kafka-{VERSION}"
+    with machine_lock(f"kafka-{VERSION}"):
+        if not jars.exists():
+            unfinished = jars.with_name(jars.name + ".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            _fetch(unfinished)
+            unfinished.rename(jars)
+    return jars
+
+
+def _fetch(folder: Path) -> None:
+    maven = _program("mvn", "maven")
+    pom = folder / "pom.xml"
+    pom.write_text(POM.format(version=VERSION))
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime")
+    run_tool((maven, "-q", "-B", "-f", str(pom), *goal), os.environ)
+    pom.unlink()
+
+
+def _java() -> str:
+    java = _program("java", "default-jre-headless")
+    told = subprocess.run([java, "-version"], env=clean_env(), capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        version = found[1] if found else "unknown"
+        raise Unavailable(f"Kafka {VERSION} needs Java {OLDEST_JAVA} or newer, and {java} is {version}")
+    return java
+
+
+def _program(name: str, package: str) -> str:
+    if shutil.which(name) is None:
+        debian.install(package)
+    found = shutil.which(name)
+    if found is None:
+        raise Unavailable(f"no {name} on this machine")
+    return found
