@@ -14,6 +14,7 @@ The law              state.py (every legal move), errors.py, message.py, envelop
 The way in           header.py (when is it due), redelivery.py (is it a copy), decide.py, park.py
 The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
                      settle.py (gone, later or dead), retry.py
+Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py
 Running              settings/, app.py (wires both sides), service.py (starts and stops), workers.py, cli/

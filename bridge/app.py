@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.clock import StoreClock
 from bridge.decide import RouteRules
@@ -27,9 +27,15 @@ from bridge.wake import Wake
 from bridge.watch import Watch
 
 if TYPE_CHECKING:
+    from adapters.kafka.sink import KafkaSink
+    from adapters.kafka.source import KafkaSource
     from adapters.rabbitmq.outgoing import Out
+    from adapters.rabbitmq.sink import RabbitSink
     from adapters.rabbitmq.source import Intake, RabbitSource
     from adapters.redis.store import RedisStore
+
+#: Told what became of publishes.
+Answered = Callable[[list[Result]], None]
 
 #: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
 _WINDOWS_HELD = 2
@@ -120,7 +126,7 @@ def _report(
     }
 
 
-def _dispatch_rules(settings: Settings) -> DispatchRules:
+def _dispatch_rules(settings: Settings, window: int) -> DispatchRules:
     dispatch, limits = settings.dispatch, settings.limits
     return DispatchRules(
         lease_ms=dispatch.lease,
@@ -128,35 +134,65 @@ def _dispatch_rules(settings: Settings) -> DispatchRules:
         pace_ms=dispatch.pace,
         batch_max=limits.batch_max,
         batch_bytes=limits.batch_bytes,
-        held_max=_WINDOWS_HELD * settings.rabbitmq.window,
+        held_max=_WINDOWS_HELD * window,
     )
 
 
-def _source(settings: Settings, clock: StoreClock, health: Health) -> RabbitSource:
+class Ends(NamedTuple):
+    """The broker's side of a house. ``window`` bounds what is published and not confirmed, ``taken_max`` what may be
+    delivered again after a crash."""
+
+    source: RabbitSource | KafkaSource
+    sink: RabbitSink | KafkaSink
+    window: int
+    taken_max: int
+
+
+def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
+    from adapters.rabbitmq.connection import check_seams
     from adapters.rabbitmq.setup import declare
+    from adapters.rabbitmq.sink import RabbitSink
     from adapters.rabbitmq.source import RabbitSource
 
+    check_seams()
+    limits, rabbitmq = settings.limits, settings.rabbitmq
     intakes = [intake(settings, name) for name in settings.routes]
     again = partial(declare, settings) if settings.bridge.setup else None
-    return RabbitSource(settings.rabbitmq, intakes, clock, settings.limits.intake_bytes, health, again)
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, again)
+    outs = {name: out(settings, name) for name in settings.routes}
+    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, answered, health)
+    return Ends(source, sink, rabbitmq.window, rabbitmq.prefetch * len(settings.routes) + limits.batch_max)
+
+
+def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
+    from adapters.kafka.intake import Intake
+    from adapters.kafka.outgoing import AUDIT_HEADERS, Out
+    from adapters.kafka.rules import rules_of
+    from adapters.kafka.sink import KafkaSink
+    from adapters.kafka.source import KafkaSource
+
+    rules, limits, audit = rules_of(settings.kafka), settings.limits, settings.headers.audit
+    intakes, outs = [], {}
+    for name, route in settings.routes.items():
+        headers = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
+        intakes.append(Intake(name, route.intercept, headers))
+        outs[name] = Out(route.deliver_to, headers | AUDIT_HEADERS if audit else headers, audit)
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
+    sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
+    return Ends(source, sink, rules.window, 0)  # what is read again is known by its origin
 
 
 def build(
     settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
-    """A service for one process, on a store that is open."""
-    from adapters.rabbitmq.connection import check_seams
-    from adapters.rabbitmq.sink import RabbitSink
-
-    check_seams()
-    limits, rabbitmq, retry = settings.limits, settings.rabbitmq, settings.retry
+    """A service for one process, on a store that is open; ``settings`` are those of one house."""
+    limits, retry = settings.limits, settings.retry
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
-    source = _source(settings, clock, health)
-    answered: list[Callable[[list[Result]], None]] = []
-    outs = {name: out(settings, name) for name in settings.routes}
-    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, lambda results: answered[0](results), health)
+    answered: list[Answered] = []
+    ends = _kafka_ends if settings.broker == "kafka" else _rabbit_ends
+    source, sink, window, taken_max = ends(settings, clock, lambda results: answered[0](results), health)
     departures = Departures(sink, clock)
-    dispatcher = Dispatcher(store, sink, wake, departures, _dispatch_rules(settings), health)
+    dispatcher = Dispatcher(store, sink, wake, departures, _dispatch_rules(settings, window), health)
     retries = RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
     settler = Settler(store, clock, retries, lateness, dispatcher.ended, health)
 
@@ -172,7 +208,7 @@ def build(
         Ids(token),
         wake.heard,
         health,
-        ParkLimits(limits.batch_max, limits.batch_bytes, rabbitmq.prefetch * len(settings.routes) + limits.batch_max),
+        ParkLimits(limits.batch_max, limits.batch_bytes, taken_max),
     )
     watch = Watch(clock, wake, dispatcher, health)
 

@@ -42,6 +42,7 @@ class Row:
     ``at_ms`` is where it stands: its next try when parked, the end of its lease when claimed (0 where there is none),
     its death when dead. ``size`` counts the payload's bytes, ``payload`` holds as many of them as were asked for.
     ``reason`` is the last one it was not delivered for, ``first`` the id of the first copy, if it is a redelivered one.
+    ``broker`` says whose payload it is.
     """
 
     id: bytes
@@ -56,6 +57,7 @@ class Row:
     size: int
     payload: bytes
     reason: str
+    broker: str
 
 
 @dataclass(frozen=True, slots=True)

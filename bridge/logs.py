@@ -16,8 +16,14 @@ from bridge.settings import Log
 
 _Event = MutableMapping[str, Any]
 
-#: pika reports every lost connection with a traceback, and postdate says the same in a sentence of its own.
-_QUIET = {"pika": logging.CRITICAL, "redis": logging.WARNING, "asyncio": logging.WARNING}
+#: pika reports every lost connection with a traceback, and aiokafka each retry of each request; postdate says the same
+#: in a sentence of its own.
+_QUIET = {
+    "pika": logging.CRITICAL,
+    "aiokafka": logging.CRITICAL,
+    "redis": logging.WARNING,
+    "asyncio": logging.WARNING,
+}
 
 
 def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:

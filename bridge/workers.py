@@ -29,11 +29,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Workers:
-    """Keeps ``count`` processes of one command running until a signal."""
+    """Keeps processes of one command running until a signal."""
 
-    def __init__(self, count: int, command: Sequence[str], handed: bytes, patience_s: float) -> None:
-        """``handed`` goes to each worker's standard input; ``patience_s`` after a stop those that run on are killed."""
-        self._count = count
+    def __init__(self, command: Sequence[str], handed: Sequence[bytes], patience_s: float) -> None:
+        """A worker for each of ``handed``, which goes to its standard input; ``patience_s`` after a stop those that run
+        on are killed."""
         self._command = command
         self._handed = handed
         self._patience_s = patience_s
@@ -45,7 +45,7 @@ class Workers:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        keepers = [asyncio.ensure_future(self._keep(number)) for number in range(1, self._count + 1)]
+        keepers = [asyncio.ensure_future(self._keep(number)) for number in range(1, len(self._handed) + 1)]
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((stopping, *keepers), return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +92,7 @@ class Workers:
         if self._stop.is_set():  # it came while the process was being started
             process.terminate()
         try:
-            await process.communicate(self._handed)
+            await process.communicate(self._handed[number - 1])
             return process.returncode or 0
         finally:
             del self._running[number]

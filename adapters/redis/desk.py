@@ -33,7 +33,8 @@ _BATCH = 200
 class RedisDesk:
     """See ``bridge.desk.Desk``."""
 
-    def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore) -> None:
+    def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
+        """``broker`` is the one whose messages this store holds."""
         self._client: Any = client
         self._prefix = prefix
         self._shards = shards
@@ -41,6 +42,7 @@ class RedisDesk:
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, "")
         self._scripts = scripts()
+        self._broker = broker
 
     async def open(self) -> None:
         """Make sure that these settings are the store's; nothing is written. Raises ``StoreUnfit``."""
@@ -89,7 +91,9 @@ class RedisDesk:
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
             reader.skip = reply[1]
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
-            found = (_row(one[:ID_BYTES], state, at, size, head, why) for one, at, size, head, why in fives)
+            found = (
+                _row(self._broker, one[:ID_BYTES], state, at, size, head, why) for one, at, size, head, why in fives
+            )
             reader.rows.extend(row for row in found if row is not None and _takes(wanted, row, by_due))
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
@@ -104,7 +108,7 @@ class RedisDesk:
         for some, reply in zip(by_shard.values(), await self._ask(calls), strict=True):
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
             for one, (state, at, size, head, why) in zip(some, fives, strict=True):
-                row = None if state == b"none" else _row(one, State(state.decode()), at, size, head, why)
+                row = None if state == b"none" else _row(self._broker, one, State(state.decode()), at, size, head, why)
                 if row is not None:
                     rows[one] = row
         return [rows[one] for one in ids if one in rows]
@@ -206,7 +210,7 @@ def _takes(wanted: Filter, row: Row, by_due: bool) -> bool:
     return wanted.takes(row)
 
 
-def _row(one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row | None:
+def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row | None:
     """None for an envelope of another version: a newer postdate will deliver it."""
     try:
         envelope = unseal(head)
@@ -216,4 +220,5 @@ def _row(one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes
     reason = why.decode("utf-8", "backslashreplace")
     due_ms, tries, arrived_ms, route, key, first, payload = envelope
     key = plain_key(key)
-    return Row(one, state, int(float(at)), due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason)
+    at_ms = int(float(at))
+    return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)

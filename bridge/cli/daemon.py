@@ -29,8 +29,9 @@ _PATIENCE_S = 5.0
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code."""
     logs.set_up(settings.log)
-    if settings.bridge.workers == 1:
-        return _until_end(run_process(settings, settings.bridge.setup, new_token()), _loop_factory())
+    houses = settings.houses()
+    if settings.bridge.workers == 1 and len(houses) == 1:
+        return _until_end(run_process(houses[0], settings.bridge.setup, new_token()), _loop_factory())
     # No uvloop: this process only waits, and asyncio's own loop starts processes with every option there is.
     return _until_end(_run_workers(settings), None)
 
@@ -39,11 +40,11 @@ async def _run_workers(settings: Settings) -> None:
     await prepare(settings, settings.bridge.setup)
     # The settings go through a pipe: what this process has checked is what the workers run with, whatever is in the
     # file by the time that one of them is started anew; and no secret stands on a command line.
-    handed = pickle.dumps((settings, os.getpid()))
+    each = [pickle.dumps((house, os.getpid())) for house in settings.houses()]
     # -P: or a folder named "bridge" in the directory where postdate was started would be imported in place of ours.
     command = (sys.executable, "-P", "-c", "from bridge.cli.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
-    await Workers(settings.bridge.workers, command, handed, patience_s).run()
+    await Workers(command, each * settings.bridge.workers, patience_s).run()
 
 
 def run_worker() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.cli.wiring import routing_key_of
+from bridge.cli.wiring import order_key_of
 from bridge.desk import Row
 from bridge.duration import write_duration, write_moment
 from bridge.state import State
@@ -18,7 +18,7 @@ def as_dict(row: Row) -> dict[str, Any]:
         "due": write_moment(row.due_ms),
         "due_ms": row.due_ms,
         "route": row.route,
-        "routing_key": text_of(routing_key_of(row.payload)),
+        "routing_key": text_of(order_key_of(row)),
         "key": text_of(row.key) or None,
         "size": row.size,
         "tries": row.tries,

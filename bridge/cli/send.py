@@ -23,7 +23,10 @@ def send(
     route: Annotated[str, typer.Argument(metavar="ROUTE", help="The route, as it is called in the settings.")],
     body: Annotated[str, typer.Argument(metavar="BODY", help="The body; '' is an empty one, - reads standard input.")],
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", metavar="TEXT", help="What consumers' queues are bound by.")
+        str | None, typer.Option("--routing-key", metavar="TEXT", help="RabbitMQ: what consumers' queues are bound by.")
+    ] = None,
+    record_key: Annotated[
+        str | None, typer.Option("--record-key", metavar="TEXT", help="Kafka: the record's key; without, it has none.")
     ] = None,
     after: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="So long from now: 5m, 1h 30m.")] = None,
     at: Annotated[
@@ -33,15 +36,15 @@ def send(
         list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="A header; as often as needed.")
     ] = None,
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="To cancel and reschedule it by.")] = "",
-    content_type: Annotated[str | None, typer.Option("--content-type", metavar="TYPE")] = None,
-    message_id: Annotated[str | None, typer.Option("--message-id", metavar="ID")] = None,
+    content_type: Annotated[str | None, typer.Option("--content-type", metavar="TYPE", help="RabbitMQ.")] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", metavar="ID", help="RabbitMQ.")] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
     from bridge.cli.moments import due_ms, read_due
     from bridge.cli.output import facts, say
-    from bridge.cli.wiring import pack_payload, park_message, settings_with_routes
+    from bridge.cli.wiring import park_message, settings_with_routes
     from bridge.duration import write_moment
     from bridge.send import Message
 
@@ -49,11 +52,12 @@ def send(
     settings = settings_with_routes(config)
     if route not in settings.routes:
         raise SettingsError(f"There is no route {route!r}; the settings have {', '.join(settings.routes)}.")
+    broker = settings.routes[route].broker
+    _refuse_strange(broker, {"--routing-key": routing_key, "--content-type": content_type, "--message-id": message_id})
+    if broker == "rabbitmq" and record_key is not None:
+        raise SettingsError(f"--record-key is for Kafka, and route {route} is one of RabbitMQ: use --routing-key.")
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
-    try:
-        payload = pack_payload(routing_key or "", _headers(header or []), content, content_type, message_id)
-    except ValueError as error:
-        raise SettingsError(f"This cannot be sent: {error}.") from None
+    payload = _payload(broker, routing_key, record_key, _headers(header or []), content, content_type, message_id)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
 
@@ -63,18 +67,43 @@ def send(
             route=route,
             order=settings.routes[route].order,
             on_same_key=settings.headers.on_same_key,
-            order_key=os.fsencode(routing_key or ""),
+            order_key=os.fsencode(routing_key or record_key or ""),
             payload=payload,
             due_ms=max(due, now_ms),
             key=_key(key),
         )
 
-    message_id_made, message = park_message(settings, make)
+    message_id_made, message = park_message(settings.of_broker(broker), make)
     made = {"id": message_id_made.decode(), "state": "parked", "due": write_moment(message.due_ms)}
     facts(output, {**made, "due_ms": message.due_ms}, [("id", made["id"]), ("due", made["due"])])
-    if routing_key is None:
+    if broker == "rabbitmq" and routing_key is None:
         say("Warning: it has an empty routing key, for no --routing-key was given.")
     say(f"Take it back with: postdate cancel {made['id']}")
+
+
+def _refuse_strange(broker: str, given: dict[str, str | None]) -> None:
+    strange = [name for name, value in given.items() if value is not None] if broker == "kafka" else []
+    if strange:
+        raise SettingsError(f"{', '.join(strange)}: Kafka has no such thing. A record's key is --record-key.")
+
+
+def _payload(
+    broker: str,
+    routing_key: str | None,
+    record_key: str | None,
+    headers: dict[str, str],
+    content: bytes,
+    content_type: str | None,
+    message_id: str | None,
+) -> bytes:
+    from bridge.cli.wiring import pack_message, pack_record
+
+    if broker == "kafka":
+        return pack_record(record_key, headers, content)
+    try:
+        return pack_message(routing_key or "", headers, content, content_type, message_id)
+    except ValueError as error:
+        raise SettingsError(f"This cannot be sent: {error}.") from None
 
 
 def _headers(texts: list[str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def show(
         rows = await desk.look(meant, -1 if full or raw else _READ_BYTES)
         for place, row in enumerate(rows):
             try:
-                open_payload(row.payload, row.size)
+                open_payload(row)
             except ValueError:  # properties of more than a frame: then everything is read
                 rows[place : place + 1] = await desk.look([row.id], -1)
         missing = set(meant) - {row.id for row in rows}
@@ -51,7 +51,7 @@ def show(
     if raw:
         if len(rows) > 1:
             raise SettingsError(f"--raw is for one message, and these are {len(rows)}.")
-        sys.stdout.buffer.write(open_payload(rows[0].payload, rows[0].size).body)
+        sys.stdout.buffer.write(open_payload(rows[0]).body)
         return
     _print(output, rows, None if full else BODY_BYTES)
 
@@ -81,7 +81,7 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
     from bridge.cli.messages import as_dict
     from bridge.cli.wiring import open_payload
 
-    opened = open_payload(row.payload, row.size)
+    opened = open_payload(row)
     body = opened.body[:most]
     truncated = len(body) < opened.body_size
     text = whole_text(body, truncated)
@@ -96,7 +96,7 @@ def _print_text(row: Row, most: int | None) -> None:
     from bridge.cli.output import facts
     from bridge.cli.wiring import open_payload
 
-    opened = open_payload(row.payload, row.size)
+    opened = open_payload(row)
     known = as_dict(row)
     del known["due_ms"], known["size"]
     pairs = [(name.replace("_", " "), str(value)) for name, value in known.items() if value is not None]

@@ -42,7 +42,8 @@ async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def run_process(settings: Settings, setup: bool, token: str) -> None:
-    """Open the store, declare the topology if asked, and run until a signal; ``token`` tells the process from others.
+    """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
+    ``token`` tells the process from others.
 
     Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
     """
@@ -79,11 +80,12 @@ async def prepare(settings: Settings, setup: bool) -> None:
         routes=sorted(settings.routes),
         **_where(settings),
     )
-    store = open_store(settings, StoreClock(), instance_name(settings, new_token()))
-    try:
-        await _open(settings, store)
-    finally:
-        await store.close()
+    for house in settings.houses():
+        store = open_store(house, StoreClock(), instance_name(house, new_token()))
+        try:
+            await _open(house, store)
+        finally:
+            await store.close()
     if setup:
         await set_up_topology(settings)
 
@@ -116,7 +118,9 @@ async def _open(settings: Settings, store: Any) -> None:
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    return {
-        "store": mask_url(settings.redis.url.get_secret_value()),
-        "broker": mask_url(settings.rabbitmq.url.get_secret_value()),
+    brokers = {
+        "rabbitmq": mask_url(settings.rabbitmq.url.get_secret_value()),
+        "kafka": settings.kafka.bootstrap_servers,
     }
+    used = dict.fromkeys(brokers[route.broker] for route in settings.routes.values())
+    return {"store": mask_url(settings.redis.url.get_secret_value()), "broker": ", ".join(used)}

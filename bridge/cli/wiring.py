@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from bridge.desk import Desk
+from bridge.desk import Desk, Row
 from bridge.message import HeaderValue
 from bridge.send import Message
 from bridge.settings import Settings, load, require_routes
@@ -33,9 +33,16 @@ def settings_with_routes(config: Path | None, overrides: Mapping[str, object] = 
 
 def planned_topology(settings: Settings) -> list[dict[str, Any]]:
     """What ``setup`` declares, a row each."""
-    from adapters.rabbitmq.topology import plan
+    found = []
+    if settings.routes_of("rabbitmq"):
+        from adapters.rabbitmq.topology import plan
 
-    return [_row(one.route, declaration, "planned") for one in plan(settings) for declaration in one.declarations()]
+        found += [_row(one.route, what, "planned") for one in plan(settings) for what in one.declarations()]
+    if settings.routes_of("kafka"):
+        from adapters.kafka.setup import plan as plan_topics
+
+        found += [_topic_row(topic, "planned") for topic in plan_topics(settings)]
+    return found
 
 
 def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
@@ -43,55 +50,76 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
     Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``.
     """
-    from adapters.rabbitmq.setup import declare
+    found, warnings = [], []
+    if settings.routes_of("rabbitmq"):
+        from adapters.rabbitmq.setup import declare
 
-    made, warnings = declare(settings)
-    return [_row(one.route, one.declaration, "made" if one.new else "there") for one in made], warnings
+        made, words = declare(settings)
+        found += [_row(one.route, one.declaration, "made" if one.new else "there") for one in made]
+        warnings += words
+    if settings.routes_of("kafka"):
+        from adapters.kafka.setup import declare as declare_topics
+
+        topics, words = declare_topics(settings)
+        found += [_topic_row(one.topic, "made" if one.new else "there") for one in topics]
+        warnings += words
+    return found, warnings
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange and queue stands: state same, missing, different or forbidden, and a sentence. Blocking.
+    """How each exchange, queue and topic stands: state same, missing, different or forbidden, and a sentence. Blocking.
 
     Raises ``BrokerUnavailable``.
     """
-    from adapters.rabbitmq.setup import label, verify
+    found = []
+    if settings.routes_of("rabbitmq"):
+        from adapters.rabbitmq.setup import label, verify
 
-    return [
-        {
-            "route": one.route,
-            "what": label(one.declaration),
-            "state": one.state.value,
-            "text": one.text,
-            "ours": "" if getattr(one.declaration, "ours", True) is False else "yes",
-        }
-        for one in verify(settings)
-    ]
+        for one in verify(settings):
+            ours = getattr(one.declaration, "ours", True)
+            found.append(_standing(one.route, label(one.declaration), one.state.value, one.text, ours))
+    if settings.routes_of("kafka"):
+        from adapters.kafka.setup import verify as verify_topics
+
+        for each in verify_topics(settings):
+            topic = each.topic
+            found.append(_standing(topic.route, f"topic '{topic.name}'", each.state, each.text, topic.ours))
+    return found
+
+
+def _standing(route: str, what: str, state: str, text: str, ours: bool) -> dict[str, str]:
+    return {"route": route, "what": what, "state": state, "text": text, "ours": "yes" if ours else ""}
 
 
 def inspect_store(settings: Settings) -> tuple[list[str], int]:
     """Warnings about the store, and how many instances are running. Raises ``StoreUnavailable``, ``StoreUnfit``."""
     from adapters.redis.inspect import inspect
 
-    return asyncio.run(inspect(settings.redis))
+    judged = [asyncio.run(inspect(house.redis)) for house in settings.houses()]
+    words = [word for some, _ in judged for word in some]
+    return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
 
 
 def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:
     """Do ``work`` at the store's desk. Raises ``StoreUnavailable``, ``StoreUnfit``, and what ``work`` raises."""
-    from adapters.redis.connect import connect
+    from adapters.redis.connect import close, connect
     from adapters.redis.desk import RedisDesk
     from adapters.redis.store import RedisStore
     from bridge.clock import StoreClock
+    from bridge.desks import Desks
 
     async def visit() -> T:
-        redis = settings.redis
-        client = connect(redis)
-        store = RedisStore(client, redis.key_prefix, redis.shards, "desk", StoreClock())
-        desk = RedisDesk(client, redis.key_prefix, redis.shards, store)
+        client = connect(settings.redis)
+        desks = []
         try:
-            await desk.open()
-            return await work(desk)
+            for house in settings.houses() or [settings.of_broker("rabbitmq")]:
+                prefix, shards = house.redis.key_prefix, house.redis.shards
+                store = RedisStore(client, prefix, shards, "desk", StoreClock())
+                desks.append(RedisDesk(client, prefix, shards, store, house.broker if house.routes else "rabbitmq"))
+                await desks[-1].open()
+            return await work(desks[0] if len(desks) == 1 else Desks(desks))
         finally:
-            await store.close()
+            await close(client)
 
     return asyncio.run(visit())
 
@@ -119,10 +147,10 @@ def park_message(settings: Settings, make: Callable[[int], Message]) -> tuple[by
     return asyncio.run(park())
 
 
-def pack_payload(
+def pack_message(
     routing_key: str, headers: Mapping[str, HeaderValue], body: bytes, content_type: str | None, message_id: str | None
 ) -> bytes:
-    """What the store keeps of a message made here. Raises ``ValueError`` for what AMQP cannot carry."""
+    """What the store keeps of a RabbitMQ message made here. Raises ``ValueError`` for what AMQP cannot carry."""
     from adapters.rabbitmq.builder import build
     from adapters.rabbitmq.payload import pack
 
@@ -133,29 +161,46 @@ def pack_payload(
     return pack(key, properties, body)
 
 
+def pack_record(key: str | None, headers: Mapping[str, str], value: bytes) -> bytes:
+    """What the store keeps of a Kafka record made here."""
+    from adapters.kafka.record import pack
+
+    named = [(os.fsencode(name), os.fsencode(text)) for name, text in headers.items()]
+    return pack(-1, -1, None if key is None else os.fsencode(key), value, named)
+
+
 class Opened(NamedTuple):
     """A payload for a person: ``properties`` by name, the body as far as it was read."""
 
-    routing_key: bytes
     properties: Mapping[str, object]
     body: bytes
     body_size: int
 
 
-def open_payload(data: bytes, size: int) -> Opened:
-    """Open the first bytes of a payload that has ``size``. Raises ``ValueError`` where they are too few."""
+def open_payload(row: Row) -> Opened:
+    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if row.broker == "kafka":
+        from adapters.kafka.describe import describe as describe_record
+        from adapters.kafka.record import unpack as unpack_record
+
+        record = unpack_record(row.payload)
+        return Opened(describe_record(record), record.value or b"", len(record.value or b""))
     from adapters.rabbitmq.describe import describe
     from adapters.rabbitmq.payload import unpack
 
-    routing_key, properties, body = unpack(data)
-    return Opened(routing_key, describe(properties), body, size - len(data) + len(body))
+    _, properties, body = unpack(row.payload)
+    return Opened(describe(properties), body, row.size - len(row.payload) + len(body))
 
 
-def routing_key_of(data: bytes) -> bytes:
-    """The routing key in the first bytes of a payload."""
+def order_key_of(row: Row) -> bytes:
+    """The routing key, or the record's key, in the first bytes of a payload."""
+    if row.broker == "kafka":
+        from adapters.kafka.describe import key_in
+
+        return key_in(row.payload)
     from adapters.rabbitmq.payload import routing_key
 
-    return routing_key(data)
+    return routing_key(row.payload)
 
 
 def _row(route: str, declaration: Any, state: str) -> dict[str, Any]:
@@ -165,3 +210,8 @@ def _row(route: str, declaration: Any, state: str) -> dict[str, Any]:
     if kind == "exchange":
         arguments = {"type": declaration.type, **arguments}
     return {"kind": kind, "name": name, "route": route, "state": state, "arguments": arguments}
+
+
+def _topic_row(topic: Any, state: str) -> dict[str, Any]:
+    arguments = {"partitions": topic.partitions, "replication": topic.replicas} if topic.partitions else {}
+    return {"kind": "topic", "name": topic.name, "route": topic.route, "state": state, "arguments": arguments}

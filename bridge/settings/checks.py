@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
 from bridge.duration import write_duration
 from bridge.settings.mistakes import Path
-from bridge.settings.model import RabbitMQ, Redis, Settings
+from bridge.settings.model import RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES
+
+#: What Kafka takes (org.apache.kafka.common.internals.Topic).
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Conflict(NamedTuple):
@@ -24,9 +28,11 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _bridge(settings)
     yield from _tls("redis", settings.redis)
     yield from _tls("rabbitmq", settings.rabbitmq)
+    yield from _kafka(settings)
     yield from _times(settings)
     yield from _route_names(settings)
     yield from _duplicates(settings)
+    yield from _same_topics(settings)
     yield from _loops(settings)
 
 
@@ -53,6 +59,24 @@ def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
             yield Conflict(((section, name),), "names a file that does not exist")
 
 
+def _kafka(settings: Settings) -> Iterator[Conflict]:
+    kafka = settings.kafka
+    protocol: Path = ("kafka", "security_protocol")
+    secured = {"sasl_username": kafka.sasl_username, "sasl_password": kafka.sasl_password.get_secret_value()}
+    for name, value in secured.items():
+        if value and not kafka.security_protocol.startswith("SASL"):
+            yield Conflict((("kafka", name), protocol), 'is used with kafka.security_protocol = "SASL_SSL" only')
+    if kafka.security_protocol.startswith("SASL") and not all(secured.values()):
+        yield Conflict((protocol, ("kafka", "sasl_username")), "needs kafka.sasl_username and kafka.sasl_password")
+    if kafka.key_file and not kafka.cert_file:
+        yield Conflict((("kafka", "key_file"), ("kafka", "cert_file")), "needs kafka.cert_file beside it")
+    for name, file in {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}.items():
+        if file and not kafka.security_protocol.endswith("SSL"):
+            yield Conflict((("kafka", name), protocol), 'is for TLS, and kafka.security_protocol is without; use "SSL"')
+        if file and not FilePath(file).is_file():
+            yield Conflict((("kafka", name),), "names a file that does not exist")
+
+
 def _times(settings: Settings) -> Iterator[Conflict]:
     dispatch, retry = settings.dispatch, settings.retry
     if dispatch.takeover >= dispatch.lease:
@@ -69,6 +93,9 @@ def _pair(mine_ms: int, other_ms: int) -> str:
 
 def _route_names(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
+        if route.broker == "kafka":
+            yield from _kafka_names(name, route)
+            continue
         intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
         if not route.intercept:
             yield Conflict((intercept,), "must not be empty: the default exchange cannot be intercepted")
@@ -80,10 +107,22 @@ def _route_names(settings: Settings) -> Iterator[Conflict]:
             yield Conflict((queue, intercept), "is longer than 255 bytes, with the route's name in it: name a queue")
 
 
+def _kafka_names(name: str, route: Route) -> Iterator[Conflict]:
+    for field, topic in (("intercept", route.intercept), ("deliver_to", route.deliver_to)):
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            text = "must be the name of a topic: 1 to 249 letters, digits, dots, dashes or underscores"
+            yield Conflict(((ROUTES, name, field),), text)
+    for field, value in (("queue", route.queue), ("queue_type", route.queue_type)):
+        if value:
+            yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), "is for RabbitMQ: Kafka has no queues")
+
+
 def _duplicates(settings: Settings) -> Iterator[Conflict]:
     intercepts: dict[str, str] = {}
     queues: dict[str, str] = {}
     for name, route in settings.routes.items():
+        if route.broker == "kafka":
+            continue
         first = intercepts.setdefault(route.intercept, name)
         if first != name:
             paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
@@ -95,10 +134,22 @@ def _duplicates(settings: Settings) -> Iterator[Conflict]:
             yield Conflict((mine, (ROUTES, first, "queue"), (ROUTES, name, "intercept")), text)
 
 
+def _same_topics(settings: Settings) -> Iterator[Conflict]:
+    topics: dict[str, str] = {}
+    for name in settings.routes_of("kafka"):
+        topic = settings.routes[name].intercept
+        first = topics.setdefault(topic, name)
+        if first != name:
+            paths = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
+            yield Conflict(paths, f'is "{topic}", as in {ROUTES}.{first}: a topic belongs to one route')
+
+
 def _loops(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
         for other, intercepting in settings.routes.items():
-            if not route.deliver_to or route.deliver_to != intercepting.intercept:
+            if route.broker != intercepting.broker or not route.deliver_to:
+                continue
+            if route.deliver_to != intercepting.intercept:
                 continue
             whose = "this route" if other == name else f"{ROUTES}.{other}"
             paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, other, "intercept"))

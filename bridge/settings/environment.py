@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from bridge.settings.layers import Layer, bad_route_name
 from bridge.settings.mistakes import Mistake, Path, Place
 from bridge.settings.model import Route
-from bridge.settings.names import PREFIX, ROUTE_NAME, ROUTES, env_name, field_at, is_secret, leaves, no_such_setting
+from bridge.settings.names import PREFIX, ROUTE_NAME, ROUTES, env_name, field_at, is_secret, leaves
 from bridge.settings.nearest import did_you_mean, nearest
 
 CONFIG = "POSTDATE_CONFIG"
@@ -102,8 +102,6 @@ def _read_secret(file: str) -> str:
 
 
 def _no_such_name(name: str) -> str:
-    if name.startswith(f"{PREFIX}KAFKA_"):
-        return no_such_setting(("kafka",))
     return f"is not a setting{_hint(name)}"
 
 

@@ -22,14 +22,16 @@ from bridge.settings.rules import (
     milliseconds,
     size_in_bytes,
 )
-from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Url, check_amqp, check_redis
+from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, check_amqp, check_redis
 
 _NAME = Text(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 letters, digits, dots, dashes or underscores")
 _INSTANCE = Text(r"[A-Za-z0-9_.-]{0,64}", "at most 64 letters, digits, dots, dashes or underscores")
 _KEY_PREFIX = Text(r"[A-Za-z0-9_.:-]{1,64}", "1 to 64 letters, digits, dots, colons, dashes or underscores (no braces)")
+_GROUP = Text(r"[A-Za-z0-9_.-]{1,200}", "1 to 200 letters, digits, dots, dashes or underscores")
 _FILE = Text(r"[^\0]*", "the path of a file")
 _TEXT = Text(r"[^\0]*", "text")
 
+BrokerKind = Literal["rabbitmq", "kafka"]
 OnBad = Literal["dead", "deliver"]
 QueueType = Literal["quorum", "classic"]
 
@@ -75,6 +77,28 @@ class RabbitMQ(Section):
     window: Annotated[int, Whole(1, 65535)] = 2000
     confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
     queue_type: Annotated[QueueType, OneOf(("quorum", "classic"))] = "quorum"
+    ca_file: Annotated[str, _FILE] = ""
+    cert_file: Annotated[str, _FILE] = ""
+    key_file: Annotated[str, _FILE] = ""
+
+
+class Kafka(Section):
+    bootstrap_servers: Annotated[str, Servers()] = "127.0.0.1:9092"
+    group: Annotated[str, _GROUP] = "postdate"
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    ] = "PLAINTEXT"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], OneOf(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"))
+    ] = "PLAIN"
+    sasl_username: Annotated[str, _TEXT] = ""
+    sasl_password: Annotated[SecretStr, Secret()] = SecretStr("")
+    window: Annotated[int, Whole(1, 65535)] = 5000
+    confirm_timeout: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
+    compression: Annotated[Literal["none", "gzip"], OneOf(("none", "gzip"))] = "none"
+    partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
+    timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
@@ -127,9 +151,9 @@ class Log(Section):
 
 
 class Route(Section):
-    """One intercepted exchange and where its messages go. Ask ``Settings`` for what "" inherits."""
+    """One intercepted exchange or topic and where its messages go. Ask ``Settings`` for what "" inherits."""
 
-    broker: Annotated[Literal["rabbitmq"], OneOf(("rabbitmq",), unbuilt=("kafka",))] = "rabbitmq"
+    broker: Annotated[BrokerKind, OneOf(("rabbitmq", "kafka"))] = "rabbitmq"
     intercept: Annotated[str, BrokerName()]
     deliver_to: Annotated[str, BrokerName()]
     mode: Annotated[Literal["redis"], OneOf(("redis",), unbuilt=("levels", "ladder"))] = "redis"
@@ -148,6 +172,7 @@ class Settings(BaseSettings):
     bridge: Bridge = Bridge()
     redis: Redis = Redis()
     rabbitmq: RabbitMQ = RabbitMQ()
+    kafka: Kafka = Kafka()
     headers: Headers = Headers()
     limits: Limits = Limits()
     dispatch: Dispatch = Dispatch()
@@ -171,6 +196,29 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Built directly, take the arguments only: by default a variable named LOG would be read as [log]."""
         return (init_settings,)
+
+    def routes_of(self, broker: BrokerKind) -> list[str]:
+        """The names of a broker's routes."""
+        return [name for name, route in self.routes.items() if route.broker == broker]
+
+    def houses(self) -> list[Settings]:
+        """For each broker that has a route, what a process of it runs with."""
+        kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
+        return [self.of_broker(kind) for kind in kinds if self.routes_of(kind)]
+
+    @property
+    def broker(self) -> BrokerKind:
+        """The broker of a house: all its routes have the same."""
+        return next(iter(self.routes.values())).broker
+
+    def of_broker(self, broker: BrokerKind) -> Settings:
+        """What a process of one broker runs with: its routes alone, and a store of its own in the same Redis, so that
+        a broker that is away holds up nobody else's messages."""
+        routes = {name: self.routes[name] for name in self.routes_of(broker)}
+        if broker == "rabbitmq":
+            return self.model_copy(update={"routes": routes})
+        redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
+        return self.model_copy(update={"routes": routes, "redis": redis})
 
     def queue_of(self, route: str) -> str:
         """The intake queue of a route. Raises KeyError for a route that does not exist."""

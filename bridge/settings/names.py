@@ -63,8 +63,6 @@ def env_name(path: Path) -> str:
 
 def no_such_setting(path: Path) -> str:
     """The sentence for an unknown name in a file or on the command line; ``path`` is as it was written."""
-    if path[0] == "kafka":
-        return "is not in this version, which has RabbitMQ only"
     return "is not a setting" + _hint(path)
 
 

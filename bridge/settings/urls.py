@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.settings.masking import mask_url
 from bridge.settings.nearest import did_you_mean
-from bridge.settings.rules import Secret, wrong
+from bridge.settings.rules import Rule, Secret, read_text, wrong
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 AMQP_SCHEMES = ("amqp", "amqps")
@@ -41,6 +41,20 @@ class Url(Secret):
 
     def write(self, value: Any) -> str:
         return mask_url(value.get_secret_value())
+
+
+@dataclass(frozen=True)
+class Servers(Rule):
+    """Hosts with ports, commas between."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        hosts = [host.strip() for host in text.split(",")]
+        if "://" in text:
+            raise wrong('must be hosts without a scheme, such as "kafka-1:9092,kafka-2:9092"')
+        if not all(_is_host(host) and _HOST.fullmatch(host)["port"] for host in hosts):  # type: ignore[index]
+            raise wrong('must be hosts with their ports and commas between, such as "kafka-1:9092,kafka-2:9092"')
+        return ",".join(hosts)
 
 
 def check_redis(scheme: str, rest: str) -> str | None:

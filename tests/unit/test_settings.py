@@ -209,7 +209,6 @@ class TestUnknownNames:
             ("url = 1", "url is not a setting; did you mean redis.url or rabbitmq.url?"),
             ("[route.a]\nqueue = 1", "route is not a setting; did you mean routes?"),
             (route_toml("quue = 1"), "routes.orders.quue is not a setting; did you mean routes.orders.queue?"),
-            ("[kafka]\nbootstrap_servers = 1", "kafka is not in this version, which has RabbitMQ only"),
             ("redis = 1", "redis must be a table: [redis]"),
             ("[[routes]]\nqueue = 1", "routes must be a table: [routes.orders]"),
             ("[redis.url]\nhost = 1", "redis.url is one value and not a table [redis.url]"),
@@ -243,9 +242,6 @@ class TestUnknownNames:
 
     def test_a_file_is_only_read_for_secrets(self) -> None:
         assert "POSTDATE_REDIS__SHARDS_FILE is not a setting" in refusal(environ={"POSTDATE_REDIS__SHARDS_FILE": "x"})
-
-    def test_kafka_in_the_environment_is_not_in_this_version(self) -> None:
-        assert "is not in this version" in refusal(environ={"POSTDATE_KAFKA__BOOTSTRAP_SERVERS": "x"})
 
     def test_on_the_command_line_they_are_errors_too(self) -> None:
         assert refusal(flags={"log.levl": "info"}) == "command line: log.levl is not a setting; did you mean log.level?"
@@ -308,8 +304,8 @@ class TestRoutes:
     @pytest.mark.parametrize(
         ("more", "said"),
         [
-            ('broker = "kafka"', 'routes.orders.broker cannot be "kafka" in this version, which has only rabbitmq'),
-            ('broker = "rabbit"', "routes.orders.broker must be one of rabbitmq; did you mean rabbitmq?"),
+            ('broker = "rabbit"', "routes.orders.broker must be one of rabbitmq, kafka; did you mean rabbitmq?"),
+            ('broker = "kafka"\nqueue = "q"', "routes.orders.queue is for RabbitMQ: Kafka has no queues"),
             ('mode = "ladder"', 'routes.orders.mode cannot be "ladder" in this version, which has only redis'),
             ('order = "keys"', "routes.orders.order must be one of key, route, none; did you mean key?"),
             ('queue = "amq.q"', 'routes.orders.queue must not start with "amq."'),

@@ -35,7 +35,7 @@ PARENT = """
 import asyncio, os, sys
 from bridge.workers import Workers
 code = "import os; from bridge.workers import end_with_parent; end_with_parent(os.getppid())" + sys.argv[2]
-asyncio.run(Workers(2, (sys.executable, "-c", code, sys.argv[1]), b"", 5).run())
+asyncio.run(Workers((sys.executable, "-c", code, sys.argv[1]), [b"", b""], 5).run())
 """
 
 
@@ -67,7 +67,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 @asynccontextmanager
 async def running(code: str, folder: Path, count: int = 2, patience_s: float = 20.0) -> AsyncIterator[Workers]:
     """Workers at work; at the end they have stopped."""
-    workers = Workers(count, (sys.executable, "-c", code, str(folder)), b"settings", patience_s)
+    workers = Workers((sys.executable, "-c", code, str(folder)), [b"settings"] * count, patience_s)
     task = asyncio.ensure_future(workers.run())
     try:
         yield workers

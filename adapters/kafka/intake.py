@@ -1,0 +1,130 @@
+"""What the source knows of an intake topic and of the partitions that it holds, and a record as a delivery."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from adapters.kafka.progress import Progress
+from adapters.kafka.record import Header, Record, pack
+from bridge.message import Delivery, HeaderValue
+
+
+@dataclass(frozen=True)
+class Intake:
+    """One intake topic: its route, its exact name, and the header names that matter on that route."""
+
+    route: str
+    topic: str
+    wanted: frozenset[bytes]
+
+
+class Intakes:
+    """Which topics are taken from, and what each belongs to. A route with a pattern would be looked up here."""
+
+    def __init__(self, intakes: Iterable[Intake]) -> None:
+        self._by_topic = {intake.topic: intake for intake in intakes}
+
+    def pattern(self) -> str:
+        """A regular expression that matches these topics and no other.
+
+        The consumer subscribes to it, and not to names, because it then asks the brokers for all topics: one that is
+        asked for by name may be made by that.
+        """
+        return rf"(?:{'|'.join(re.escape(topic) for topic in sorted(self._by_topic))})\Z"
+
+    def of(self, topic: str) -> Intake:
+        """The intake that a topic belongs to."""
+        return self._by_topic[topic]
+
+    def missing(self, topics: set[str]) -> list[str]:
+        """Those that are not among the cluster's topics."""
+        return sorted(self._by_topic.keys() - topics)
+
+    def names(self) -> list[str]:
+        """All topics, sorted."""
+        return sorted(self._by_topic)
+
+
+class Part:
+    """A partition from its assignment to its loss: another assignment makes another ``Part``.
+
+    ``next`` is the offset after the last record handed over, None before the first; ``committed`` the last offset that
+    was committed; ``origin`` names the partition of this topic, and of no other that bears its name later.
+    """
+
+    __slots__ = ("alive", "committed", "next", "order_key", "origin", "place", "progress", "route", "wanted")
+
+    def __init__(self, place: TopicPartition, intake: Intake, topic_id: str) -> None:
+        self.place = place
+        self.route = intake.route
+        self.wanted = frozenset(name.decode() for name in intake.wanted)
+        self.order_key = f"{place.topic}/{place.partition}".encode()
+        self.origin = f"{topic_id}/{place.partition}".encode()
+        self.progress = Progress()
+        self.next: int | None = None
+        self.committed: int | None = None
+        self.alive = True
+
+    def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
+        """Records as deliveries, in order; they count as handed over. Of headers with one name the last one holds."""
+        wanted, origin, route, handed_over = self.wanted, self.origin, self.route, self.progress.handed_over
+        order_key = self.order_key
+        made = []
+        for record in records:
+            found: dict[str, HeaderValue] = {}
+            headers: list[Header] = []
+            for name, content in record.headers:
+                headers.append((name.encode(), content))
+                if name in wanted:
+                    found[name] = content
+            offset, timestamp = record.offset, record.timestamp
+            handed_over(offset)
+            payload = pack(record.partition, timestamp, record.key, record.value, headers)
+            published_ms = timestamp if timestamp >= 0 else None
+            made.append(
+                Delivery(
+                    (self, offset), route, payload, order_key, found, now_ms, published_ms, origin=(origin, offset)
+                )
+            )
+        if records:
+            self.next = records[-1].offset + 1
+        return made
+
+    def raw(self, offset: int, record: Record, now_ms: int) -> Delivery:
+        """A record that was read from its bytes: a fault where a header's name is not UTF-8."""
+        found: dict[str, HeaderValue] = {}
+        fault = ""
+        try:
+            found = {text: content for name, content in record.headers if (text := name.decode()) in self.wanted}
+        except UnicodeDecodeError:
+            fault = "a header's name is not UTF-8"
+        return self._delivery(offset, record, found, now_ms, fault)
+
+    def lost(self, offset: int, now_ms: int) -> Delivery:
+        """A record of which not even the bytes can be read."""
+        place = self.place
+        fault = f"it cannot be decoded and its bytes cannot be read; it is at offset {offset} of {place.topic}"
+        return self._delivery(offset, Record(place.partition, -1, None, None, []), {}, now_ms, fault)
+
+    def _delivery(
+        self, offset: int, record: Record, found: dict[str, HeaderValue], now_ms: int, fault: str
+    ) -> Delivery:
+        self.progress.handed_over(offset)
+        self.next = offset + 1
+        published_ms = record.timestamp if record.timestamp >= 0 else None
+        origin = (self.origin, offset)
+        return Delivery(
+            (self, offset),
+            self.route,
+            pack(*record),
+            self.order_key,
+            found,
+            now_ms,
+            published_ms,
+            fault=fault,
+            origin=origin,
+        )

@@ -1,0 +1,158 @@
+"""One target partition: a queue, and a loop that sends it batch by batch, one at a time, so that nothing overtakes.
+
+While a batch is in flight the next one gathers, so the batches grow with the load by themselves. A batch that the
+broker refuses for the sake of one record is sent again record by record, so that its neighbours are not refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from adapters.kafka import refusals
+from adapters.kafka.odd_names import OddBatch
+from adapters.kafka.outgoing import Flight
+from adapters.kafka.sequence import take_back, wrap
+from bridge.message import Outcome, Refusal
+
+#: What became of records: called exactly once for each.
+Tell = Callable[[Sequence[Flight], Outcome, Refusal | None], None]
+_ODD_BATCH_BYTES = 64 * 1024
+
+
+class Lane:
+    """See the head of this file. ``broken`` is told why this producer can no longer be trusted."""
+
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        place: TopicPartition,
+        timeout_s: float,
+        tell: Tell,
+        broken: Callable[[str], None],
+    ) -> None:
+        self.place = place
+        self._producer = producer
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._broken = broken
+        self._queue: deque[Flight] = deque()
+        self._sent: list[Flight] = []
+        self._alone = 0
+        self._ended = False
+        self._loop: asyncio.Task[None] | None = None
+
+    def add(self, flight: Flight) -> None:
+        """Send it when its turn comes."""
+        self._queue.append(flight)
+        if self._loop is None and not self._ended:
+            self._loop = asyncio.get_running_loop().create_task(self._run())
+            self._loop.add_done_callback(self._on_end)
+
+    def end(self) -> None:
+        """Send nothing more; what has no answer will get none."""
+        self._ended = True
+        if self._loop is not None:
+            self._loop.cancel()
+        left = [*self._sent, *self._queue]
+        self._sent = []
+        self._queue.clear()
+        if left:
+            self._tell(left, Outcome.UNKNOWN, None)
+
+    async def _run(self) -> None:
+        while self._queue and not self._ended:
+            await self._send()
+        self._loop = None
+
+    def _on_end(self, loop: asyncio.Task[None]) -> None:
+        """An error that nobody foresaw must not leave records behind without a word."""
+        if loop.cancelled():
+            if not self._ended:
+                self._break("the producer gave up by itself")
+        elif loop.exception() is not None:
+            self._break(f"{type(loop.exception()).__name__}: {loop.exception()}")
+
+    def _break(self, why: str) -> None:
+        self._ended = True
+        self._broken(f"topic {self.place.topic}, partition {self.place.partition}: {why}")
+
+    async def _send(self) -> None:
+        topic, partition = self.place
+        cluster = self._producer.client.cluster
+        leader = cluster.leader_for_partition(self.place)
+        if leader is None or leader < 0:  # to send would be to ask for the topic by name, or to wait for a leader
+            gone = cluster.partitions_for_topic(topic) is None
+            self._refuse_all(refusals.missing_topic(topic) if gone else refusals.no_leader(topic, partition))
+            self._producer.client.force_metadata_update()
+            return
+        batch = self._next_batch()
+        try:
+            if not await self._confirmed(await self._producer.send_batch(batch, topic, partition=partition)):
+                self._break(f"Kafka confirmed nothing for {self._timeout_s:g} s")
+                return
+        except KafkaError as error:
+            self._refused(error)
+            return
+        wrap(self._producer, self.place)
+        sent, self._sent = self._sent, []
+        self._alone = max(0, self._alone - len(sent))
+        self._tell(sent, Outcome.CONFIRMED, None)
+
+    async def _confirmed(self, answer: asyncio.Future[Any]) -> bool:
+        """False when no answer came in time. Raises ``KafkaError``."""
+        try:
+            await asyncio.wait([answer], timeout=self._timeout_s)
+            if answer.done():
+                answer.result()
+                return True
+        finally:
+            answer.cancel()  # its error, should it come after all, is nobody's any more
+        return False
+
+    def _next_batch(self) -> Any:
+        """As many as fit, from the front of the queue."""
+        queue, sent, now_ms = self._queue, self._sent, int(time.time() * 1000)
+        odd = queue[0].odd
+        batch = OddBatch(_ODD_BATCH_BYTES) if odd else self._producer.create_batch()
+        append = batch.append
+        while queue:
+            flight = queue[0]
+            if flight.odd is not odd or (sent and self._alone):
+                break
+            timestamp = now_ms if flight.timestamp is None else flight.timestamp
+            if append(timestamp=timestamp, key=flight.key, value=flight.value, headers=flight.headers) is None:
+                break
+            sent.append(queue.popleft())
+        batch.close()
+        return batch
+
+    def _refused(self, error: KafkaError) -> None:
+        """The whole batch was refused, or nobody knows what became of it."""
+        refusal = refusals.of_error(error, self.place.topic)
+        if refusal is None:
+            self._break(str(error))
+            return
+        take_back(self._producer, self.place, len(self._sent))
+        if refusal.reason in refusals.OF_TOPIC:
+            self._refuse_all(refusal)
+        elif len(self._sent) > 1:
+            self._alone = len(self._sent)
+            self._queue.extendleft(reversed(self._sent))
+            self._sent = []
+        else:
+            self._alone = max(0, self._alone - 1)
+            sent, self._sent = self._sent, []
+            self._tell(sent, Outcome.REFUSED, refusal)
+
+    def _refuse_all(self, refusal: Refusal) -> None:
+        refused = [*self._sent, *self._queue]
+        self._sent = []
+        self._queue.clear()
+        self._tell(refused, Outcome.REFUSED, refusal)

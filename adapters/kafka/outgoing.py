@@ -1,0 +1,61 @@
+"""From a claim to the record that leaves: as its producer wrote it, less the delay, plus the audit headers.
+
+Pure. What is taken out and put in is the whole list of what differs between what a producer sent and what a consumer
+gets, beside the timestamp (``KafkaRules.timestamp``) and the partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.kafka.odd_names import OddName
+from adapters.kafka.record import Record
+from bridge.message import Claim
+
+_ID = "x-delay-id"
+_DUE = "x-delay-due"
+#: Dropped before they are added, or a record that a consumer sends on with its headers would carry them twice.
+AUDIT_HEADERS = frozenset({_ID.encode(), _DUE.encode()})
+
+
+@dataclass(frozen=True)
+class Out:
+    """How a route's records leave: to which topic, without which headers, with or without the audit headers."""
+
+    topic: str
+    drop: frozenset[bytes]
+    audit: bool
+
+
+class Flight:
+    """One record on its way out. ``timestamp`` is Unix milliseconds, None for the moment it is sent; ``odd`` says that
+    a header's name is no UTF-8; ``size`` is what its claim's payload has in bytes."""
+
+    __slots__ = ("claim", "headers", "key", "odd", "size", "timestamp", "value")
+
+    def __init__(self, claim: Claim, record: Record, out: Out, keep_timestamp: bool) -> None:
+        self.claim = claim
+        self.size = len(claim.payload)
+        self.key = record.key
+        self.value = record.value
+        self.timestamp = record.timestamp if keep_timestamp else None
+        self.odd = False
+        drop = out.drop
+        headers: list[tuple[Any, bytes | None]]
+        try:
+            headers = [(name.decode(), content) for name, content in record.headers if name not in drop]
+        except UnicodeDecodeError:
+            headers = [(_name(name), content) for name, content in record.headers if name not in drop]
+            self.odd = True
+        if out.audit:
+            headers.append((_ID, claim.public_id))
+            headers.append((_DUE, b"%d" % claim.due_ms))
+        self.headers = headers
+
+
+def _name(raw: bytes) -> str | OddName:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return OddName(raw)

@@ -1,0 +1,100 @@
+"""What the store keeps of a Kafka record: everything its producer wrote, and the partition it came from.
+
+::
+
+    version u8 | partition i32 | timestamp i64 | key length i32 | value length i32 | headers u32
+    | (name length u32 | value length i32 | name | value) for each header | key | value
+
+All integers big-endian; a length of -1 is null, which is not the same as empty. The topic is not in it: a record goes
+to its route's ``deliver_to`` as it is configured when the record is due. Header names are bytes, because Kafka's
+protocol calls them UTF-8 and its brokers never look.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: A header as it stands in a record. Names may repeat and may be empty.
+Header = tuple[bytes, bytes | None]
+
+VERSION = 1
+_HEAD = struct.Struct(">BiqiiI")
+_LENGTHS = struct.Struct(">Ii")
+_pack_head = _HEAD.pack
+_unpack_head = _HEAD.unpack_from
+_pack_lengths = _LENGTHS.pack
+_unpack_lengths = _LENGTHS.unpack_from
+_HEAD_BYTES = _HEAD.size
+_LENGTHS_BYTES = _LENGTHS.size
+
+
+class Record(NamedTuple):
+    """A record as Kafka gave it. ``timestamp`` is Unix milliseconds, -1 where it has none."""
+
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+def pack(
+    partition: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[bytes, bytes | None]],
+) -> bytes:
+    """The record as one piece of bytes."""
+    parts = [
+        _pack_head(
+            VERSION,
+            partition,
+            timestamp,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            len(headers),
+        )
+    ]
+    for name, content in headers:
+        if content is None:
+            parts += (_pack_lengths(len(name), -1), name)
+        else:
+            parts += (_pack_lengths(len(name), len(content)), name, content)
+    if key:
+        parts.append(key)
+    if value:
+        parts.append(value)
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> Record:
+    """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
+    try:
+        version, partition, timestamp, key_bytes, value_bytes, count = _unpack_head(data)
+        if version != VERSION or key_bytes < -1 or value_bytes < -1:
+            raise ValueError("not a Kafka record: its head is none")
+        at = _HEAD_BYTES
+        headers: list[Header] = []
+        for _ in range(count):
+            name_bytes, content_bytes = _unpack_lengths(data, at)
+            start = at + _LENGTHS_BYTES
+            at = start + name_bytes
+            name = data[start:at]
+            if content_bytes < 0:
+                if content_bytes != -1:
+                    raise ValueError("not a Kafka record: a header has no length")
+                headers.append((name, None))
+            else:
+                start, at = at, at + content_bytes
+                headers.append((name, data[start:at]))
+    except struct.error:
+        raise ValueError("not a Kafka record: it is cut short") from None
+    key_end = at if key_bytes < 0 else at + key_bytes
+    end = key_end if value_bytes < 0 else key_end + value_bytes
+    if end != len(data):
+        raise ValueError(f"not a Kafka record: it has {len(data)} bytes and speaks of {end}")
+    key = None if key_bytes < 0 else data[at:key_end]
+    return Record(partition, timestamp, key, None if value_bytes < 0 else data[key_end:], headers)

@@ -1,0 +1,81 @@
+"""What Kafka means when it will not take records: pure, from its errors to a refusal.
+
+Error codes: the Kafka protocol guide, "Error Codes".
+"""
+
+from __future__ import annotations
+
+from aiokafka.errors import (
+    BrokerResponseError,
+    CorruptRecordException,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    kafka_errors,
+)
+
+from bridge.message import Refusal
+
+
+class InvalidRecordError(BrokerResponseError):
+    """Kafka's code for a record that a topic will not have; aiokafka does not know it and would call it unknown."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The topic does not take such a record."
+
+
+kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+
+_NO_ROUTE_MS = 5000
+_SOON_MS = 1000
+#: The reasons that speak of a topic and not of a record: its other records would be refused, too.
+OF_TOPIC = frozenset({"missing_topic", "forbidden"})
+
+
+def no_route(route: str) -> Refusal:
+    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
+    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
+
+
+def no_leader(topic: str, partition: int) -> Refusal:
+    """The broker that leads the partition is away and no other has taken over yet: nothing was tried."""
+    text = f"partition {partition} of topic '{topic}' has no leader at the moment"
+    return Refusal("no_leader", text, again_ms=_SOON_MS)
+
+
+def not_known(topic: str) -> Refusal:
+    """It may be there, and has just been made, or nobody answered: nothing was tried."""
+    text = f"whether there is a topic '{topic}' is not known at the moment"
+    return Refusal("not_known", text, again_ms=_SOON_MS)
+
+
+def missing_topic(topic: str) -> Refusal:
+    """No such topic. Making one is left to whoever knows how many partitions it should have."""
+    return Refusal("missing_topic", f"there is no topic '{topic}', or it may not be seen (no Describe permission)")
+
+
+def forbidden(topic: str) -> Refusal:
+    """The cluster knows who we are, and we may not."""
+    return Refusal("forbidden", f"postdate may not write to topic '{topic}'")
+
+
+def of_error(error: KafkaError, topic: str) -> Refusal | None:
+    """Why nothing of a batch was written; None where that is not known, or something was."""
+    if isinstance(error, (MessageSizeTooLargeError, RecordListTooLargeError)):
+        return Refusal("too_large", f"topic '{topic}' takes no record of this size (max.message.bytes)", lasting=True)
+    if isinstance(error, TopicAuthorizationFailedError):
+        return forbidden(topic)
+    if isinstance(error, (UnknownTopicOrPartitionError, InvalidTopicError)):
+        return missing_topic(topic)
+    if isinstance(error, InvalidTimestampError):
+        return Refusal("bad_timestamp", f"topic '{topic}' refuses its timestamp", lasting=True)
+    if isinstance(error, (CorruptRecordException, InvalidRecordError, PolicyViolationError)):
+        text = f"topic '{topic}' refuses the record (a compacted topic takes none without a key): {error}"
+        return Refusal("rejected", text)
+    return None

@@ -1,0 +1,392 @@
+"""The source: consumes the intake topics and hands their records on in batches.
+
+One member of a consumer group. Offsets are committed by hand, and only as far as everything before is accepted. What
+was handed over and not committed comes again after a loss, under the same ``origin``, by which the house knows it. The
+order key is the partition: the producer's partitioner has put equal keys into one, so each key's order is kept with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
+
+from adapters.kafka.client import answers, broker_errors, give_up_consumer, new_consumer
+from adapters.kafka.intake import Intake, Intakes, Part
+from adapters.kafka.poison import fetch_batch
+from adapters.kafka.rules import KafkaRules
+from adapters.kafka.stuck import Stuck
+from adapters.kafka.topic_ids import ask_ids
+from bridge.clock import StoreClock
+from bridge.errors import BrokerUnavailable
+from bridge.health import Health
+from bridge.message import Delivery
+from bridge.reconnect import Reconnect
+
+_SUBJECT = "kafka intake"
+#: Records in one poll at most, and how long a poll waits for the first.
+_POLL_RECORDS = 500
+_POLL_MS = 500
+_COMMIT_S = 1.0
+_ANSWER_S = 3.0
+_START_S = 30.0
+_WATCH_S = 5.0
+#: A full buffer is waited for so long before the partitions are paused: to pause throws away what is fetched already.
+_PATIENCE_S = 1.0
+#: After a record that could not be decoded, partitions are polled one by one for so long.
+_CAREFUL_S = 5.0
+
+
+class KafkaSource:
+    """``bridge.ports.Source`` on Kafka. ``run`` keeps it connected."""
+
+    def __init__(
+        self, rules: KafkaRules, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+    ) -> None:
+        self._rules = rules
+        self._intakes = Intakes(intakes)
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._health = health
+        self._parts: dict[TopicPartition, Part] = {}
+        self._ids: dict[str, str] = {}
+        self._buffer: list[Delivery] = []
+        self._held = 0
+        self._bytes = 0
+        self._there = asyncio.Event()
+        self._room = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._careful_until = 0.0
+        self._took_at = 0.0
+        self._stopping = False
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.take``."""
+        while not self._buffer:
+            self._there.clear()
+            await self._there.wait()
+        return self.more(messages_max, bytes_max)
+
+    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.more``."""
+        buffer, size, taken = self._buffer, 0, 0
+        for delivery in buffer:
+            size += len(delivery.payload)
+            if taken == messages_max or (taken and size > bytes_max):
+                break
+            taken += 1
+        batch = buffer[:taken]
+        del buffer[:taken]
+        return batch
+
+    def alive(self, delivery: Delivery) -> bool:
+        """See ``bridge.ports.Source.alive``."""
+        part: Part = delivery.tag[0]
+        return part.alive
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.accept``."""
+        offsets: dict[Part, list[int]] = {}
+        for delivery in deliveries:
+            part, offset = delivery.tag
+            offsets.setdefault(part, []).append(offset)
+        for part, done in offsets.items():
+            if part.alive:
+                part.progress.done(done)
+        self._forget(deliveries)
+
+    def drop(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.drop``."""
+        self._forget(deliveries)
+
+    def stop(self) -> None:
+        """Take nothing more; what is buffered and not accepted is not committed and comes again."""
+        self._stopping = True
+        self._drop_buffer(set(self._parts.values()))
+
+    def _forget(self, deliveries: Sequence[Delivery]) -> None:
+        self._held -= len(deliveries)
+        self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
+        if self._held <= self._rules.window // 2 and self._bytes <= self._bytes_max // 2:
+            self._room.set()
+
+    def _full(self) -> bool:
+        return self._stopping or self._held >= self._rules.window or self._bytes >= self._bytes_max
+
+    def _most(self) -> int:
+        return max(1, min(_POLL_RECORDS, self._rules.window - self._held))
+
+    def _drop_buffer(self, parts: set[Part]) -> None:
+        gone = [delivery for delivery in self._buffer if delivery.tag[0] in parts]
+        self._buffer = [delivery for delivery in self._buffer if delivery.tag[0] not in parts]
+        self._forget(gone)
+
+    # -- the consumer -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep consuming until cancelled: join the group, consume, and begin anew with a new consumer."""
+        reconnect = Reconnect()
+        while True:
+            try:
+                with broker_errors(self._rules):
+                    await self._session(reconnect)
+            except BrokerUnavailable as error:
+                self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
+            await reconnect.wait()
+
+    async def _session(self, reconnect: Reconnect) -> None:
+        consumer = new_consumer(self._rules)
+        try:
+            async with asyncio.timeout(_START_S):
+                await consumer.start()
+            consumer.subscribe(pattern=self._intakes.pattern(), listener=_Listener(self, consumer))
+            reconnect.worked()
+            self._health.say(_SUBJECT, "")
+            self._took_at = time.monotonic()
+            await _first_end(self._poll(consumer), self._keep_committing(consumer), self._watch(consumer))
+        finally:
+            await self.revoked(consumer, tuple(self._parts))
+            await give_up_consumer(consumer)
+
+    async def revoked(self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition]) -> None:
+        """These partitions go to another member, or the consumer ends: commit what is done, forget the rest."""
+        gone = [part for place in places if (part := self._parts.pop(place, None)) is not None]
+        self._drop_buffer(set(gone))
+        try:
+            await self._commit(consumer, gone)
+        except (KafkaError, OSError) as error:  # what is not committed comes again, and is known by its origin
+            self._health.say("kafka commit", f"offsets could not be committed to Kafka: {error}", for_s=_WATCH_S)
+        finally:
+            for part in gone:
+                part.alive = False
+
+    def forget_ids(self) -> None:
+        """Ask for the topics' ids once more."""
+        self._ids.clear()
+
+    # -- polling ----------------------------------------------------------------------------------------------------
+
+    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            if self._full():
+                await self._wait_for_room(consumer)
+            try:
+                await self._poll_once(consumer)
+            except UnicodeDecodeError:
+                self._careful_until = time.monotonic() + _CAREFUL_S
+                await self._step_back(consumer)
+            except TopicAuthorizationFailedError as error:
+                for topic in error.args:
+                    self._say_of_topic(topic, "postdate may not read it", for_s=2 * _WATCH_S)
+                await asyncio.sleep(_COMMIT_S)
+
+    async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
+        if time.monotonic() < self._careful_until:
+            await self._poll_each(consumer)
+        else:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=self._most())
+            await self._take_in(consumer, fetched)
+        await asyncio.sleep(0)  # a poll that finds records does not let anybody else run
+
+    async def _wait_for_room(self, consumer: AIOKafkaConsumer) -> None:
+        """Wait a moment; then pause all partitions and go on polling, or the group would take them from us."""
+        self._room.clear()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._room.wait()
+        except TimeoutError:
+            while self._full():
+                consumer.pause(*consumer.assignment())
+                await self._take_in(consumer, await consumer.getmany(timeout_ms=_POLL_MS // 2, max_records=1))
+            consumer.resume(*consumer.assignment())
+
+    async def _take_in(
+        self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+    ) -> None:
+        strange = {place.topic for place, records in fetched.items() if self._is_strange(place, records)}
+        if strange:
+            await self._learn_ids(consumer, strange)
+            assigned = consumer.assignment()  # what went meanwhile is read by somebody else
+            fetched = {place: records for place, records in fetched.items() if place in assigned}
+        if not fetched or self._stopping:
+            return
+        now_ms = self._clock.now_ms()
+        for place, records in fetched.items():
+            self._hand_over(self._part(place).deliveries(records, now_ms))
+        self._took_at = time.monotonic()
+
+    def _is_strange(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> bool:
+        """Of a topic whose id is not known, or that was deleted and made anew: then its offsets begin again."""
+        part = self._parts.get(place)
+        went_back = part is not None and part.next is not None and records[0].offset < part.next
+        return went_back or place.topic not in self._ids
+
+    async def _learn_ids(self, consumer: AIOKafkaConsumer, topics: set[str]) -> None:
+        """Ask for the ids; the partitions of a topic that has another one now are other partitions."""
+        found = await ask_ids(consumer._client, topics)
+        for topic in topics:
+            topic_id = found.get(topic, topic)  # the name, where Kafka is too old for ids
+            if self._ids.get(topic, topic_id) != topic_id:
+                gone = [self._parts.pop(place) for place in tuple(self._parts) if place.topic == topic]
+                self._drop_buffer(set(gone))
+                for part in gone:
+                    part.alive = False
+            self._ids[topic] = topic_id
+
+    def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
+        self._buffer += deliveries
+        self._held += len(deliveries)
+        self._bytes += sum(len(delivery.payload) for delivery in deliveries)
+        self._there.set()
+
+    def _part(self, place: TopicPartition) -> Part:
+        part = self._parts.get(place)
+        if part is None:
+            topic_id = self._ids.get(place.topic, place.topic)
+            part = self._parts[place] = Part(place, self._intakes.of(place.topic), topic_id)
+        return part
+
+    # -- a record that cannot be decoded ----------------------------------------------------------------------------
+
+    async def _step_back(self, consumer: AIOKafkaConsumer) -> None:
+        """A failed poll has lost the records that it had drained from other partitions: go back to before them."""
+        fresh = []
+        for place in consumer.assignment():
+            part = self._part(place)
+            if part.next is None:
+                fresh.append(place)
+            else:
+                consumer.seek(place, part.next)
+        for place in fresh:
+            async with asyncio.timeout(_START_S):
+                committed = await consumer.committed(place)
+                if place not in consumer.assignment():
+                    continue
+                if committed is None:
+                    await consumer.seek_to_beginning(place)
+                else:
+                    consumer.seek(place, committed)
+
+    async def _poll_each(self, consumer: AIOKafkaConsumer) -> None:
+        """Poll partition by partition, so that one that fails takes nothing of the others with it."""
+        for place in tuple(consumer.assignment()):
+            if self._full():
+                return
+            try:
+                await self._take_in(consumer, await consumer.getmany(place, max_records=self._most()))
+            except UnicodeDecodeError:
+                await self._pass_over(consumer, place)
+        await asyncio.sleep(0.02)
+
+    async def _pass_over(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
+        """Take what is before the record one by one; then it, and what follows in its batch, from the bytes."""
+        part = self._part(place)
+        try:
+            while fetched := await consumer.getmany(place, timeout_ms=_POLL_MS, max_records=1):
+                await self._take_in(consumer, fetched)
+                if self._full():
+                    return
+        except UnicodeDecodeError:
+            offset = await consumer.position(place)
+            batch = await fetch_batch(consumer, place, offset)
+            if part.alive and not self._stopping and place in consumer.assignment():
+                now_ms = self._clock.now_ms()
+                if batch is None:
+                    consumer.seek(place, offset + 1)
+                    self._hand_over([part.lost(offset, now_ms)])
+                else:
+                    consumer.seek(place, batch.end)
+                    self._hand_over([part.raw(number, record, now_ms) for number, record in batch.records])
+            self._careful_until = time.monotonic() + _CAREFUL_S
+
+    # -- offsets ----------------------------------------------------------------------------------------------------
+
+    async def _keep_committing(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            await asyncio.sleep(_COMMIT_S)
+            try:
+                await self._commit(consumer, tuple(self._parts.values()))
+            except TimeoutError:
+                self._health.say("kafka commit", "offsets could not be committed to Kafka: no answer", for_s=_WATCH_S)
+
+    async def _commit(self, consumer: AIOKafkaConsumer, parts: Iterable[Part]) -> None:
+        """Commit how far each is done. A rebalance in between makes it void, and so does no harm."""
+        async with self._committing:
+            offsets = {p.place: p for p in parts if p.progress.committable not in (None, p.committed)}
+            wanted = {place: part.progress.committable for place, part in offsets.items()}
+            if not wanted:
+                return
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    await consumer.commit(wanted)
+            except (CommitFailedError, IllegalStateError):
+                return
+            for place, part in offsets.items():
+                part.committed = wanted[place]
+
+    # -- watching ---------------------------------------------------------------------------------------------------
+
+    async def _watch(self, consumer: AIOKafkaConsumer) -> None:
+        """Say which topics are missing, and end the session of a consumer that is stuck."""
+        stuck, silent = Stuck(consumer), False
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if not await answers(consumer._client, _WATCH_S):
+                error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
+                if silent:  # twice: what a broker's restart does to a consumer is not worth the risk
+                    raise error
+                self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
+                silent = True
+                continue
+            silent = False
+            self._health.say(_SUBJECT, "")
+            missing = self._intakes.missing(consumer._client.cluster.topics())
+            for topic in self._intakes.names():
+                if topic in missing:
+                    self._say_of_topic(topic, "it does not exist, or may not be seen (no Describe permission)")
+                else:
+                    self._health.say(f"kafka topic {topic}", "")
+            if missing:
+                consumer._client.force_metadata_update()
+            if not self._full():
+                await stuck.look(self._took_at)
+
+    def _say_of_topic(self, topic: str, why: str, for_s: float = float("inf")) -> None:
+        self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}", for_s)
+
+
+async def _first_end(*works: Coroutine[Any, Any, None]) -> None:
+    """Run them all until one ends, which is always an error; it is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        if task.cancelled():
+            raise BrokerUnavailable("the consumer gave up by itself")
+        task.result()
+
+
+class _Listener(ConsumerRebalanceListener):
+    """Tells the source of partitions that it loses. Those that it gets are known by their records."""
+
+    def __init__(self, source: KafkaSource, consumer: AIOKafkaConsumer) -> None:
+        self._source = source
+        self._consumer = consumer
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """The group is about to share out its partitions anew."""
+        await self._source.revoked(self._consumer, revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """A topic may have been made anew while nobody here read it."""
+        self._source.forget_ids()

@@ -1,0 +1,125 @@
+"""The ids of topics: what tells a topic from another of the same name that was made after the first was deleted.
+
+Offsets begin at 0 again in the new one, so without the id its records would pass for records that were read already,
+and be lost. aiokafka 0.14 asks for metadata in versions that know no ids (they came with version 10, Kafka 2.8,
+KIP-516), so the question is spelled out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    AbstractType,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+_UUID_BYTES = 16
+
+
+class _Uuid(AbstractType[bytes]):
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        return data.read(_UUID_BYTES)
+
+
+class _MetadataResponse(Response):
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", CompactString("utf-8")),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequestStruct(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponse
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequest(Request[_MetadataRequestStruct]):
+    API_KEY = 3
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._topics = list(topics)
+
+    def build(self, request_struct_class: type[_MetadataRequestStruct]) -> _MetadataRequestStruct:
+        asked: list[tuple[bytes, str, dict[int, bytes]]] = [(bytes(_UUID_BYTES), name, {}) for name in self._topics]
+        return request_struct_class(asked, False, False, False, {})
+
+
+async def ask_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
+    """The id of each of these topics that exists, in hex; without them from a Kafka before 2.8.
+
+    Raises the errors of aiokafka and of the network.
+    """
+    request: Any = _MetadataRequest(topics)
+    try:
+        answer = await client.send(client.get_random_node(), request)
+    except (IncompatibleBrokerVersion, NotImplementedError):  # the latter: the broker knows no version 10
+        return {}
+    return {one[1]: one[2].hex() for one in answer.topics if not one[0]}

@@ -1,0 +1,200 @@
+"""The Kafka source at a broker: nothing is lost, nothing is changed, and nothing is committed that is not accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from adapters.kafka.record import Record, unpack
+from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_every_odd_record_is_handed_over_byte_for_byte(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await topics.write(topic, ODD_RECORDS)
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(len(ODD_RECORDS))
+    assert [unpack(delivery.payload) for delivery in taken] == ODD_RECORDS
+    assert [delivery.published_ms for delivery in taken] == [record.timestamp for record in ODD_RECORDS]
+    assert [delivery.fault for delivery in taken] == [""] * len(ODD_RECORDS)
+
+
+async def test_a_delivery_says_where_it_comes_from_and_carries_only_the_headers_that_matter(topics: Topics) -> None:
+    topic = await topics.make("intake", partitions=3)
+    headers = [(b"x-delay", b"1"), (b"trace", b"2"), (b"x-delay", b"60000")]
+    await topics.write(topic, [Record(2, 1_700_000_000_000, b"k", b"v", list(headers))] * 2)
+    async with Source(topics, topic, [topic]) as source:
+        first, second = await source.take(2)
+    place = f"{topic}/2".encode()
+    assert (first.route, first.order_key, first.headers, first.message_id) == (
+        topic,
+        place,
+        {"x-delay": b"60000"},
+        None,
+    )
+    assert first.origin is not None
+    log = first.origin[0]
+    assert log.endswith(b"/2")
+    assert [first.origin, second.origin] == [(log, 0), (log, 1)]
+
+
+async def test_a_topic_that_was_deleted_and_made_anew_is_another_origin(topics: Topics) -> None:
+    """Its offsets begin again, and must not pass for those that were read already."""
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 20)
+    async with Source(topics, topic, [topic]) as source:
+        before = {delivery.origin for delivery in await source.take(20)}
+        await topics.delete("intake")
+        await topics.make("intake")
+        await topics.write_many(topic, 1, 10)
+        after = await source.take(10)
+    assert [int(unpack(d.payload).value or b"") for d in after] == list(range(10))
+    assert not before & {delivery.origin for delivery in after}
+
+
+async def test_what_is_accepted_out_of_order_is_committed_up_to_the_first_gap(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 100)
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(100, accept=False)
+        source.source.accept(taken[60:])
+        source.source.accept(taken[:40])
+
+        async def forty() -> bool:
+            return await topics.committed(topic, topic) == {0: 40}
+
+        await until_true(forty, "the first 40 are not committed")
+    assert await topics.committed(topic, topic) == {0: 40}
+    async with Source(topics, topic, [topic]) as again:
+        assert [int(unpack(d.payload).value or b"") for d in await again.take(60)] == list(range(40, 100))
+    assert await topics.committed(topic, topic) == {0: 100}
+
+
+VICTIM = """
+import asyncio, sys
+from tests.integration.kafka.rig import Source, Topics
+
+async def main(url, topic):
+    topics = Topics(url, "victim")
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(100, accept=False)
+        source.source.accept(taken[:30])
+        print("taken", flush=True)
+        await asyncio.sleep(1000)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_what_a_killed_consumer_had_not_accepted_comes_again(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 100)
+    victim = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", VICTIM, topics.url, topic, stdout=asyncio.subprocess.PIPE, env={**os.environ}
+    )
+    assert victim.stdout is not None
+    assert await asyncio.wait_for(victim.stdout.readline(), DEADLINE_S) == b"taken\n"
+
+    async def thirty() -> bool:
+        return await topics.committed(topic, topic) == {0: 30}
+
+    await until_true(thirty, "the first 30 are not committed")
+    victim.send_signal(signal.SIGKILL)
+    await victim.wait()
+    async with Source(topics, topic, [topic]) as again:
+        taken = await again.take(70)
+    assert [delivery.origin[1] for delivery in taken if delivery.origin] == list(range(30, 100))
+
+
+async def test_a_second_member_takes_over_half_and_begins_where_the_first_one_was(topics: Topics) -> None:
+    topic = await topics.make("intake", partitions=4)
+    await topics.write_many(topic, 4, 50)
+    async with Source(topics, topic, [topic]) as first:
+        taken = await first.take(200, accept=False)
+        first.source.accept([delivery for delivery in taken if delivery.origin and delivery.origin[1] < 20])
+        async with Source(topics, topic, [topic]) as second:
+            await until(lambda: not any(map(first.source.alive, taken)), "the first one has lost nothing")
+            halves = await asyncio.gather(second.take(60), first.take(60))
+        places = [{delivery.order_key for delivery in half} for half in halves]
+        assert [len(half) for half in places] == [2, 2]
+        assert not places[0] & places[1]
+        for half in halves:
+            for place in {delivery.order_key for delivery in half}:
+                offsets = [d.origin[1] for d in half if d.origin and d.order_key == place]
+                assert offsets == list(range(20, 50))
+        first.source.accept(taken)  # too late: they are another assignment's by now
+    assert await topics.committed(topic, topic) == dict.fromkeys(range(4), 50)
+
+
+@pytest.mark.parametrize("one_batch", [True, False])
+async def test_a_record_that_cannot_be_decoded_is_a_fault_and_costs_no_other_a_record(
+    topics: Topics, one_batch: bool
+) -> None:
+    topic = await topics.make("intake", partitions=4)
+    for partition in range(4):
+        good = [Record(partition, 1_700_000_000_000, b"k", b"%d" % number, []) for number in range(20)]
+        bad = NOT_TEXT._replace(partition=partition)
+        written = [*good[:10], bad, bad, *good[10:]] if partition in (1, 2) else good
+        await topics.write(topic, written, one_batch)
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(84)
+        for partition in range(4):
+            part = [delivery for delivery in taken if delivery.order_key == f"{topic}/{partition}".encode()]
+            assert [d.origin[1] for d in part if d.origin] == list(range(len(part)))
+            assert len({d.origin[0] for d in part if d.origin}) == 1
+            assert [unpack(d.payload).value for d in part if not d.fault] == [b"%d" % n for n in range(20)]
+            faults = [unpack(d.payload) for d in part if d.fault]
+            assert faults == [NOT_TEXT._replace(partition=partition)] * (2 if partition in (1, 2) else 0)
+        await topics.write_many(topic, 4, 5)
+        assert len(await source.take(20)) == 20
+    assert await topics.committed(topic, topic) == {0: 25, 1: 27, 2: 27, 3: 25}
+
+
+async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(topics: Topics) -> None:
+    topic = await topics.make("intake", partitions=2)
+    await topics.write_many(topic, 2, 600)
+    async with Source(topics, topic, [topic], window=100) as source:
+        held = await source.take(100, accept=False)
+
+        def paused() -> bool:
+            return bool(source.source._held == 100)
+
+        await until(paused, "the buffer is not full")
+        await asyncio.sleep(2)  # long enough that the partitions are paused
+        assert source.source._held == 100
+        source.source.accept(held)
+        rest = await source.take(1100)
+    offsets = sorted((d.order_key, d.origin[1]) for d in [*held, *rest] if d.origin)
+    assert offsets == [(f"{topic}/{p}".encode(), n) for p in range(2) for n in range(600)]
+
+
+async def test_a_missing_topic_is_told_of_is_not_made_and_delays_no_other(topics: Topics) -> None:
+    topic = await topics.make("there")
+    missing = topics.name("later")
+    await topics.write_many(topic, 1, 3)
+    async with Source(topics, topic, [topic, missing]) as source:
+        assert len(await source.take(3)) == 3
+        await until(lambda: missing in source.health.sentence(), "nobody says that a topic is missing")
+        assert source.health.sentence().startswith(f"nothing is taken from the topic {missing}: it does not exist")
+        assert missing not in await topics.all()
+        await topics.make("later")
+        await topics.write_many(missing, 1, 2)
+        assert [delivery.route for delivery in await source.take(2)] == [missing] * 2
+        await until(lambda: missing not in source.health.sentence(), "it is still called missing")
+
+
+async def test_after_stop_nothing_more_is_taken_and_what_was_taken_may_be_accepted(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 50)
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(10, accept=False)
+        source.source.stop()
+        source.source.accept(taken)
+        assert source.source.more(100, 1 << 20) == []
+    assert await topics.committed(topic, topic) == {0: 10}

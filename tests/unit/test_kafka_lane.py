@@ -1,0 +1,90 @@
+"""A partition's loop when the broker does not answer, or nobody foresaw what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from adapters.kafka.lane import Lane
+from adapters.kafka.outgoing import Flight, Out
+from adapters.kafka.record import Record, pack
+from bridge.message import Claim, Outcome, Refusal
+
+PLACE = TopicPartition("target", 0)
+
+
+class Producer:
+    """A producer whose broker never answers, or whose sending fails with an error of its own."""
+
+    def __init__(self, error: Exception | None = None, leader: int = 1) -> None:
+        self._error = error
+        self.sent: list[int] = []
+        cluster = SimpleNamespace(leader_for_partition=lambda _: leader, partitions_for_topic=lambda _: {0})
+        self.client = SimpleNamespace(cluster=cluster, force_metadata_update=lambda: None)
+
+    def create_batch(self) -> BatchBuilder:
+        return BatchBuilder(1000, 0)
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.sent.append(batch.record_count())
+        if self._error is not None:
+            raise self._error
+        return asyncio.get_running_loop().create_future()
+
+
+class Told:
+    """Collects what a lane says."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[bytes, Outcome, str]] = []
+        self.broken: list[str] = []
+
+    def tell(self, flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+        reason = refusal.reason if refusal else ""
+        self.answers += [(flight.claim.id, outcome, reason) for flight in flights]
+
+
+def flight(number: int) -> Flight:
+    record = Record(0, 0, b"k", b"v", [])
+    public_id = b"%020d" % number
+    claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
+    return Flight(claim, record, Out("target", frozenset(), audit=False), keep_timestamp=False)
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
+async def test_without_an_answer_the_producer_is_called_broken_and_each_record_is_unknown_once(
+    error: Exception | None,
+) -> None:
+    told, producer = Told(), Producer(error)
+    lane = Lane(producer, PLACE, 0.05, told.tell, told.broken.append)
+    for number in range(3):
+        lane.add(flight(number))
+    end = time.monotonic() + 20
+    while not told.broken:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    lane.add(flight(3))
+    lane.end()
+    lane.end()
+    assert [answer[1:] for answer in sorted(told.answers)] == [(Outcome.UNKNOWN, "")] * 4
+    assert producer.sent == [3]
+    assert "partition 0" in told.broken[0]
+
+
+async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
+    told, producer = Told(), Producer(leader=-1)
+    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    lane.add(flight(0))
+    end = time.monotonic() + 20
+    while not told.answers:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
+    assert (producer.sent, told.broken) == ([], [])

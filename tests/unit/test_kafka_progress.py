@@ -1,0 +1,40 @@
+"""What may be committed of a partition: never more than is accepted without a gap, and everything in the end."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.kafka.progress import Progress
+
+offsets = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_size=60).map(sorted)
+
+
+@given(offsets, st.data())
+def test_nothing_is_committed_beyond_the_first_record_that_is_not_done(given: list[int], data: st.DataObject) -> None:
+    progress = Progress()
+    for offset in given:
+        progress.handed_over(offset)
+    waiting = data.draw(st.permutations(given))
+    done: set[int] = set()
+    while waiting:
+        step = data.draw(st.integers(1, len(waiting)))
+        batch, waiting = waiting[:step], waiting[step:]
+        done.update(batch)
+        progress.done(batch)
+        gap = next((at for at, offset in enumerate(given) if offset not in done), len(given))
+        assert progress.committable == (given[gap - 1] + 1 if gap else None)
+    assert progress.committable == given[-1] + 1
+
+
+def test_records_that_come_later_do_not_move_what_may_be_committed() -> None:
+    progress = Progress()
+    progress.handed_over(5)
+    progress.done([5])
+    progress.handed_over(9)
+    progress.handed_over(12)
+    assert progress.committable == 6
+    progress.done([12])
+    assert progress.committable == 6
+    progress.done([9])
+    assert progress.committable == 13

@@ -1,0 +1,64 @@
+"""A Kafka record survives the store byte for byte, and nothing else passes for one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from adapters.kafka.record import Header, Record, pack, unpack
+
+i64 = st.integers(-(2**63), 2**63 - 1)
+maybe_bytes = st.none() | st.binary(max_size=40)
+headers = st.lists(st.tuples(st.binary(max_size=12), maybe_bytes), max_size=6)
+records = st.builds(Record, st.integers(0, 2**31 - 1), i64, maybe_bytes, maybe_bytes, headers)
+
+
+@given(records)
+@example(Record(0, -1, None, None, []))
+@example(Record(3, 0, b"", b"", [(b"", None), (b"", b""), (b"a", b"1"), (b"a", None), (b"\xff\xfe", b"x")]))
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    assert unpack(pack(*record)) == record
+
+
+def test_null_and_empty_are_told_apart() -> None:
+    packed = {pack(0, 0, key, value, []) for key in (None, b"") for value in (None, b"")}
+    assert len(packed) == 4
+    assert {unpack(data)[2:4] for data in packed} == {(None, None), (None, b""), (b"", None), (b"", b"")}
+
+
+def test_headers_keep_their_order_and_their_doubles() -> None:
+    given: list[Header] = [(b"b", b"1"), (b"a", None), (b"b", b"1"), (b"", b"")]
+    assert unpack(pack(0, 0, None, None, given)).headers == given
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_record_are_refused_or_are_exactly_one(data: bytes) -> None:
+    try:
+        record = unpack(data)
+    except ValueError:
+        return
+    assert pack(*record) == data
+
+
+@given(records, st.data())
+def test_a_record_cut_short_or_lengthened_is_refused(record: Record, data: st.DataObject) -> None:
+    packed = pack(*record)
+    at = data.draw(st.integers(0, len(packed) - 1))
+    with pytest.raises(ValueError, match="not a Kafka record"):
+        unpack(packed[:at])
+    with pytest.raises(ValueError, match="not a Kafka record"):
+        unpack(packed + b"\0")
+
+
+@given(records, st.data())
+def test_a_byte_that_changed_gives_another_record_or_none(record: Record, data: st.DataObject) -> None:
+    packed = bytearray(pack(*record))
+    at = data.draw(st.integers(0, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    try:
+        changed = unpack(bytes(packed))
+    except ValueError:
+        return
+    assert changed != record
+    assert pack(*changed) == bytes(packed)
