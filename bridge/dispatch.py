@@ -28,6 +28,8 @@ log = structlog.get_logger("postdate")
 
 #: The load, which sets the pace, is averaged over about so long.
 _RATE_OVER_S = 0.2
+#: Due moments are whole milliseconds, so departures are never nearer than that anyway.
+_GRID_S = 0.001
 #: How fast the largest message of late is forgotten, with every claim.
 _LARGEST_FADES = 0.98
 
@@ -106,15 +108,15 @@ class Dispatcher:
         rate = 0.0
         while not self.stopping:
             pace = pace_s(rate, self._rules.pace_ms / 1000)
-            self._departures.pace_s = pace - 0.001
+            self._departures.pace_s = pace - _GRID_S
             await self._wake.sleep(time.monotonic() - looked_at, pace)
             try:
                 await self._hand_over()
                 if not await self._has_room():
                     continue
                 before, looked_at = looked_at, time.monotonic()
-                sent = await self.dispatch(idle=looked_at - self.passed_at >= IDLE_S)
-                rate += (sent / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
+                taken = await self.dispatch(idle=looked_at - self.passed_at >= IDLE_S)
+                rate += (taken / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
             except StoreUnavailable as error:
                 self._health.say("store dispatch", f"nothing is delivered: {error}")
                 await self._reconnect.wait()

@@ -87,6 +87,9 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
+_NO_ROUTE_MS = 5000
+
+
 @dataclass(slots=True, frozen=True)
 class Refusal:
     """Why a broker would not take a message. ``lasting``: another try cannot help, bury at once. ``again_ms``: it was
@@ -96,3 +99,8 @@ class Refusal:
     text: str
     lasting: bool = False
     again_ms: int | None = None
+
+
+def no_route(route: str) -> Refusal:
+    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
+    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)

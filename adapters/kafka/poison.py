@@ -1,8 +1,7 @@
 """Reads a batch that aiokafka cannot decode from the bytes of a fetch, so that nothing of it is lost.
 
 aiokafka takes a header's name for UTF-8 and fails over one that is not, with everything that follows in the batch, each
-time it reads it. Layout: the Kafka
-protocol guide, "Record Batch" (magic 2).
+time it reads it. Layout: the Kafka protocol guide, "Record Batch" (magic 2).
 """
 
 from __future__ import annotations

@@ -32,15 +32,9 @@ class InvalidRecordError(BrokerResponseError):
 
 kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
-_NO_ROUTE_MS = 5000
 _SOON_MS = 1000
 #: The reasons that speak of a topic and not of a record: its other records would be refused, too.
 OF_TOPIC = frozenset({"missing_topic", "forbidden"})
-
-
-def no_route(route: str) -> Refusal:
-    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
-    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
 
 
 def no_leader(topic: str, partition: int) -> Refusal:

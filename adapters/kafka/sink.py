@@ -22,7 +22,7 @@ from adapters.kafka.rules import KafkaRules
 from adapters.kafka.targets import Targets
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
-from bridge.message import Claim, Outcome, Refusal
+from bridge.message import Claim, Outcome, Refusal, no_route
 from bridge.ports import Result
 from bridge.reconnect import Reconnect
 
@@ -96,7 +96,7 @@ class KafkaSink:
         """Into the queue of its partition; or why not."""
         out = self._outs.get(claim.route)
         if out is None:
-            return refusals.no_route(claim.route)
+            return no_route(claim.route)
         topic = out.topic
         resting = targets.resting(topic)
         if resting is not None:

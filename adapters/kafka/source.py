@@ -21,6 +21,7 @@ from adapters.kafka.poison import fetch_batch
 from adapters.kafka.rules import KafkaRules
 from adapters.kafka.stuck import Stuck
 from adapters.kafka.topic_ids import ask_ids
+from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
@@ -54,10 +55,9 @@ class KafkaSource:
         self._health = health
         self._parts: dict[TopicPartition, Part] = {}
         self._ids: dict[str, str] = {}
-        self._buffer: list[Delivery] = []
+        self._arrivals = Arrivals()
         self._held = 0
         self._bytes = 0
-        self._there = asyncio.Event()
         self._room = asyncio.Event()
         self._committing = asyncio.Lock()
         self._careful_until = 0.0
@@ -68,22 +68,11 @@ class KafkaSource:
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.take``."""
-        while not self._buffer:
-            self._there.clear()
-            await self._there.wait()
-        return self.more(messages_max, bytes_max)
+        return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        buffer, size, taken = self._buffer, 0, 0
-        for delivery in buffer:
-            size += len(delivery.payload)
-            if taken == messages_max or (taken and size > bytes_max):
-                break
-            taken += 1
-        batch = buffer[:taken]
-        del buffer[:taken]
-        return batch
+        return self._arrivals.more(messages_max, bytes_max)
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""
@@ -123,9 +112,7 @@ class KafkaSource:
         return max(1, min(_POLL_RECORDS, self._rules.window - self._held))
 
     def _drop_buffer(self, parts: set[Part]) -> None:
-        gone = [delivery for delivery in self._buffer if delivery.tag[0] in parts]
-        self._buffer = [delivery for delivery in self._buffer if delivery.tag[0] not in parts]
-        self._forget(gone)
+        self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] in parts))
 
     # -- the consumer -----------------------------------------------------------------------------------------------
 
@@ -240,10 +227,9 @@ class KafkaSource:
             self._ids[topic] = topic_id
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
-        self._buffer += deliveries
+        self._arrivals.add(deliveries)
         self._held += len(deliveries)
         self._bytes += sum(len(delivery.payload) for delivery in deliveries)
-        self._there.set()
 
     def _part(self, place: TopicPartition) -> Part:
         part = self._parts.get(place)

@@ -3,13 +3,13 @@ logs, which can be read again from any offset on."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.message import Delivery, HeaderValue, Origin
 
@@ -31,11 +31,10 @@ class MemorySource:
         self._waiting: deque[Delivery] = deque()
         self._logs: dict[bytes, list[tuple[int, Delivery]]] = {}
         self._out: dict[_Tag, Delivery] = {}
-        self._buffer: list[Delivery] = []
+        self._arrivals = Arrivals()
         self._finished: set[_Tag] = set()
         self._connection = 1
         self._number = 0
-        self._there = asyncio.Event()
         self._stopped = False
         self.accepted: list[Delivery] = []
         #: Whether acknowledgements reach the broker; without, what was accepted comes again after a lost connection.
@@ -79,7 +78,7 @@ class MemorySource:
         again = [replace(delivery, redelivered=delivery.origin is None) for delivery in self._out.values()]
         self._waiting.extendleft(reversed(again))
         self._out.clear()
-        self._buffer.clear()
+        self._arrivals.clear()
         self._connection += 1
         self._number = 0
 
@@ -93,29 +92,17 @@ class MemorySource:
             tag = _Tag(self._connection, self._number)
             delivery = replace(self._waiting.popleft(), tag=tag, arrived_ms=self._clock.now_ms())
             self._out[tag] = delivery
-            self._buffer.append(delivery)
-            self._there.set()
+            self._arrivals.add((delivery,))
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.take``."""
-        while not self._buffer:
-            self._there.clear()
-            await self._there.wait()
-        return self.more(messages_max, bytes_max)
+        return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        size = taken = 0
-        for delivery in self._buffer[:messages_max]:
-            size += len(delivery.payload)
-            if taken and size > bytes_max:
-                break
-            taken += 1
-        batch = self._buffer[:taken]
-        del self._buffer[:taken]
-        return batch
+        return self._arrivals.more(messages_max, bytes_max)
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """See ``bridge.ports.Source.accept``."""
@@ -142,7 +129,7 @@ class MemorySource:
     def stop(self) -> None:
         """See ``bridge.ports.Source.stop``."""
         self._stopped = True
-        for delivery in self._buffer:
+        untaken = self._arrivals.clear()
+        for delivery in untaken:
             del self._out[delivery.tag]
-        self._waiting.extendleft(reversed(self._buffer))
-        self._buffer.clear()
+        self._waiting.extendleft(reversed(untaken))

@@ -10,7 +10,6 @@ import re
 from bridge.message import Refusal
 
 CONNECTION_FORCED = 320
-_NO_ROUTE_MS = 5000
 NO_ROUTE = 312
 
 _EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^']*)' in vhost")
@@ -25,11 +24,6 @@ def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
     """A message that came back: no queue is bound for it."""
     key = routing_key.decode("utf-8", "backslashreplace")
     return Refusal("unroutable", f"no queue takes it from exchange '{exchange}' with routing key '{key}' ({text})")
-
-
-def no_route(route: str) -> Refusal:
-    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
-    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
 
 
 def loop(routing_key: bytes) -> Refusal:

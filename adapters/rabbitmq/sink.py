@@ -27,7 +27,7 @@ from adapters.rabbitmq.payload import routing_key, unpack
 from adapters.rabbitmq.properties import UnreadableTable, read
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
-from bridge.message import Claim, Outcome, Refusal
+from bridge.message import Claim, Outcome, Refusal, no_route
 from bridge.ports import Result
 from bridge.reconnect import Reconnect
 from bridge.settings import RabbitMQ
@@ -132,7 +132,7 @@ class RabbitSink:
     def _encode(self, encoder: Encoder, claim: Claim) -> tuple[bytes, _Flight] | Refusal:
         out = self._outs.get(claim.route)
         if out is None:
-            return refusals.no_route(claim.route)
+            return no_route(claim.route)
         resting = self._rest(out.exchange, routing_key(claim.payload)) if self._resting else None
         if resting is not None:
             return resting

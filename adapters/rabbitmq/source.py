@@ -20,6 +20,7 @@ from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link, sentence
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
+from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable, PostdateError
 from bridge.health import Health
@@ -118,32 +119,20 @@ class RabbitSource:
         self._health = health
         self._link: Link | None = None
         self._lanes: dict[int, _Lane] = {}
-        self._buffer: list[Delivery] = []
+        self._arrivals = Arrivals()
         self._bytes = 0
         self._now_ms = 0
-        self._there = asyncio.Event()
         self._stopping = False
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.take``."""
-        while not self._buffer:
-            self._there.clear()
-            await self._there.wait()
-        return self.more(messages_max, bytes_max)
+        return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        buffer, size, taken = self._buffer, 0, 0
-        for delivery in buffer:
-            size += len(delivery.payload)
-            if taken == messages_max or (taken and size > bytes_max):
-                break
-            taken += 1
-        batch = buffer[:taken]
-        del buffer[:taken]
-        return batch
+        return self._arrivals.more(messages_max, bytes_max)
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""
@@ -252,9 +241,7 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             lane.alive = False
-            gone = [delivery for delivery in self._buffer if delivery.tag[0] is lane]
-            self._buffer = [delivery for delivery in self._buffer if delivery.tag[0] is not lane]
-            self._forget(gone)
+            self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is lane))
             if not ended.done():
                 ended.set_result(why)
 
@@ -302,32 +289,28 @@ class RabbitSource:
             fault = ""
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fault = {}, None, None, True, str(error)
-        self._buffer.append(
-            Delivery(
-                (lane, tag),
-                intake.route,
-                payload,
-                routing_key,
-                headers,
-                self._now_ms,
-                published_ms,
-                message_id,
-                bool(redelivered & 1),
-                fault,
-                digest(payload)
-                if fault or (in_order and _COUNT not in properties)
-                else _ordered_digest(routing_key, properties, body),
-            )
+        delivery = Delivery(
+            (lane, tag),
+            intake.route,
+            payload,
+            routing_key,
+            headers,
+            self._now_ms,
+            published_ms,
+            message_id,
+            bool(redelivered & 1),
+            fault,
+            digest(payload)
+            if fault or (in_order and _COUNT not in properties)
+            else _ordered_digest(routing_key, properties, body),
         )
+        self._arrivals.add((delivery,))
         self._bytes += len(payload)
 
     def _on_read(self) -> None:
         self._now_ms = 0
-        if self._buffer:
-            self._there.set()
         if self._bytes >= self._bytes_max and self._link is not None:
             self._link.connection.pause_reading()
 
     def _drop_buffer(self) -> None:
-        dropped, self._buffer = self._buffer, []
-        self._bytes -= sum(len(delivery.payload) for delivery in dropped)
+        self._bytes -= sum(len(delivery.payload) for delivery in self._arrivals.clear())

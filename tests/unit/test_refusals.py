@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.rabbitmq import refusals
-from bridge.message import Refusal
+from bridge.message import Refusal, no_route
 
 #: Code, text, the refusal's reason, whether it lasts, the exchange it accuses, the size it names.
 CLOSES = [
@@ -102,7 +102,7 @@ def test_what_is_too_large_stays_too_large(refusal: Refusal) -> None:
     assert refusal.lasting
 
 
-@pytest.mark.parametrize("refusal", [refusals.NACKED, refusals.no_route("orders")])
+@pytest.mark.parametrize("refusal", [refusals.NACKED, no_route("orders")])
 def test_a_full_queue_and_a_missing_route_may_be_mended(refusal: Refusal) -> None:
     assert not refusal.lasting
 
