@@ -38,6 +38,7 @@ DEFAULTS: Mapping[str, str] = {
     "save": '""',
     "appendonly": "yes",
     "appendfsync": "everysec",
+    "auto-aof-rewrite-min-size": "1gb",
     "maxmemory-policy": "noeviction",
     "enable-debug-command": "local",
     "daemonize": "no",
