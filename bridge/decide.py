@@ -31,11 +31,13 @@ class RouteRules:
 
 
 class Parking(NamedTuple):
-    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``."""
+    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``;
+    ``relative`` that the moment was counted from the publish (``bridge.neighbours``)."""
 
     due_ms: int
     key: bytes
     owned: bool
+    relative: bool = False
 
 
 class Rejection(NamedTuple):
@@ -65,13 +67,14 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
     if due.cancel is not None:
         return Cancellation(due.cancel)
     due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
+    relative = due.delay_ms is not None
     if due.key is not None:
-        return Parking(due_ms, due.key, True)
+        return Parking(due_ms, due.key, True, relative)
     if delivery.message_id and rules.message_id == "key":
-        return Parking(due_ms, delivery.message_id, True)
+        return Parking(due_ms, delivery.message_id, True, relative)
     if delivery.message_id and rules.message_id == "find":
-        return Parking(due_ms, found_key(delivery.message_id), False)
-    return Parking(due_ms, b"", False)
+        return Parking(due_ms, found_key(delivery.message_id), False, relative)
+    return Parking(due_ms, b"", False, relative)
 
 
 def not_unique(key: bytes, number: int) -> Rejection:

@@ -24,6 +24,7 @@ from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.identity import Ids, shard_of
 from bridge.message import Delivery, Origin
+from bridge.neighbours import Neighbours
 from bridge.notices import Notices
 from bridge.ports import Batch, Keyed, Parked, Source, Store
 from bridge.reconnect import Reconnect
@@ -102,6 +103,7 @@ class Parker:
         self._limits = limits
         self._dead = Notices(log.warning)
         self._passed_over = Notices(log.info)
+        self._neighbours = Neighbours()
         self._spread = 0
         #: Set when the process stops: what the store does not take now goes back to the source.
         self.stopping = False
@@ -152,7 +154,10 @@ class Parker:
         else:
             self._spread += 1
             shard = (self._spread // self._limits.batch_max) % self._store.shards
-        return Step(delivery, decide(delivery, rules), shard)
+        decision = decide(delivery, rules)
+        if delivery.origin is not None and isinstance(decision, Parking) and decision.relative:
+            decision = decision._replace(due_ms=self._neighbours.due_ms(delivery.origin[0], decision.due_ms))
+        return Step(delivery, decision, shard)
 
     def _still_heard(self, run: list[Step]) -> list[Step]:
         """The steps of a run that are alive; the rest goes back, because what came before it may have gone back."""
@@ -213,7 +218,7 @@ class Parker:
             if delivery.origin is not None:
                 load.batch.owed.append(delivery.origin)
             return
-        due_ms, key, owned = decision
+        due_ms, key, owned, _ = decision
         batch = load.batch
         batch.messages.append((message_id, due_ms, seal(due_ms, arrived_ms, route, key, first, delivery.payload)))
         if delivery.origin is None:

@@ -37,15 +37,27 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("given", "rules", "decision"),
     [
-        (delivery({"x-delay": 5000}), {}, Parking(NOW_MS + 5000, b"", False)),
-        (delivery({"x-delay": -5}), {}, Parking(NOW_MS, b"", False)),
+        (delivery({"x-delay": 5000}), {}, Parking(NOW_MS + 5000, b"", False, relative=True)),
+        (delivery({"x-delay": -5}), {}, Parking(NOW_MS, b"", False, relative=True)),
         (delivery({"x-deliver-at": NOW_MS + 9}), {}, Parking(NOW_MS + 9, b"", False)),
         (delivery({}), {}, Parking(NOW_MS, b"", False)),
-        (delivery({"x-delay": 5, "x-delay-key": "k"}), {}, Parking(NOW_MS + 5, b"k", True)),
-        (delivery({"x-delay": 5}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"\0m", False)),
-        (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "key"}, Parking(NOW_MS + 5, b"m", True)),
-        (delivery({"x-delay": 5}, message_id=b"m"), {"message_id": "ignore"}, Parking(NOW_MS + 5, b"", False)),
-        (delivery({"x-delay": 5, "x-delay-key": "k"}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"k", True)),
+        (delivery({"x-delay": 5, "x-delay-key": "k"}), {}, Parking(NOW_MS + 5, b"k", True, relative=True)),
+        (delivery({"x-delay": 5}, message_id=b"m"), {}, Parking(NOW_MS + 5, b"\0m", False, relative=True)),
+        (
+            delivery({"x-delay": 5}, message_id=b"m"),
+            {"message_id": "key"},
+            Parking(NOW_MS + 5, b"m", True, relative=True),
+        ),
+        (
+            delivery({"x-delay": 5}, message_id=b"m"),
+            {"message_id": "ignore"},
+            Parking(NOW_MS + 5, b"", False, relative=True),
+        ),
+        (
+            delivery({"x-delay": 5, "x-delay-key": "k"}, message_id=b"m"),
+            {},
+            Parking(NOW_MS + 5, b"k", True, relative=True),
+        ),
         (delivery({"x-delay-cancel": "k"}), {}, Cancellation(b"k")),
         (delivery({"x-delay": "soon"}), {"on_bad": "deliver"}, Parking(NOW_MS, b"", False)),
     ],
@@ -402,7 +414,7 @@ async def test_the_loop_gathers_what_can_wait_and_hurries_with_what_cannot() -> 
 
 def test_levels_and_dialects_reach_the_decision() -> None:
     rules = replace(ORDERS, headers=HeaderRules(dialects=("eta",), levels_ms=(7,)))
-    assert decide(delivery({"x-delay-level": 1}), rules) == Parking(NOW_MS + 7, b"", False)
+    assert decide(delivery({"x-delay-level": 1}), rules) == Parking(NOW_MS + 7, b"", False, relative=True)
     assert decide(delivery({"eta": None}), rules) == Parking(NOW_MS, b"", False)
 
 
