@@ -11,7 +11,7 @@
                        cancel, reschedule act on PARKED
 
 The law              state.py (every legal move), errors.py, message.py, envelope.py, identity.py, ports.py
-The way in           arrivals.py (what a source holds), header.py (when is it due), neighbours.py (a millisecond apart),
+The way in           arrivals.py (what a source holds), header.py (when is it due), neighbours.py (or nearly so),
                      redelivery.py (is it a copy), decide.py, park.py
 The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
                      settle.py (gone, later or dead), retry.py

@@ -1,4 +1,4 @@
-"""Delays of one log that end within a millisecond of each other."""
+"""Delays of one log that end within a few milliseconds of each other."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from bridge.neighbours import Neighbours
 from tests.unit.house import House
 
 LOG = b"orders.delay-0"
-MOMENTS = st.lists(st.integers(0, 50_000), min_size=1, max_size=50)
+#: How long a producer works between two records, and between computing a delay and publishing, in microseconds.
+PACES = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 6_000)), min_size=1, max_size=50)
 
 
-@given(st.integers(60_000, 120_000), MOMENTS)
+@given(st.integers(500_000, 501_000), PACES)
 def test_records_that_mean_one_moment_are_never_due_before_those_in_front_of_them(
-    meant_us: int, published_us: list[int]
+    meant_us: int, paces: list[tuple[int, int]]
 ) -> None:
-    neighbours, before_ms = Neighbours(), 0
-    for now_us in sorted(published_us):
-        timestamp_ms, delay_ms = now_us // 1000, (meant_us - now_us) // 1000
-        due_ms = neighbours.due_ms(LOG, timestamp_ms + delay_ms)
-        assert due_ms >= before_ms
-        assert due_ms * 1000 <= meant_us
+    neighbours, before_ms, now_us = Neighbours(), 0, 0
+    for works_us, stands_us in paces:
+        now_us += works_us
+        delay_ms = (meant_us - now_us) // 1000
+        now_us += stands_us
+        due_ms = neighbours.due_ms(LOG, now_us // 1000 + delay_ms)
+        assert before_ms <= due_ms <= (meant_us + 6_000) / 1000
         before_ms = due_ms
 
 
-@given(st.lists(st.integers(1000, 1010), max_size=50))
-def test_nobody_is_due_early_nor_more_than_a_millisecond_late(asked_ms: list[int]) -> None:
+@given(st.lists(st.integers(1000, 1030), max_size=50))
+def test_nobody_is_due_early_nor_more_than_eight_milliseconds_late(asked_ms: list[int]) -> None:
     neighbours = Neighbours()
-    assert all(0 <= neighbours.due_ms(LOG, due_ms) - due_ms <= 1 for due_ms in asked_ms)
+    assert all(0 <= neighbours.due_ms(LOG, due_ms) - due_ms <= 8 for due_ms in asked_ms)
 
 
 def test_another_log_is_no_neighbour() -> None:
