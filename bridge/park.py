@@ -120,7 +120,7 @@ class Parker:
             self.busy = False
             steps = [self._step(delivery) for delivery in await self._source.take(limits.batch_max, limits.batch_bytes)]
             self.busy = True
-            if not urgent(steps, self._store.clock.now_ms()):
+            if len(steps) < limits.batch_max and not urgent(steps, self._store.clock.now_ms()):
                 await asyncio.sleep(_GATHER_S)
                 steps += map(self._step, self._source.more(limits.batch_max - len(steps), limits.batch_bytes))
             self.received += len(steps)
