@@ -18,6 +18,7 @@ from tests.devstack import redis as redis_servers
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.kafka_java import QUICK
+from tests.devstack.kafka_tools import KafkaTools, find_kcat, find_tools
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
@@ -58,7 +59,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    fetches: list[Callable[[], None]] = []
+    fetches: list[Callable[[], object]] = []
     if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
         fetches.append(redis_servers.prepare)
     if "rabbitmq" in needed:
@@ -66,6 +67,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for fixture, servers in (("kafka", kafka_servers), ("kafka_cluster", kafka_clusters)):
         if fixture in needed:
             fetches.append(servers.prepare)
+    for fixture, find in (("kafka_tools", find_tools), ("kcat", find_kcat)):
+        if fixture in needed:
+            fetches.append(find)
     for fetch in fetches:
         # Of several processes that share the tests, one fetches, and the others then find everything in place. A
         # failure is not judged here: the fixture meets it again and skips or fails.
@@ -187,6 +191,24 @@ def kafka() -> Iterator[Kafka]:
         without(reason)
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> KafkaTools:
+    """Kafka's own command-line programs, and a Java compiler."""
+    try:
+        return find_tools()
+    except Unavailable as reason:
+        without(reason)
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    """The path of kcat."""
+    try:
+        return find_kcat()
+    except Unavailable as reason:
+        without(reason)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +26,14 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>postdate</groupId><artifactId>devstack-kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version></dependency>
-  </dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+DEPENDENCY = """
+    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>
+"""
+BROKER = (("org.apache.kafka", "kafka_2.13", VERSION), ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"))
+TOOLS = (("org.apache.kafka", "kafka-tools", VERSION),)
 
 
 @dataclass(frozen=True)
@@ -69,30 +71,48 @@ def run_tool(command: tuple[str, ...], env: Mapping[str, str]) -> None:
         raise Unavailable(f"{' '.join(command)} failed: {(done.stderr or done.stdout)[-1_500:]}")
 
 
+def tools_jars() -> Path:
+    """The folder of the jar with Kafka's command-line programs, which run beside a broker's jars."""
+    return _once(f"kafka-tools-{VERSION}", _fetch_tools)
+
+
 def _jars() -> Path:
-    """The folder of the jars, fetched when it is not there yet. It bears its name only when it is complete."""
-    jars = devstack_folder() / f"kafka-{VERSION}"
-    with machine_lock(f"kafka-{VERSION}"):
+    return _once(f"kafka-{VERSION}", _fetch)
+
+
+def _once(name: str, fetch: Callable[[Path], None]) -> Path:
+    """A folder of jars, fetched when it is not there yet. It bears its name only when it is complete."""
+    jars = devstack_folder() / name
+    with machine_lock(name):
         if not jars.exists():
             unfinished = jars.with_name(jars.name + ".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            _fetch(unfinished)
+            fetch(unfinished)
             unfinished.rename(jars)
     return jars
 
 
 def _fetch(folder: Path) -> None:
-    maven = _program("mvn", "maven")
+    _copy(folder, BROKER)
+
+
+def _fetch_tools(folder: Path) -> None:
+    # What they need beyond a broker's jars is what they have for Kafka Connect, which is not used.
+    _copy(folder, TOOLS, "-DexcludeTransitive=true")
+
+
+def _copy(folder: Path, wanted: Iterable[tuple[str, str, str]], *options: str) -> None:
     pom = folder / "pom.xml"
-    pom.write_text(POM.format(version=VERSION))
-    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime")
-    run_tool((maven, "-q", "-B", "-f", str(pom), *goal), os.environ)
+    lines = [DEPENDENCY.format(group=group, artifact=artifact, version=version) for group, artifact, version in wanted]
+    pom.write_text(POM.format(dependencies="".join(lines)))
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime", *options)
+    run_tool((program("mvn", "maven"), "-q", "-B", "-f", str(pom), *goal), os.environ)
     pom.unlink()
 
 
 def _java() -> str:
-    java = _program("java", "default-jre-headless")
+    java = program("java", "default-jre-headless")
     told = subprocess.run([java, "-version"], env=clean_env(), capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', told)
     if found is None or int(found[1]) < OLDEST_JAVA:
@@ -101,7 +121,8 @@ def _java() -> str:
     return java
 
 
-def _program(name: str, package: str) -> str:
+def program(name: str, package: str) -> str:
+    """A program of this machine, installed from Debian where it is missing."""
     if shutil.which(name) is None:
         debian.install(package)
     found = shutil.which(name)

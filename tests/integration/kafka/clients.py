@@ -1,0 +1,116 @@
+"""One bridge for many clients: a topic and an intake topic for each, and what stands in them in the end."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from tests.bridge_process import Bridge
+from tests.devstack import kafka_admin
+from tests.devstack.kafka import Kafka
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.integration.kafka.rig import DEADLINE_S
+
+PARTITIONS = 3
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Clients:
+    """A running bridge. ``topic(word)`` is what consumers read, and ``intake(word)`` what delayed records go to."""
+
+    def __init__(self, url: str, prefix: str, bridge: Bridge) -> None:
+        self.url = url
+        self._prefix = prefix
+        self._bridge = bridge
+
+    def topic(self, word: str) -> str:
+        return f"{self._prefix}.{word}"
+
+    def intake(self, word: str) -> str:
+        return f"{self._prefix}.{word}.delay"
+
+    def read(self, topic: str, count: int) -> list[tuple[float, Message]]:
+        """So many records from the beginning on, each with the moment of its arrival (Unix seconds)."""
+        settings = {"bootstrap.servers": self.url, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
+        consumer = Consumer(settings)
+        places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in kafka_admin.partitions(self.url, topic)]
+        consumer.assign(places)
+        found: list[tuple[float, Message]] = []
+        end = time.monotonic() + DEADLINE_S
+        try:
+            while len(found) < count:
+                assert time.monotonic() < end, f"{len(found)} of {count} came to {topic}; {self._bridge.log_tail()}"
+                for message in consumer.consume(500, 0.1):
+                    assert message.error() is None
+                    found.append((time.time(), message))
+        finally:
+            consumer.close()
+        return found
+
+    def count(self, topic: str) -> int:
+        """How many offsets of a topic are taken: its records, and the marks that end transactions."""
+        consumer = Consumer({"bootstrap.servers": self.url, "group.id": "unused", "log_level": 0})
+        try:
+            places = [TopicPartition(topic, number) for number in kafka_admin.partitions(self.url, topic)]
+            return sum(consumer.get_watermark_offsets(place, DEADLINE_S)[1] for place in places)
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def running(
+    kafka: Kafka,
+    store: Redis,
+    folder: Path,
+    words: Sequence[str],
+    single: Sequence[str] = (),
+    narrow: Sequence[str] = (),
+    **settings: Any,
+) -> Iterator[Clients]:
+    """A bridge with a route for each word, and its topics, of three partitions each.
+
+    A single one has one partition; of a narrow one the intake topic has one. ``settings`` are further ones of
+    ``[kafka]``.
+    """
+    prefix = f"t{secrets.token_hex(6)}"
+    admin = kafka_admin.client(kafka.url)
+    wanted = {f"{prefix}.{word}": 1 if word in single else PARTITIONS for word in words} | {
+        f"{prefix}.{word}.delay": 1 for word in narrow
+    }
+    for made in admin.create_topics([NewTopic(name, count) for name, count in wanted.items()]).values():
+        made.result(DEADLINE_S)
+    routes = {
+        word: {"broker": "kafka", "intercept": f"{prefix}.{word}.delay", "deliver_to": f"{prefix}.{word}"}
+        for word in words
+    }
+    own = {"redis": {"url": store.url, "key_prefix": prefix, "durability": "none"}, "routes": routes}
+    bridge = Bridge(folder, {**own, "kafka": {"bootstrap_servers": kafka.url, "group": prefix, **settings}})
+    with bridge.start():
+        wait_for(lambda: "started" in bridge.log() or not bridge.running(), "it started")
+        assert bridge.running(), bridge.log_tail()
+        yield Clients(kafka.url, prefix, bridge)
+    kafka_admin.delete_topics(kafka.url, [name for name in kafka_admin.topics(kafka.url) if name.startswith(prefix)])
+    with store.client() as client:
+        for key in client.scan_iter(match=f"*{prefix}*", count=1_000):
+            client.delete(key)
+
+
+def headers(message: Message) -> Headers:
+    """The producer's headers: those of a delivered record without what postdate adds."""
+    found: Any = message.headers() or []
+    return [one for one in found if one[0] not in ("x-delay-id", "x-delay-due")]
+
+
+def by_postdate(message: Message) -> bool:
+    """Whether postdate delivered a record, or its producer wrote it there."""
+    found: Any = message.headers() or []
+    return "x-delay-id" in dict(found)

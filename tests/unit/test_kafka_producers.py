@@ -1,0 +1,79 @@
+"""Where the producers that name the real topic send a record, and that their files stand alone."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from adapters.kafka.producers import delay_aiokafka, delay_confluent
+from bridge.header import DUE_HEADERS
+
+BOTH = pytest.mark.parametrize("module", [delay_aiokafka, delay_confluent])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("intake", "topic", "expected"),
+    [
+        ("*.delay", "orders", "orders.delay"),
+        ("*.delay", "orders.delay", None),
+        ("later.*.in", "orders", "later.orders.in"),
+        ("later.*.in", "later.orders.in", None),
+        ("later.*", "later", "later.later"),
+        ({"orders": "wait"}, "orders", "wait"),
+        ({"orders": "wait"}, "payments", None),
+        ({"orders": "wait"}, "wait", None),
+    ],
+)
+def test_a_rule_or_a_mapping_names_the_intake_topic(
+    module: ModuleType, intake: str | dict[str, str], topic: str, expected: str | None
+) -> None:
+    assert module._rule(intake)(topic) == expected
+
+
+@BOTH
+@pytest.mark.parametrize("intake", ["", "*", "**", "*.*", "delay"])
+def test_a_rule_without_one_star_beside_other_characters_is_refused(module: ModuleType, intake: str) -> None:
+    with pytest.raises(ValueError, match='one "\\*" beside other characters'):
+        module.DelayProducer(intake=intake)
+
+
+@BOTH
+def test_one_text_for_the_list_of_headers_is_refused(module: ModuleType) -> None:
+    with pytest.raises(ValueError, match="list of names, not the text 'x-delay'"):
+        module.DelayProducer(delay_headers="x-delay")
+
+
+@BOTH
+def test_the_headers_that_count_are_those_that_delay_or_cancel(module: ModuleType) -> None:
+    assert set(module.DELAY_HEADERS) == DUE_HEADERS
+
+
+@BOTH
+def test_a_copy_of_the_file_needs_its_library_and_nothing_of_postdate(module: ModuleType, tmp_path: Path) -> None:
+    file = Path(str(module.__file__))
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for name in (
+            [one.name for one in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
+        )
+        if name
+    }
+    assert imported - set(sys.stdlib_module_names) in ({"aiokafka"}, {"confluent_kafka"})
+    shutil.copy(file, tmp_path)
+    alone = [sys.executable, "-c", f"import {file.stem}; {file.stem}.DelayProducer"]
+    assert subprocess.run(alone, cwd=tmp_path, env={}, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("headers", [{b"x-delay": b"1000"}, [("a", b"1"), (b"x-delay", b"1000")]])
+def test_a_delay_header_whose_name_confluent_kafka_would_mangle_is_refused(headers: Any) -> None:
+    with pytest.raises(TypeError, match="b'x-delay' would not delay the record"):
+        delay_confluent.DelayProducer({}).produce("orders", b"value", headers=headers)
