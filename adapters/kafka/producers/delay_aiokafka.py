@@ -32,7 +32,7 @@ class DelayProducer(AIOKafkaProducer):
     meaning only with ``kafka.partitioner = "same"``, and fails where the intake topic has fewer partitions. Without it
     the key chooses.
 
-    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text.
+    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text, or none.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class DelayProducer(AIOKafkaProducer):
 
 def _names(delay_headers: Collection[str]) -> frozenset[str]:
     """The names to look for."""
-    if isinstance(delay_headers, str):
-        raise ValueError(f"delay_headers is a list of names, not the text {delay_headers!r}")
+    if isinstance(delay_headers, str) or not delay_headers:
+        raise ValueError(f"delay_headers is a list of names, not {delay_headers!r}")
     return frozenset(delay_headers)
 
 

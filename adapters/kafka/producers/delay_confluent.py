@@ -34,7 +34,7 @@ class DelayProducer(Producer):
     meaning only with ``kafka.partitioner = "same"``, and fails where the intake topic has fewer partitions. Without it
     the key chooses.
 
-    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text.
+    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text, or none.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class DelaySerializingProducer(SerializingProducer, DelayProducer):  # type: ign
 
 def _names(delay_headers: Collection[str]) -> frozenset[str | bytes]:
     """The names to look for; as bytes they are a mistake."""
-    if isinstance(delay_headers, str):
-        raise ValueError(f"delay_headers is a list of names, not the text {delay_headers!r}")
+    if isinstance(delay_headers, str) or not delay_headers:
+        raise ValueError(f"delay_headers is a list of names, not {delay_headers!r}")
     return frozenset(delay_headers) | {name.encode() for name in delay_headers}
 
 
