@@ -160,7 +160,7 @@ def test_a_kafka_that_was_given_is_used_and_never_touched(
 def test_a_wiped_kafka_has_no_topics_and_no_groups(own_kafka: Kafka) -> None:
     topic = kafka_admin.create_topic(own_kafka.url)
     commit(own_kafka.url, topic, "a group")
-    assert groups(own_kafka.url) == ["a group"]
+    assert "a group" in groups(own_kafka.url)
     own_kafka.wipe()
     assert kafka_admin.topics(own_kafka.url) == set()
     assert groups(own_kafka.url) == []

@@ -66,12 +66,13 @@ def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
     return dict(client(bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
 
 
-def delete_groups(bootstrap: str) -> None:
-    """All consumer groups that have no members; others are left, since nobody can delete them."""
+def delete_groups(bootstrap: str, prefix: str = "") -> None:
+    """The consumer groups whose names begin so and that have no members; others are left, as nobody can delete them."""
     admin = client(bootstrap)
     found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
-    if found:
-        for done in admin.delete_consumer_groups([group.group_id for group in found]).values():
+    names = [group.group_id for group in found if group.group_id.startswith(prefix)]
+    if names:
+        for done in admin.delete_consumer_groups(names).values():
             error = done.exception(TIMEOUT_S)
             if error is not None and not _has_members(error):
                 raise error

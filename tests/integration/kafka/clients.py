@@ -31,6 +31,8 @@ class Clients:
         self.url = url
         self._prefix = prefix
         self._bridge = bridge
+        #: A consumer group for a test that needs one; it is deleted with the topics.
+        self.group = f"{prefix}.readers"
 
     def topic(self, word: str) -> str:
         return f"{self._prefix}.{word}"
@@ -98,6 +100,9 @@ def running(
         wait_for(lambda: "started" in bridge.log() or not bridge.running(), "it started")
         assert bridge.running(), bridge.log_tail()
         yield Clients(kafka.url, prefix, bridge)
+        # It leaves its group, which can be deleted then.
+        assert bridge.terminate() == 0, bridge.log_tail()
+    kafka_admin.delete_groups(kafka.url, prefix)
     kafka_admin.delete_topics(kafka.url, [name for name in kafka_admin.topics(kafka.url) if name.startswith(prefix)])
     with store.client() as client:
         for key in client.scan_iter(match=f"*{prefix}*", count=1_000):

@@ -85,8 +85,9 @@ def printed(clients: Clients, kafka_tools: KafkaTools, classes: Path) -> dict[st
     """Two console producers, one of which names the intake topic and one the real topic, and a console consumer."""
     server = ("--bootstrap-server", clients.url)
     told = [f"--formatter-property=print.{what}=true" for what in ("timestamp", "partition", "headers", "key")]
-    topic, limits = clients.topic("java"), ("--from-beginning", "--max-messages", "5", "--timeout-ms", "50000")
-    consumer = start(kafka_tools.command(CONSOLE_CONSUMER, *server, "--topic", topic, *limits, *told))
+    topic, group = clients.topic("java"), ("--group", clients.group, "--from-beginning")
+    limits = ("--max-messages", "5", "--timeout-ms", "50000")
+    consumer = start(kafka_tools.command(CONSOLE_CONSUMER, *server, "--topic", topic, *group, *limits, *told))
     parse = [f"--reader-property=parse.{what}=true" for what in ("headers", "key")]
     producer = (CONSOLE_PRODUCER, *server, *parse, "--topic")
     plain = start(kafka_tools.command(*producer, clients.intake("java")))
