@@ -1,6 +1,7 @@
 package postdate.kafka;
 
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -46,14 +47,15 @@ public final class DelayInterceptor<K, V> implements ProducerInterceptor<K, V> {
 
     private String after = "";
     private Map<String, String> mapping = Map.of();
-    private Set<String> names = Set.of();
+    private Set<String> names = new HashSet<>();
     private boolean keepPartition;
 
     @Override
     public void configure(Map<String, ?> configs) {
         Map<String, Object> settings = SETTINGS.parse(configs);
         List<String> intake = texts(settings, INTAKE);
-        names = Set.copyOf(texts(settings, HEADERS));
+        // Not an immutable set: that one throws when it is asked for null.
+        names = new HashSet<>(texts(settings, HEADERS));
         keepPartition = (Boolean) settings.get(KEEP_PARTITION);
         if (intake.size() == 1 && !intake.get(0).contains(":")) {
             useRule(intake.get(0));

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.header.Header;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -64,6 +65,24 @@ class DelayInterceptorTest {
         assertNull(sent.key());
         assertNull(sent.value());
         assertNull(sent.headers().lastHeader("x-delay").value());
+    }
+
+    @Test
+    void aHeaderWithoutANameDoesNoHarm() {
+        Header nameless = new Header() {
+            @Override
+            public String key() {
+                return null;
+            }
+
+            @Override
+            public byte[] value() {
+                return null;
+            }
+        };
+        ProducerRecord<String, String> given = new ProducerRecord<>("orders", "value");
+        given.headers().add(nameless);
+        assertSame(given, configured(Map.of()).onSend(given));
     }
 
     @Test
