@@ -167,11 +167,10 @@ def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, heal
 def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
     from adapters.kafka.intake import Intake
     from adapters.kafka.outgoing import AUDIT_HEADERS, Out
-    from adapters.kafka.rules import rules_of
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
 
-    rules, limits, audit = rules_of(settings.kafka), settings.limits, settings.headers.audit
+    rules, limits, audit = settings.kafka, settings.limits, settings.headers.audit
     intakes, outs = [], {}
     for name, route in settings.routes.items():
         headers = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))

@@ -18,15 +18,15 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from adapters.kafka.rules import KafkaRules
 from bridge.errors import BrokerUnavailable
+from bridge.settings import Kafka
 
 _CLOSE_S = 2.0
 #: A batch ends at this size; the broker's default limit is a megabyte. A single record may be larger.
 _BATCH_BYTES = 512 * 1024
 
 
-def connection(rules: KafkaRules, name: str) -> dict[str, Any]:
+def connection(rules: Kafka, name: str) -> dict[str, Any]:
     """What every client of aiokafka is given; ``name`` is what the broker shows for it."""
     wanted: dict[str, Any] = {
         "bootstrap_servers": rules.bootstrap_servers,
@@ -38,11 +38,11 @@ def connection(rules: KafkaRules, name: str) -> dict[str, Any]:
     if rules.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         wanted["sasl_mechanism"] = rules.sasl_mechanism
         wanted["sasl_plain_username"] = rules.sasl_username
-        wanted["sasl_plain_password"] = rules.sasl_password
+        wanted["sasl_plain_password"] = rules.sasl_password.get_secret_value()
     return wanted
 
 
-def _ssl_context(rules: KafkaRules) -> ssl.SSLContext:
+def _ssl_context(rules: Kafka) -> ssl.SSLContext:
     """Verifies the broker's certificate and host name."""
     context: ssl.SSLContext = create_ssl_context(
         cafile=rules.ca_file or None, certfile=rules.cert_file or None, keyfile=rules.key_file or None
@@ -50,7 +50,7 @@ def _ssl_context(rules: KafkaRules) -> ssl.SSLContext:
     return context
 
 
-def new_producer(rules: KafkaRules) -> AIOKafkaProducer:
+def new_producer(rules: Kafka) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas. Not started; raises ``BrokerUnavailable``."""
     with broker_errors(rules):
         return AIOKafkaProducer(
@@ -64,7 +64,7 @@ def new_producer(rules: KafkaRules) -> AIOKafkaProducer:
         )
 
 
-def new_consumer(rules: KafkaRules) -> AIOKafkaConsumer:
+def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
     """A member of the group that commits by hand and begins with the oldest record. Not started, not subscribed.
 
     Raises ``BrokerUnavailable``."""
@@ -81,7 +81,7 @@ def new_consumer(rules: KafkaRules) -> AIOKafkaConsumer:
 
 
 @contextmanager
-def broker_errors(rules: KafkaRules) -> Iterator[None]:
+def broker_errors(rules: Kafka) -> Iterator[None]:
     """Turns every error of aiokafka and of the network into ``BrokerUnavailable``.
 
     Also a cancellation that nobody asked for: aiokafka cancels its own tasks and then waits for them."""
@@ -96,7 +96,7 @@ def broker_errors(rules: KafkaRules) -> Iterator[None]:
         raise BrokerUnavailable(sentence(error, rules)) from error
 
 
-def sentence(error: BaseException, rules: KafkaRules) -> str:
+def sentence(error: BaseException, rules: Kafka) -> str:
     """What went wrong, for a person."""
     if isinstance(error, KafkaConnectionError):
         return f"no broker of {rules.bootstrap_servers} answers"

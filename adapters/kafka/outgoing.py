@@ -1,7 +1,7 @@
 """From a claim to the record that leaves: as its producer wrote it, less the delay, plus the audit headers.
 
 Pure. What is taken out and put in is the whole list of what differs between what a producer sent and what a consumer
-gets, beside the timestamp (``KafkaRules.timestamp``) and the partition.
+gets, beside the timestamp (``kafka.timestamp``) and the partition.
 """
 
 from __future__ import annotations

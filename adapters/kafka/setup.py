@@ -15,7 +15,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from adapters.kafka.client import broker_errors, connection
-from adapters.kafka.rules import rules_of
 from bridge.errors import Refused
 from bridge.settings import Settings
 
@@ -94,7 +93,7 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
 
 def _with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaitable[T]]) -> T:
     async def visit() -> T:
-        rules = rules_of(settings.kafka)
+        rules = settings.kafka
         with broker_errors(rules):
             admin = AIOKafkaAdminClient(**connection(rules, "postdate setup"), request_timeout_ms=_TIMEOUT_MS)
             try:

@@ -18,13 +18,13 @@ from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.partition import Choice
 from adapters.kafka.record import unpack
-from adapters.kafka.rules import KafkaRules
 from adapters.kafka.targets import Targets
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Claim, Outcome, Refusal, no_route
 from bridge.ports import Result
 from bridge.reconnect import Reconnect
+from bridge.settings import Kafka
 
 _SUBJECT = "kafka publish"
 #: So often it is asked whether any broker still answers.
@@ -36,7 +36,7 @@ class KafkaSink:
 
     def __init__(
         self,
-        rules: KafkaRules,
+        rules: Kafka,
         outs: Mapping[str, Out],
         window_bytes: int,
         answered: Callable[[list[Result]], None],

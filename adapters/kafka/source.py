@@ -18,7 +18,6 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, To
 from adapters.kafka.client import answers, broker_errors, give_up_consumer, new_consumer
 from adapters.kafka.intake import Intake, Intakes, Part
 from adapters.kafka.poison import fetch_batch
-from adapters.kafka.rules import KafkaRules
 from adapters.kafka.stuck import Stuck
 from adapters.kafka.topic_ids import ask_ids
 from bridge.arrivals import Arrivals
@@ -27,6 +26,7 @@ from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Delivery
 from bridge.reconnect import Reconnect
+from bridge.settings import Kafka
 
 _SUBJECT = "kafka intake"
 #: Records in one poll at most, and how long a poll waits for the first.
@@ -46,7 +46,7 @@ class KafkaSource:
     """``bridge.ports.Source`` on Kafka. ``run`` keeps it connected."""
 
     def __init__(
-        self, rules: KafkaRules, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+        self, rules: Kafka, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
     ) -> None:
         self._rules = rules
         self._intakes = Intakes(intakes)

@@ -17,13 +17,13 @@ from adapters.kafka.odd_names import OddBatch, OddName
 from adapters.kafka.outgoing import Out
 from adapters.kafka.poison import fetch_batch
 from adapters.kafka.record import Record, pack
-from adapters.kafka.rules import KafkaRules
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from bridge.clock import StoreClock
 from bridge.health import Health
 from bridge.message import Claim, Delivery
 from bridge.ports import Result
+from bridge.settings import Kafka
 
 DEADLINE_S = 40.0
 BYTES_MAX = 64 << 20
@@ -203,7 +203,7 @@ class Source:
         self.health = Health()
         self.group = group
         intakes = [Intake(topic, topic, WANTED) for topic in intake_topics]
-        given = KafkaRules(bootstrap_servers=topics.url, group=group, **rules)
+        given = Kafka(bootstrap_servers=topics.url, group=group, **rules)
         self.source = KafkaSource(given, intakes, StoreClock(), BYTES_MAX, self.health)
 
     async def __aenter__(self) -> Self:
@@ -241,7 +241,7 @@ class Sink:
     def __init__(self, topics: Topics, outs: Mapping[str, Out], **rules: Any) -> None:
         self.results: list[Result] = []
         self.health = Health()
-        given = KafkaRules(bootstrap_servers=topics.url, **rules)
+        given = Kafka(bootstrap_servers=topics.url, **rules)
         self.sink = KafkaSink(given, outs, BYTES_MAX, self.results.extend, self.health)
 
     async def __aenter__(self) -> Self:

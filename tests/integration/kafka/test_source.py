@@ -8,6 +8,7 @@ import signal
 import sys
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from adapters.kafka.record import Record, unpack
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
@@ -156,17 +157,23 @@ async def test_a_record_that_cannot_be_decoded_is_a_fault_and_costs_no_other_a_r
     assert await topics.committed(topic, topic) == {0: 25, 1: 27, 2: 27, 3: 25}
 
 
-async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(topics: Topics) -> None:
+async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+    pause = AIOKafkaConsumer.pause
+
+    def counted(consumer: AIOKafkaConsumer, *places: TopicPartition) -> None:
+        pause(consumer, *places)
+        pauses.append(len(consumer.paused()))
+
+    monkeypatch.setattr(AIOKafkaConsumer, "pause", counted)
     topic = await topics.make("intake", partitions=2)
     await topics.write_many(topic, 2, 600)
     async with Source(topics, topic, [topic], window=100) as source:
         held = await source.take(100, accept=False)
-
-        def paused() -> bool:
-            return bool(source.source._held == 100)
-
-        await until(paused, "the buffer is not full")
-        await asyncio.sleep(2)  # long enough that the partitions are paused
+        # The second pause comes after a poll of partitions that were paused: it brought nothing.
+        await until(lambda: pauses[:2] == [2, 2], "the partitions are not paused")
         assert source.source._held == 100
         source.source.accept(held)
         rest = await source.take(1100)
