@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bridge.clock import StoreClock
 from bridge.decide import RouteRules
 from bridge.depart import Departures
+from bridge.destination import HEADER as DESTINATION
 from bridge.dispatch import Dispatcher, DispatchRules
 from bridge.header import OWN_HEADERS, HeaderRules, wanted
 from bridge.health import Health
@@ -46,14 +47,16 @@ _AHEAD_MS = 8
 def route_rules(settings: Settings, name: str) -> RouteRules:
     """What the way in needs to know of a route."""
     route, headers = settings.routes[name], settings.headers
+    kafka = route.broker == "kafka"
     return RouteRules(
         name=name,
-        headers=HeaderRules(route.dialects, headers.levels, settings.limits.max_delay),
+        headers=HeaderRules(route.dialects, headers.levels, settings.limits.max_delay, route.binary_numbers),
         order=route.order,
         on_bad=settings.on_bad_of(name),
         on_same_key=headers.on_same_key,
-        message_id=headers.message_id,
+        message_id="find" if kafka else headers.message_id,
         body_max=settings.limits.max_body,
+        allow_to=frozenset(route.allow_to) if kafka else None,
     )
 
 
@@ -165,17 +168,21 @@ def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, heal
 
 
 def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
+    from adapters.kafka.aim import Aim
     from adapters.kafka.intake import Intake
     from adapters.kafka.outgoing import AUDIT_HEADERS, Out
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
 
     rules, limits, audit = settings.kafka, settings.limits, settings.headers.audit
+    taken = [(name, naming) for name, route in settings.routes.items() for naming in route.namings()]
     intakes, outs = [], {}
     for name, route in settings.routes.items():
-        headers = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
-        intakes.append(Intake(name, route.intercept, headers))
-        outs[name] = Out(route.deliver_to, headers | AUDIT_HEADERS if audit else headers, audit)
+        headers = frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
+        keyed = route.tombstones == "cancel"
+        intakes += [Intake(name, naming, headers, keyed) for naming in route.namings()]
+        aim = Aim(name, route.namings(), route.allow_to, taken)
+        outs[name] = Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
     source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
     sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
     return Ends(source, sink, rules.window, 0)  # what is read again is known by its origin

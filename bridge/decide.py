@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bridge import destination
 from bridge.envelope import found_key
 from bridge.errors import HeaderError
 from bridge.header import HeaderRules, read_due
@@ -19,7 +20,8 @@ SAME_KEY = "same_key: a message with this key is parked already, and headers.on_
 
 @dataclass(frozen=True)
 class RouteRules:
-    """What the way in needs to know of a route."""
+    """What the way in needs to know of a route. ``allow_to`` are the destinations that a header may name; None where
+    that header means nothing."""
 
     name: str
     headers: HeaderRules
@@ -28,6 +30,7 @@ class RouteRules:
     on_same_key: str
     message_id: str
     body_max: int
+    allow_to: frozenset[str] | None = None
 
 
 class Parking(NamedTuple):
@@ -58,6 +61,10 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         return Rejection(f"bad_header: {delivery.fault}")
     if len(delivery.payload) > rules.body_max:
         return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+    if rules.allow_to is not None and destination.HEADER in delivery.headers:
+        refused = destination.why_not(delivery.headers[destination.HEADER], rules.allow_to)
+        if refused:
+            return Rejection(f"{destination.NOT_ALLOWED}: {refused}")
     try:
         due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
     except HeaderError as error:
@@ -66,8 +73,9 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         return Parking(delivery.arrived_ms, b"", False)
     if due.cancel is not None:
         return Cancellation(due.cancel)
-    due_ms = delivery.arrived_ms if due.due_ms is None else due.due_ms
-    relative = due.delay_ms is not None
+    if due.due_ms is None:
+        return _undelayed(delivery)
+    due_ms, relative = due.due_ms, due.delay_ms is not None
     if due.key is not None:
         return Parking(due_ms, due.key, True, relative)
     if delivery.message_id and rules.message_id == "key":
@@ -75,6 +83,15 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
     if delivery.message_id and rules.message_id == "find":
         return Parking(due_ms, found_key(delivery.message_id), False, relative)
     return Parking(due_ms, b"", False, relative)
+
+
+def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
+    """It goes on at once, and has no key: nobody means to cancel or to replace what was not to wait."""
+    if not delivery.tombstone or not delivery.message_id:
+        return Parking(delivery.arrived_ms, b"", False)
+    if not found_key(delivery.message_id):
+        return Rejection(f"long_key: nothing is found by a key of {len(delivery.message_id)} bytes, so not cancelled")
+    return Cancellation(delivery.message_id)
 
 
 def not_unique(key: bytes, number: int) -> Rejection:

@@ -73,9 +73,12 @@ def plain_key(key: bytes) -> bytes:
 
 
 def index_fields(route: bytes, key: bytes) -> tuple[bytes, ...]:
-    """All fields under which a message may be found by ``key``: as its own key, and as its message id."""
-    found = found_key(key)
-    return (index_field(route, key), index_field(route, found)) if found else (index_field(route, key),)
+    """All fields under which a message may be found by ``key``: as its own key, which begins with no NUL, and as its
+    message id."""
+    fields = [] if key[:1] == b"\0" else [index_field(route, key)]
+    if found := found_key(key):
+        fields.append(index_field(route, found))
+    return tuple(fields)
 
 
 def index_field(route: bytes, key: bytes) -> bytes:

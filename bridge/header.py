@@ -5,7 +5,8 @@ never an earlier moment than the one asked for. A value that could be guessed at
 
 Text, on every header: UTF-8, at most 64 bytes, spaces and tabs around it ignored, ASCII digits with an optional sign.
 "1_000", "0x10", "1e3" and "5000.0" are refused (a float *type* that is integral is taken: .NET and JavaScript write
-those). So are Kafka's 8-byte integers: their bytes cannot be told from eight digits of text.
+those). Eight bytes that begin with 0 or 255 are a number, big-endian and signed, where the route says so
+(``HeaderRules.binary``): no text begins with either, and no moment of ours is so large that it begins with another.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ _Reader = Callable[[HeaderValue], int]
 
 @dataclass(frozen=True, slots=True)
 class HeaderRules:
-    """What a route accepts. ``dialects`` switches names on beyond postdate's own; their order does not matter.
+    """What a route accepts. ``dialects`` switches names on beyond postdate's own; their order does not matter. With
+    ``binary`` a number may also be eight bytes.
 
     Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
     """
@@ -82,6 +84,7 @@ class HeaderRules:
     dialects: tuple[str, ...] = ()
     levels_ms: tuple[int, ...] = LEVELS_MS
     max_delay_ms: int = 365 * 86_400_000
+    binary: bool = False
     # (name, reader, absolute), worked out once: read_due runs for every message.
     plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
 
@@ -134,6 +137,8 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
         value = headers[name]
         if value is None and name == "eta":
             continue  # Celery writes the header on every message, null where there is no delay
+        if rules.binary:
+            value = _unpacked(value)
         try:
             asked = read(value)
             due_ms = _due_ms(asked, absolute, value, arrived_ms, published_ms, rules)
@@ -178,6 +183,13 @@ def _read_key(name: str, value: HeaderValue) -> bytes:
         raise HeaderError(f"header {name}: {_shown(value)} is not UTF-8 text") from None
     if value[:1] == b"\0":
         raise HeaderError(f"header {name}: {_shown(value)} begins with a NUL, and a key does not")
+    return value
+
+
+def _unpacked(value: HeaderValue) -> HeaderValue:
+    """The number where the value is one of eight bytes; see the head of this file."""
+    if isinstance(value, bytes) and len(value) == 8 and value[0] in (0, 255):
+        return int.from_bytes(value, "big", signed=True)
     return value
 
 

@@ -41,7 +41,8 @@ class Delivery:
     the headers that the route's dialects name; ``arrived_ms`` is Unix milliseconds by the store's clock; ``fault`` says
     why the source could not read the headers at all; ``digest`` is 8 bytes that a redelivery of the message repeats;
     ``origin`` is None where the broker names no message. A source gives one to all its deliveries or to none, those of
-    one log with rising offsets and with one ``order_key``; it leaves none out that it has not accepted.
+    one log with rising offsets and with one ``order_key``; it leaves none out that it has not accepted. ``tombstone``
+    says that it ends its ``message_id``: it cancels what waits under that, unless it is to be delivered later itself.
     """
 
     tag: Any
@@ -56,6 +57,7 @@ class Delivery:
     fault: str = ""
     digest: bytes = bytes(8)
     origin: Origin | None = None
+    tombstone: bool = False
 
 
 @dataclass(slots=True)

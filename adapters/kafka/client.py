@@ -75,7 +75,7 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            metadata_max_age_ms=60_000,
+            metadata_max_age_ms=rules.refresh,
             fetch_max_wait_ms=500,
         )
 

@@ -9,9 +9,10 @@ from adapters.kafka.record import Record, unpack
 from bridge.duration import write_moment
 
 
-def describe(record: Record) -> Mapping[str, object]:
-    """What a record has beside its value; bytes that are no text in base64."""
-    found: dict[str, object] = {"partition": record.partition, "key": _shown(record.key)}
+def describe(record: Record, topic: bytes) -> Mapping[str, object]:
+    """What a record from ``topic`` has beside its value; bytes that are no text in base64."""
+    found: dict[str, object] = {"topic": _shown(topic)} if topic else {}
+    found |= {"partition": record.partition, "key": _shown(record.key)}
     if record.timestamp >= 0:
         found["timestamp"] = write_moment(record.timestamp)
     if record.value is None:

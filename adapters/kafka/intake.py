@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,22 +10,27 @@ from aiokafka import ConsumerRecord, TopicPartition
 from adapters.kafka.progress import Progress
 from adapters.kafka.record import Header, Record, pack
 from bridge.message import Delivery, HeaderValue
+from bridge.naming import Naming
 
 
 @dataclass(frozen=True)
 class Intake:
-    """One intake topic: its route, its exact name, and the header names that matter on that route."""
+    """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
+    record's key is what it can be cancelled by, as a tombstone of that key does."""
 
     route: str
-    topic: str
+    naming: Naming
     wanted: frozenset[bytes]
+    keyed: bool = False
 
 
 class Intakes:
-    """Which topics are taken from, and what each belongs to. A route with a pattern would be looked up here."""
+    """Which topics are taken from, and what each belongs to."""
 
     def __init__(self, intakes: Iterable[Intake]) -> None:
-        self._by_topic = {intake.topic: intake for intake in intakes}
+        self._intakes = list(intakes)
+        self._names = frozenset(one.naming.intercept for one in self._intakes if not one.naming.is_rule)
+        self._known: dict[str, Intake] = {}
 
     def pattern(self) -> str:
         """A regular expression that matches these topics and no other.
@@ -34,19 +38,23 @@ class Intakes:
         The consumer subscribes to it, and not to names, because it then asks the brokers for all topics: one that is
         asked for by name may be made by that.
         """
-        return rf"(?:{'|'.join(re.escape(topic) for topic in sorted(self._by_topic))})\Z"
+        return rf"(?:{'|'.join(sorted(one.naming.expression() for one in self._intakes))})\Z"
 
     def of(self, topic: str) -> Intake:
-        """The intake that a topic belongs to."""
-        return self._by_topic[topic]
+        """The intake that a topic belongs to; the settings see to it that there is no other."""
+        known = self._known.get(topic)
+        if known is None:
+            known = next(one for one in self._intakes if one.naming.text_in(topic) is not None)
+            self._known[topic] = known
+        return known
 
     def missing(self, topics: set[str]) -> list[str]:
-        """Those that are not among the cluster's topics."""
-        return sorted(self._by_topic.keys() - topics)
+        """The topics that are taken from by name and are not among the cluster's."""
+        return sorted(self._names - topics)
 
     def names(self) -> list[str]:
-        """All topics, sorted."""
-        return sorted(self._by_topic)
+        """All topics that are taken from by name, sorted."""
+        return sorted(self._names)
 
 
 class Part:
@@ -56,12 +64,13 @@ class Part:
     was committed; ``origin`` names the partition of this topic, and of no other that bears its name later.
     """
 
-    __slots__ = ("alive", "committed", "next", "order_key", "origin", "place", "progress", "route", "wanted")
+    __slots__ = ("alive", "committed", "keyed", "next", "order_key", "origin", "place", "progress", "route", "wanted")
 
     def __init__(self, place: TopicPartition, intake: Intake, topic_id: str) -> None:
         self.place = place
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
+        self.keyed = intake.keyed
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.origin = f"{topic_id}/{place.partition}".encode()
         self.progress = Progress()
@@ -72,7 +81,7 @@ class Part:
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
         """Records as deliveries, in order; they count as handed over. Of headers with one name the last one holds."""
         wanted, origin, route, handed_over = self.wanted, self.origin, self.route, self.progress.handed_over
-        order_key = self.order_key
+        order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
         made = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -83,11 +92,20 @@ class Part:
                     found[name] = content
             offset, timestamp = record.offset, record.timestamp
             handed_over(offset)
-            payload = pack(record.partition, timestamp, record.key, record.value, headers)
+            payload = pack(record.partition, timestamp, record.key, record.value, headers, topic)
             published_ms = timestamp if timestamp >= 0 else None
             made.append(
                 Delivery(
-                    (self, offset), route, payload, order_key, found, now_ms, published_ms, origin=(origin, offset)
+                    (self, offset),
+                    route,
+                    payload,
+                    order_key,
+                    found,
+                    now_ms,
+                    published_ms,
+                    record.key if keyed else None,
+                    origin=(origin, offset),
+                    tombstone=keyed and record.value is None,
                 )
             )
         if records:
@@ -120,11 +138,13 @@ class Part:
         return Delivery(
             (self, offset),
             self.route,
-            pack(*record),
+            pack(*record, self.place.topic.encode()),
             self.order_key,
             found,
             now_ms,
             published_ms,
+            record.key if self.keyed else None,
             fault=fault,
             origin=origin,
+            tombstone=self.keyed and record.value is None,
         )

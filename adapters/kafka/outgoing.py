@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from adapters.kafka.aim import Aim
 from adapters.kafka.odd_names import OddName
 from adapters.kafka.record import Record
 from bridge.message import Claim
@@ -23,7 +24,7 @@ AUDIT_HEADERS = frozenset({_ID.encode(), _DUE.encode()})
 class Out:
     """How a route's records leave: to which topic, without which headers, with or without the audit headers."""
 
-    topic: str
+    aim: Aim
     drop: frozenset[bytes]
     audit: bool
 

@@ -1,13 +1,13 @@
-"""What the store keeps of a Kafka record: everything its producer wrote, and the partition it came from.
+"""What the store keeps of a Kafka record: everything its producer wrote, and the topic and partition it came from.
 
 ::
 
     version u8 | partition i32 | timestamp i64 | key length i32 | value length i32 | headers u32
-    | (name length u32 | value length i32 | name | value) for each header | key | value
+    | topic length u8 | topic | (name length u32 | value length i32 | name | value) for each header | key | value
 
-All integers big-endian; a length of -1 is null, which is not the same as empty. The topic is not in it: a record goes
-to its route's ``deliver_to`` as it is configured when the record is due. Header names are bytes, because Kafka's
-protocol calls them UTF-8 and its brokers never look.
+All integers big-endian; a length of -1 is null, which is not the same as empty. The topic is the one it was taken from:
+where it goes follows from that and from the settings as they are when it is due (``aim.py``). Version 1 is the same
+without the topic. Header names are bytes, because Kafka's protocol calls them UTF-8 and its brokers never look.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import NamedTuple
 #: A header as it stands in a record. Names may repeat and may be empty.
 Header = tuple[bytes, bytes | None]
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_TOPIC = 1
 _HEAD = struct.Struct(">BiqiiI")
 _LENGTHS = struct.Struct(">Ii")
 _pack_head = _HEAD.pack
@@ -27,6 +28,8 @@ _unpack_head = _HEAD.unpack_from
 _pack_lengths = _LENGTHS.pack
 _unpack_lengths = _LENGTHS.unpack_from
 _HEAD_BYTES = _HEAD.size
+_VERSION_BYTE = bytes((VERSION,))
+_VERSIONS = (VERSION, _WITHOUT_TOPIC)
 _LENGTHS_BYTES = _LENGTHS.size
 
 
@@ -46,8 +49,9 @@ def pack(
     key: bytes | None,
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]],
+    topic: bytes = b"",
 ) -> bytes:
-    """The record as one piece of bytes."""
+    """The record as one piece of bytes; ``topic`` is the one it was taken from, at most 255 bytes."""
     parts = [
         _pack_head(
             VERSION,
@@ -56,7 +60,9 @@ def pack(
             -1 if key is None else len(key),
             -1 if value is None else len(value),
             len(headers),
-        )
+        ),
+        bytes((len(topic),)),
+        topic,
     ]
     for name, content in headers:
         if content is None:
@@ -70,13 +76,21 @@ def pack(
     return b"".join(parts)
 
 
+def topic_of(data: bytes) -> bytes:
+    """The topic that a record was taken from; empty where nobody wrote it down."""
+    if data[:1] != _VERSION_BYTE:
+        return b""
+    start = _HEAD_BYTES + 1
+    return data[start : start + data[_HEAD_BYTES]] if len(data) > _HEAD_BYTES else b""
+
+
 def unpack(data: bytes) -> Record:
     """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
     try:
         version, partition, timestamp, key_bytes, value_bytes, count = _unpack_head(data)
-        if version != VERSION or key_bytes < -1 or value_bytes < -1:
+        if version not in _VERSIONS or key_bytes < -1 or value_bytes < -1:
             raise ValueError("not a Kafka record: its head is none")
-        at = _HEAD_BYTES
+        at = _HEAD_BYTES if version == _WITHOUT_TOPIC else _HEAD_BYTES + 1 + data[_HEAD_BYTES]
         headers: list[Header] = []
         for _ in range(count):
             name_bytes, content_bytes = _unpack_lengths(data, at)
@@ -90,7 +104,7 @@ def unpack(data: bytes) -> Record:
             else:
                 start, at = at, at + content_bytes
                 headers.append((name, data[start:at]))
-    except struct.error:
+    except (struct.error, IndexError):
         raise ValueError("not a Kafka record: it is cut short") from None
     key_end = at if key_bytes < 0 else at + key_bytes
     end = key_end if value_bytes < 0 else key_end + value_bytes

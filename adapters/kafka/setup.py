@@ -1,26 +1,34 @@
 """Compares the topics of the routes with the broker's, and makes the intake topics that are missing. Blocking.
 
-Only intake topics are made: the others are the consumers', who know how many partitions they want. All topics are
-listed, because a question about one that does not exist makes it where the broker creates topics by itself.
+Only intake topics are made, and only those that the settings name: what a rule matches is made by whoever wants it, and
+the topics that are delivered to are the consumers', who know how many partitions they want. All topics are listed,
+because a question about one that does not exist makes it where the broker creates topics by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from adapters.kafka.aim import Aim
 from adapters.kafka.client import broker_errors, connection
+from bridge.duration import write_duration
 from bridge.errors import Refused
+from bridge.message import Refusal
+from bridge.naming import Naming
 from bridge.settings import Settings
 
 T = TypeVar("T")
 
 _TIMEOUT_MS = 5000
+_NOT_THERE = (0, 0)
+#: Partitions and replicas by topic.
+_Known = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a topic stands; ``text`` is a sentence for a person wherever ``state`` is not "same"."""
+    """How a topic stands: same, missing, different, or "none" for a rule that no topic matches yet; ``text`` is a
+    sentence for a person wherever it is not "same"."""
 
     topic: Topic
     state: str
@@ -54,15 +63,19 @@ class Made:
 
 def plan(settings: Settings) -> list[Topic]:
     """What ``declare`` makes where it is missing."""
-    return [Topic(name, settings.routes[name].intercept, 0, 0, True) for name in settings.routes_of("kafka")]
+    return [
+        Topic(name, naming.intercept, 0, 0, True)
+        for name in settings.routes_of("kafka")
+        for naming in settings.routes[name].namings()
+        if not naming.is_rule
+    ]
 
 
 def verify(settings: Settings) -> list[Finding]:
     """How each topic of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
 
     async def ask(admin: AIOKafkaAdminClient) -> list[Finding]:
-        known = await _known(admin)
-        return [one for name in settings.routes_of("kafka") for one in _judge(settings, name, known)]
+        return list(_judge(settings, await _known(admin)))
 
     return _with_admin(settings, ask)
 
@@ -78,15 +91,16 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
         known = await _known(admin)
         made = []
         warnings = []
-        for name in settings.routes_of("kafka"):
-            intake, target = _topics(settings, name, known)
+        for intake, target in _pairs(settings, known):
             new = not intake.partitions
             if new:
-                await _make(admin, intake, target)
+                await _make(admin, intake, target if isinstance(target, Topic) else None)
             made.append(Made(intake, new))
-            if not target.partitions:
+            if isinstance(target, Refusal):
+                warnings.append(target.text)
+            elif not target.partitions:
                 warnings.append(_missing(target))
-        return made, warnings
+        return made, warnings + [one.text for one in _unmatched(settings, known)]
 
     return _with_admin(settings, make)
 
@@ -105,7 +119,7 @@ def _with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaita
     return asyncio.run(visit())
 
 
-async def _known(admin: AIOKafkaAdminClient) -> dict[str, tuple[int, int]]:
+async def _known(admin: AIOKafkaAdminClient) -> _Known:
     """Partitions and replicas of every topic that this user may see."""
     found: list[dict[str, Any]] = await admin.describe_topics()
     return {
@@ -115,24 +129,55 @@ async def _known(admin: AIOKafkaAdminClient) -> dict[str, tuple[int, int]]:
     }
 
 
-def _topics(settings: Settings, name: str, known: dict[str, tuple[int, int]]) -> tuple[Topic, Topic]:
-    route = settings.routes[name]
-    intake = Topic(name, route.intercept, *known.get(route.intercept, (0, 0)), ours=True)
-    return intake, Topic(name, route.deliver_to, *known.get(route.deliver_to, (0, 0)), ours=False)
+def _pairs(settings: Settings, known: _Known) -> Iterator[tuple[Topic, Topic | Refusal]]:
+    """Each intake topic, there or named by the settings, and where it leads."""
+    namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
+    for name, naming in namings:
+        aim = Aim(name, (naming,), taken=namings)
+        for topic in _matching(naming, known) if naming.is_rule else [naming.intercept]:
+            target = aim.target(topic.encode(), ())
+            led = target if isinstance(target, Refusal) else _topic(name, target, known, ours=False)
+            yield _topic(name, topic, known, ours=True), led
 
 
-def _judge(settings: Settings, name: str, known: dict[str, tuple[int, int]]) -> tuple[Finding, Finding]:
-    intake, target = _topics(settings, name, known)
-    found = Finding(intake, "same") if intake.partitions else Finding(intake, "missing", _missing(intake))
-    if not target.partitions:
-        return found, Finding(target, "missing", _missing(target))
-    if settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
-        text = (
-            f"topic '{target.name}' has {target.partitions} partitions and '{intake.name}' has {intake.partitions}, so "
-            'kafka.partitioner = "same" cannot work: give it as many, or use another partitioner'
-        )
-        return found, Finding(target, "different", text)
-    return found, Finding(target, "same")
+def _topic(route: str, name: str, known: _Known, ours: bool) -> Topic:
+    return Topic(route, name, *known.get(name, _NOT_THERE), ours=ours)
+
+
+def _matching(naming: Naming, known: _Known) -> list[str]:
+    return [topic for topic in sorted(known) if naming.text_in(topic) is not None]
+
+
+def _unmatched(settings: Settings, known: _Known) -> Iterator[Finding]:
+    """The rules that have no topic yet."""
+    refresh = write_duration(settings.kafka.refresh)
+    for name in settings.routes_of("kafka"):
+        for naming in settings.routes[name].namings():
+            if naming.is_rule and not _matching(naming, known):
+                text = f"no topic matches '{naming.intercept}' of route {name} yet; a new one is read within {refresh}"
+                yield Finding(Topic(name, naming.intercept, 0, 0, True), "none", text)
+
+
+def _judge(settings: Settings, known: _Known) -> Iterator[Finding]:
+    for intake, target in _pairs(settings, known):
+        yield Finding(intake, "same") if intake.partitions else Finding(intake, "missing", _missing(intake))
+        if isinstance(target, Refusal):
+            yield Finding(intake, "different", target.text)
+        elif not target.partitions:
+            yield Finding(target, "missing", _missing(target))
+        elif settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
+            text = (
+                f"topic '{target.name}' has {target.partitions} partitions and '{intake.name}' has {intake.partitions},"
+                ' so kafka.partitioner = "same" cannot work: give it as many, or use another partitioner'
+            )
+            yield Finding(target, "different", text)
+        else:
+            yield Finding(target, "same")
+    for name in settings.routes_of("kafka"):
+        for one in settings.routes[name].allow_to:
+            allowed = _topic(name, one, known, ours=False)
+            yield Finding(allowed, "same") if allowed.partitions else Finding(allowed, "missing", _missing(allowed))
+    yield from _unmatched(settings, known)
 
 
 def _missing(topic: Topic) -> str:
@@ -140,13 +185,14 @@ def _missing(topic: Topic) -> str:
         return f"topic '{topic.name}' of route {topic.route} does not exist: run `postdate setup`"
     return (
         f"topic '{topic.name}', which route {topic.route} delivers to, does not exist, so what is due is refused: "
-        f"create it, as the consumers need it, or correct routes.{topic.route}.deliver_to"
+        f"create it, as the consumers need it, or correct routes.{topic.route}"
     )
 
 
-async def _make(admin: AIOKafkaAdminClient, intake: Topic, target: Topic) -> None:
+async def _make(admin: AIOKafkaAdminClient, intake: Topic, target: Topic | None) -> None:
     """-1 leaves it to the broker's own defaults."""
-    wanted = NewTopic(intake.name, target.partitions or -1, target.replicas or -1)
+    partitions, replicas = (target.partitions, target.replicas) if target else _NOT_THERE
+    wanted = NewTopic(intake.name, partitions or -1, replicas or -1)
     answer = await admin.create_topics([wanted], timeout_ms=_TIMEOUT_MS)
     for _, code, *rest in answer.topic_errors:
         error = for_code(code)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
@@ -17,7 +18,7 @@ from adapters.kafka.client import answers, broker_errors, give_up_producer, new_
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.partition import Choice
-from adapters.kafka.record import unpack
+from adapters.kafka.record import topic_of, unpack
 from adapters.kafka.targets import Targets
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
@@ -97,7 +98,13 @@ class KafkaSink:
         out = self._outs.get(claim.route)
         if out is None:
             return no_route(claim.route)
-        topic = out.topic
+        try:
+            record = unpack(claim.payload)
+        except ValueError as error:
+            return Refusal("unreadable", str(error), lasting=True)
+        topic = out.aim.target(topic_of(claim.payload), record.headers)
+        if isinstance(topic, Refusal):
+            return topic
         resting = targets.resting(topic)
         if resting is not None:
             return resting
@@ -105,10 +112,6 @@ class KafkaSink:
         if not partitions or topic in self._asking:
             self._ask(topic, claim, targets)
             return None
-        try:
-            record = unpack(claim.payload)
-        except ValueError as error:
-            return Refusal("unreadable", str(error), lasting=True)
         number = self._choice.partition(record.key, record.partition, partitions)
         lane = self._lanes.get((topic, number)) or self._new_lane(topic, number)
         lane.add(Flight(claim, record, out, self._keep_timestamp))
@@ -117,15 +120,16 @@ class KafkaSink:
     def _new_lane(self, topic: str, number: int) -> Lane:
         assert self._producer is not None
         place = TopicPartition(topic, number)
-        lane = Lane(self._producer, place, self._rules.confirm_timeout / 1000, self._told, self._break)
+        told = partial(self._told, topic)
+        lane = Lane(self._producer, place, self._rules.confirm_timeout / 1000, told, self._break)
         self._lanes[topic, number] = lane
         return lane
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def _told(self, flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+    def _told(self, topic: str, flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
         if refusal is not None and refusal.reason in refusals.OF_TOPIC and self._targets is not None:
-            self._targets.rest(self._outs[flights[0].claim.route].topic, refusal)
+            self._targets.rest(topic, refusal)
         self._give([Result(flight.claim, outcome, refusal) for flight in flights])
 
     def _give(self, results: list[Result]) -> None:

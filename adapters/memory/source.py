@@ -51,11 +51,13 @@ class MemorySource:
         message_id: bytes | None = None,
         fault: str = "",
         origin: Origin | None = None,
+        tombstone: bool = False,
     ) -> None:
         """Somebody publishes a message; with an origin it is a record of that log, and its offset the highest yet."""
         digest = blake2b(order_key + b"\0" + payload, digest_size=8).digest()
         delivery = Delivery(_Tag(0, 0), route, payload, order_key, dict(headers), 0)
         delivery = replace(delivery, message_id=message_id, fault=fault, digest=digest, origin=origin)
+        delivery.tombstone = tombstone
         if origin is not None:
             self._logs.setdefault(origin[0], []).append((origin[1], delivery))
         self._waiting.append(delivery)

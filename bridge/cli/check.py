@@ -102,6 +102,8 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
         return _finding(
             "WARN", subject, f"{row['what']} does not exist yet: `postdate run` or `postdate setup` makes it"
         )
+    if state == "none":
+        return _finding("WARN", subject, row["text"])
     if state == "forbidden":
         return _finding("WARN", subject, f"{row['what']} cannot be compared: {row['text']}")
     return _finding("FAIL", subject, row["text"], FAILED)

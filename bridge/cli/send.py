@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,9 @@ from bridge.header import OWN_HEADERS
 
 if TYPE_CHECKING:
     from bridge.send import Message
+    from bridge.settings import Route, Settings
 
+_Given = Mapping[str, str | None]
 
 _INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
 
@@ -27,6 +30,9 @@ def send(
     ] = None,
     record_key: Annotated[
         str | None, typer.Option("--record-key", metavar="TEXT", help="Kafka: the record's key; without, it has none.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Kafka: as if on this intake topic of the route.")
     ] = None,
     after: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="So long from now: 5m, 1h 30m.")] = None,
     at: Annotated[
@@ -43,21 +49,20 @@ def send(
 ) -> None:
     """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
     from bridge.cli.moments import due_ms, read_due
-    from bridge.cli.output import facts, say
-    from bridge.cli.wiring import park_message, settings_with_routes
-    from bridge.duration import write_moment
+    from bridge.cli.output import say
+    from bridge.cli.wiring import pack_record, park_message, settings_with_routes
     from bridge.send import Message
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_with_routes(config)
-    if route not in settings.routes:
-        raise SettingsError(f"There is no route {route!r}; the settings have {', '.join(settings.routes)}.")
-    broker = settings.routes[route].broker
-    _refuse_strange(broker, {"--routing-key": routing_key, "--content-type": content_type, "--message-id": message_id})
-    if broker == "rabbitmq" and record_key is not None:
-        raise SettingsError(f"--record-key is for Kafka, and route {route} is one of RabbitMQ: use --routing-key.")
-    content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
-    payload = _payload(broker, routing_key, record_key, _headers(header or []), content, content_type, message_id)
+    found = _route(settings, route)
+    rabbitmqs = {"--routing-key": routing_key, "--content-type": content_type, "--message-id": message_id}
+    _refuse_strange(route, found, rabbitmqs, {"--record-key": record_key, "--topic": topic})
+    content, headers = sys.stdin.buffer.read() if body == "-" else os.fsencode(body), _headers(header or [])
+    if found.broker == "kafka":
+        payload = pack_record(_intake(route, found, topic), record_key, headers, content)
+    else:
+        payload = _packed(routing_key or "", headers, content, content_type, message_id)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
 
@@ -65,7 +70,7 @@ def send(
         due = due_ms(wait_ms, at_ms, now_ms, settings.limits.max_delay)
         return Message(
             route=route,
-            order=settings.routes[route].order,
+            order=found.order,
             on_same_key=settings.headers.on_same_key,
             order_key=os.fsencode(routing_key or record_key or ""),
             payload=payload,
@@ -73,35 +78,57 @@ def send(
             key=_key(key),
         )
 
-    message_id_made, message = park_message(settings.of_broker(broker), make)
-    made = {"id": message_id_made.decode(), "state": "parked", "due": write_moment(message.due_ms)}
-    facts(output, {**made, "due_ms": message.due_ms}, [("id", made["id"]), ("due", made["due"])])
-    if broker == "rabbitmq" and routing_key is None:
+    message_id_made, message = park_message(settings.of_broker(found.broker), make)
+    _tell(output, message_id_made.decode(), message.due_ms)
+    if found.broker == "rabbitmq" and routing_key is None:
         say("Warning: it has an empty routing key, for no --routing-key was given.")
-    say(f"Take it back with: postdate cancel {made['id']}")
 
 
-def _refuse_strange(broker: str, given: dict[str, str | None]) -> None:
-    strange = [name for name, value in given.items() if value is not None] if broker == "kafka" else []
+def _tell(output: Output, one: str, due_ms: int) -> None:
+    from bridge.cli.output import facts, say
+    from bridge.duration import write_moment
+
+    due = write_moment(due_ms)
+    facts(output, {"id": one, "state": "parked", "due": due, "due_ms": due_ms}, [("id", one), ("due", due)])
+    say(f"Take it back with: postdate cancel {one}")
+
+
+def _route(settings: Settings, name: str) -> Route:
+    if name not in settings.routes:
+        raise SettingsError(f"There is no route {name!r}; the settings have {', '.join(settings.routes)}.")
+    return settings.routes[name]
+
+
+def _refuse_strange(name: str, route: Route, rabbitmqs: _Given, kafkas: _Given) -> None:
+    """Options of the other broker."""
+    kafka = route.broker == "kafka"
+    strange = ", ".join(option for option, value in (rabbitmqs if kafka else kafkas).items() if value is not None)
+    if strange and kafka:
+        raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
     if strange:
-        raise SettingsError(f"{', '.join(strange)}: Kafka has no such thing. A record's key is --record-key.")
+        raise SettingsError(f"{strange}: that is for Kafka, and route {name} is one of RabbitMQ, with --routing-key.")
 
 
-def _payload(
-    broker: str,
-    routing_key: str | None,
-    record_key: str | None,
-    headers: dict[str, str],
-    content: bytes,
-    content_type: str | None,
-    message_id: str | None,
+def _intake(name: str, route: Route, topic: str | None) -> str:
+    """The intake topic that a record is to look as if it had come on."""
+    namings = route.namings()
+    if topic is None:
+        if len(namings) > 1 or namings[0].is_rule:
+            raise SettingsError(f"Route {name} takes from several topics: say by --topic from which this would come.")
+        return namings[0].intercept
+    if all(naming.target(topic) is None for naming in namings):
+        taken = ", ".join(naming.intercept for naming in namings)
+        raise SettingsError(f"--topic {topic!r}: route {name} does not take from it, but from {taken}.")
+    return topic
+
+
+def _packed(
+    routing_key: str, headers: dict[str, str], content: bytes, content_type: str | None, message_id: str | None
 ) -> bytes:
-    from bridge.cli.wiring import pack_message, pack_record
+    from bridge.cli.wiring import pack_message
 
-    if broker == "kafka":
-        return pack_record(record_key, headers, content)
     try:
-        return pack_message(routing_key or "", headers, content, content_type, message_id)
+        return pack_message(routing_key, headers, content, content_type, message_id)
     except ValueError as error:
         raise SettingsError(f"This cannot be sent: {error}.") from None
 

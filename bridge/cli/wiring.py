@@ -67,7 +67,8 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, different or forbidden, and a sentence. Blocking.
+    """How each exchange, queue and topic stands: state same, missing, different, forbidden or none (for a rule that no
+    topic matches yet), and a sentence. Blocking.
 
     Raises ``BrokerUnavailable``.
     """
@@ -161,12 +162,12 @@ def pack_message(
     return pack(key, properties, body)
 
 
-def pack_record(key: str | None, headers: Mapping[str, str], value: bytes) -> bytes:
-    """What the store keeps of a Kafka record made here."""
+def pack_record(topic: str, key: str | None, headers: Mapping[str, str], value: bytes) -> bytes:
+    """What the store keeps of a Kafka record made here, as if it had come on ``topic``."""
     from adapters.kafka.record import pack
 
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in headers.items()]
-    return pack(-1, -1, None if key is None else os.fsencode(key), value, named)
+    return pack(-1, -1, None if key is None else os.fsencode(key), value, named, topic.encode())
 
 
 class Opened(NamedTuple):
@@ -181,10 +182,11 @@ def open_payload(row: Row) -> Opened:
     """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
     if row.broker == "kafka":
         from adapters.kafka.describe import describe as describe_record
+        from adapters.kafka.record import topic_of
         from adapters.kafka.record import unpack as unpack_record
 
         record = unpack_record(row.payload)
-        return Opened(describe_record(record), record.value or b"", len(record.value or b""))
+        return Opened(describe_record(record, topic_of(row.payload)), record.value or b"", len(record.value or b""))
     from adapters.rabbitmq.describe import describe
     from adapters.rabbitmq.payload import unpack
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import NamedTuple
 
 from bridge.duration import write_duration
-from bridge.settings.mistakes import Path
-from bridge.settings.model import RabbitMQ, Redis, Route, Settings
+from bridge.settings.mistakes import Conflict, Path
+from bridge.settings.model import RabbitMQ, Redis, Settings
 from bridge.settings.names import ROUTES
-
-#: What Kafka takes (org.apache.kafka.common.internals.Topic).
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-
-class Conflict(NamedTuple):
-    """Settings that do not go together. ``paths``: those it is about, the one to change first."""
-
-    paths: tuple[Path, ...]
-    text: str
+from bridge.settings.topics import topic_conflicts
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -32,8 +21,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _times(settings)
     yield from _route_names(settings)
     yield from _duplicates(settings)
-    yield from _same_topics(settings)
     yield from _loops(settings)
+    yield from topic_conflicts(settings)
 
 
 def _bridge(settings: Settings) -> Iterator[Conflict]:
@@ -94,7 +83,6 @@ def _pair(mine_ms: int, other_ms: int) -> str:
 def _route_names(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
         if route.broker == "kafka":
-            yield from _kafka_names(name, route)
             continue
         intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
         if not route.intercept:
@@ -105,16 +93,6 @@ def _route_names(settings: Settings) -> Iterator[Conflict]:
             yield Conflict((queue,), 'must not start with "amq.": RabbitMQ keeps these names for itself')
         if len(settings.queue_of(name).encode()) > 255:
             yield Conflict((queue, intercept), "is longer than 255 bytes, with the route's name in it: name a queue")
-
-
-def _kafka_names(name: str, route: Route) -> Iterator[Conflict]:
-    for field, topic in (("intercept", route.intercept), ("deliver_to", route.deliver_to)):
-        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            text = "must be the name of a topic: 1 to 249 letters, digits, dots, dashes or underscores"
-            yield Conflict(((ROUTES, name, field),), text)
-    for field, value in (("queue", route.queue), ("queue_type", route.queue_type)):
-        if value:
-            yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), "is for RabbitMQ: Kafka has no queues")
 
 
 def _duplicates(settings: Settings) -> Iterator[Conflict]:
@@ -134,20 +112,10 @@ def _duplicates(settings: Settings) -> Iterator[Conflict]:
             yield Conflict((mine, (ROUTES, first, "queue"), (ROUTES, name, "intercept")), text)
 
 
-def _same_topics(settings: Settings) -> Iterator[Conflict]:
-    topics: dict[str, str] = {}
-    for name in settings.routes_of("kafka"):
-        topic = settings.routes[name].intercept
-        first = topics.setdefault(topic, name)
-        if first != name:
-            paths = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
-            yield Conflict(paths, f'is "{topic}", as in {ROUTES}.{first}: a topic belongs to one route')
-
-
 def _loops(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
         for other, intercepting in settings.routes.items():
-            if route.broker != intercepting.broker or not route.deliver_to:
+            if "kafka" in (route.broker, intercepting.broker) or not route.deliver_to:
                 continue
             if route.deliver_to != intercepting.intercept:
                 continue

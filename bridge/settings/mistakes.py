@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridge.errors import SettingsError
 
@@ -16,6 +16,13 @@ _SENTENCES = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
 }
+
+
+class Conflict(NamedTuple):
+    """Settings that do not go together. ``paths``: those it is about, the one to change first."""
+
+    paths: tuple[Path, ...]
+    text: str
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bridge.header import KNOWN_DIALECTS, LEVELS_MS
+from bridge.naming import Naming, read_naming
 from bridge.settings.rules import (
     BrokerName,
     Duration,
     ListOf,
+    Mapped,
     Number,
     OneOf,
     Secret,
@@ -97,6 +99,7 @@ class Kafka(Section):
     window: Annotated[int, Whole(1, 65535)] = 5000
     confirm_timeout: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     compression: Annotated[Literal["none", "gzip"], OneOf(("none", "gzip"))] = "none"
+    refresh: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
     timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
     ca_file: Annotated[str, _FILE] = ""
@@ -162,6 +165,15 @@ class Route(Section):
     queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
     dialects: Annotated[tuple[str, ...], ListOf(OneOf(tuple(KNOWN_DIALECTS)))] = ()
     on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
+    also: Annotated[tuple[str, ...], ListOf(Mapped())] = ()
+    allow_to: Annotated[tuple[str, ...], ListOf(BrokerName())] = ()
+    binary_numbers: bool = False
+    tombstones: Annotated[Literal["deliver", "cancel"], OneOf(("deliver", "cancel"))] = "deliver"
+
+    def namings(self) -> tuple[Naming, ...]:
+        """Where each of its topics is delivered to: ``intercept`` first, then ``also``."""
+        others = (read_naming(text) for text in self.also)
+        return (Naming(self.intercept, self.deliver_to), *(one for one in others if one is not None))
 
 
 class Settings(BaseSettings):

@@ -16,6 +16,7 @@ from pydantic import GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bridge.duration import read_duration_ms, write_duration
+from bridge.naming import read_naming
 from bridge.settings.masking import DOTS
 from bridge.settings.nearest import did_you_mean
 
@@ -151,6 +152,17 @@ class BrokerName(Rule):
         if not text.isprintable():
             raise wrong("must not contain control characters")
         return text
+
+
+@dataclass(frozen=True)
+class Mapped(Rule):
+    """A topic that is taken from and the one that is delivered to."""
+
+    def read(self, value: Any) -> str:
+        naming = read_naming(read_text(value))
+        if naming is None:
+            raise wrong('must be two topics with an arrow between: "refunds.delay -> refunds"')
+        return f"{naming.intercept} -> {naming.deliver_to}"
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,12 @@ def nodes(bootstrap: str, timeout_s: float = TIMEOUT_S) -> set[int]:
     return set(client(bootstrap).list_topics(timeout=timeout_s).brokers)
 
 
-def create_topic(bootstrap: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-    """The random name of a new topic, once each of its partitions has a leader. The broker chooses the replicas."""
-    name = f"t{secrets.token_hex(6)}"
+def create_topic(
+    bootstrap: str, partitions: int = 1, configs: Mapping[str, str] | None = None, name: str | None = None
+) -> str:
+    """The name, random where none is given, of a new topic, once each of its partitions has a leader. The broker
+    chooses the replicas."""
+    name = name or f"t{secrets.token_hex(6)}"
     admin = client(bootstrap)
     _await(admin.create_topics([NewTopic(name, partitions, config=dict(configs or {}))]))
     wait_for(lambda: _has_leaders(admin, name, partitions), f"every partition of {name} has a leader")

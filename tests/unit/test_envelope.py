@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.envelope import VERSION, Envelope, UnknownVersion, index_field, seal, unseal
+from bridge.envelope import VERSION, Envelope, UnknownVersion, found_key, index_field, index_fields, seal, unseal
 
 moments = st.integers(0, 2**64 - 1)
 short = st.binary(max_size=255)
@@ -63,3 +63,10 @@ def test_any_bytes_are_an_envelope_or_refused(data: bytes) -> None:
 def test_a_key_of_one_route_is_none_of_another() -> None:
     fields = {index_field(route, key) for route in (b"a", b"ab") for key in (b"k", b"bk", b"")}
     assert len(fields) == 6
+
+
+@given(short, short)
+def test_a_key_finds_its_own_messages_and_those_whose_message_id_it_is_and_no_others(key: bytes, other: bytes) -> None:
+    parked = {found_key(other)} if other[:1] == b"\0" else {other, found_key(other)}
+    hits = {index_field(b"r", one) for one in parked if one} & set(index_fields(b"r", key))
+    assert (hits != set()) == (key == other and index_fields(b"r", key) != ())

@@ -426,3 +426,46 @@ def test_a_moment_in_seconds_is_an_error_and_not_a_delivery_at_once(name: str, v
     rules = HeaderRules(dialects=("x-opt-delivery-time",))
     with pytest.raises(HeaderError, match="looks like Unix seconds"):
         read_due({name: value}, 1_790_000_000_000, None, rules)
+
+
+# -- eight bytes ------------------------------------------------------------------------------------------------------
+
+BINARY = HeaderRules(dialects=KNOWN_DIALECTS, binary=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "moment"),
+    [
+        ("x-delay", 5000, NOW + 5000),
+        ("x-delay", -5000, NOW),
+        ("x-delay", YEAR, NOW + YEAR),
+        ("x-deliver-at", NOW + 1, NOW + 1),
+        ("x-delay-level", 3, NOW + 10_000),
+        ("TIMER_DELAY_SEC", 2, NOW + 2000),
+        ("scheduler-epoch", NOW // 1000 + 60, NOW + 60_000),
+    ],
+)
+def test_a_number_of_eight_bytes_is_read_where_it_is_switched_on(name: str, number: int, moment: int) -> None:
+    value = number.to_bytes(8, "big", signed=True)
+    assert due(name, value, BINARY) == moment
+    assert f"header {name}" in reason({name: value})
+
+
+@pytest.mark.parametrize("value", [b"5000", b"60000000", b"  100000", b"+1000000", b"\x0000000000", b"1h 30min"])
+def test_text_is_text_also_where_eight_bytes_are_a_number(value: bytes) -> None:
+    plain = due_or_reason({"x-delay": value}, NOW, None, OWN)
+    assert due_or_reason({"x-delay": value}, NOW, None, HeaderRules(binary=True)) == plain
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"\0\0\0\0\0\0\x13", b"\0" * 9, b"\0\0\x13\x88", b"\x01" + bytes(7), b"\0\x01" + bytes(6), b"\xfe" + bytes(7)],
+)
+def test_other_bytes_are_no_number_and_no_early_delivery(value: bytes) -> None:
+    assert reason({"x-delay": value}, BINARY).startswith("header x-delay: ")
+
+
+@given(st.integers(-(2**55), 2**55 - 1))
+def test_every_number_in_eight_bytes_is_the_number(number: int) -> None:
+    value = number.to_bytes(8, "big", signed=True)
+    assert due_or_reason({"x-delay": value}, NOW, None, BINARY) == due_or_reason({"x-delay": number}, NOW, None, BINARY)

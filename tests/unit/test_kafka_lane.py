@@ -12,10 +12,12 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from adapters.kafka.aim import Aim
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.record import Record, pack
 from bridge.message import Claim, Outcome, Refusal
+from bridge.naming import Naming
 
 PLACE = TopicPartition("target", 0)
 
@@ -55,7 +57,9 @@ def flight(number: int) -> Flight:
     record = Record(0, 0, b"k", b"v", [])
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
-    return Flight(claim, record, Out("target", frozenset(), audit=False), keep_timestamp=False)
+    return Flight(
+        claim, record, Out(Aim("r", [Naming("intake", "target")]), frozenset(), audit=False), keep_timestamp=False
+    )
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])

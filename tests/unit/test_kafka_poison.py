@@ -29,7 +29,7 @@ def written(records: list[Record], base: int = 0, codec: int = 0) -> bytes:
     return base.to_bytes(8, "big") + bytes(builder.build())[8:]
 
 
-@given(st.lists(records, min_size=1, max_size=6), st.sampled_from([0, 1]), st.data())
+@given(st.lists(records, min_size=1, max_size=6), st.sampled_from([0, 1, 2, 3, 4]), st.data())
 def test_every_record_from_an_offset_on_is_read_as_it_was_written(
     given: list[Record], codec: int, data: st.DataObject
 ) -> None:

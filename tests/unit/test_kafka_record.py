@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.kafka.record import Header, Record, pack, unpack
+from adapters.kafka.record import Header, Record, pack, topic_of, unpack
 
 i64 = st.integers(-(2**63), 2**63 - 1)
 maybe_bytes = st.none() | st.binary(max_size=40)
@@ -14,11 +14,35 @@ headers = st.lists(st.tuples(st.binary(max_size=12), maybe_bytes), max_size=6)
 records = st.builds(Record, st.integers(0, 2**31 - 1), i64, maybe_bytes, maybe_bytes, headers)
 
 
+topics = st.binary(max_size=249)
+
+
+@given(records, topics)
+@example(Record(0, -1, None, None, []), b"")
+@example(Record(3, 0, b"", b"", [(b"", None), (b"", b""), (b"a", b"1"), (b"a", None), (b"\xff\xfe", b"x")]), b"t")
+def test_a_record_comes_back_as_it_was_with_its_topic(record: Record, topic: bytes) -> None:
+    packed = pack(*record, topic)
+    assert unpack(packed) == record
+    assert topic_of(packed) == topic
+
+
 @given(records)
-@example(Record(0, -1, None, None, []))
-@example(Record(3, 0, b"", b"", [(b"", None), (b"", b""), (b"a", b"1"), (b"a", None), (b"\xff\xfe", b"x")]))
-def test_a_record_comes_back_as_it_was(record: Record) -> None:
-    assert unpack(pack(*record)) == record
+def test_a_record_of_the_first_version_has_no_topic_and_is_read_as_it_was(record: Record) -> None:
+    packed = pack(*record)
+    first = b"\x01" + packed[1:25] + packed[26:]
+    assert unpack(first) == record
+    assert topic_of(first) == b""
+
+
+@given(st.binary(max_size=40))
+def test_a_topic_is_looked_for_in_any_bytes(data: bytes) -> None:
+    assert topic_of(data) in data
+
+
+def again(record: Record, data: bytes) -> bytes:
+    """What the version of ``data`` makes of a record."""
+    packed = pack(*record, topic_of(data))
+    return packed if data[:1] == packed[:1] else data[:1] + packed[1:25] + packed[26:]
 
 
 def test_null_and_empty_are_told_apart() -> None:
@@ -38,7 +62,7 @@ def test_bytes_that_are_no_record_are_refused_or_are_exactly_one(data: bytes) ->
         record = unpack(data)
     except ValueError:
         return
-    assert pack(*record) == data
+    assert again(record, data) == data
 
 
 @given(records, st.data())
@@ -60,5 +84,5 @@ def test_a_byte_that_changed_gives_another_record_or_none(record: Record, data: 
         changed = unpack(bytes(packed))
     except ValueError:
         return
-    assert changed != record
-    assert pack(*changed) == bytes(packed)
+    assert changed != record or topic_of(bytes(packed)) != b""
+    assert again(changed, bytes(packed)) == bytes(packed)

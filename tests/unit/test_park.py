@@ -59,6 +59,20 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
             Parking(NOW_MS + 5, b"k", True, relative=True),
         ),
         (delivery({"x-delay-cancel": "k"}), {}, Cancellation(b"k")),
+        (delivery({}, message_id=b"m"), {}, Parking(NOW_MS, b"", False)),
+        (delivery({}, message_id=b"m"), {"message_id": "key"}, Parking(NOW_MS, b"", False)),
+        (delivery({}, message_id=b"m", tombstone=True), {}, Cancellation(b"m")),
+        (delivery({"x-delay-key": "k"}, message_id=b"m", tombstone=True), {}, Cancellation(b"m")),
+        (delivery({"x-delay": 5}, message_id=b"m", tombstone=True), {}, Parking(NOW_MS + 5, b"\0m", False, True)),
+        (delivery({"x-delay-cancel": "k"}, message_id=b"m", tombstone=True), {}, Cancellation(b"k")),
+        (delivery({}, tombstone=True), {}, Parking(NOW_MS, b"", False)),
+        (delivery({}, message_id=b"", tombstone=True), {}, Parking(NOW_MS, b"", False)),
+        (
+            delivery({"x-delay-to": b"b", "x-delay": 5}),
+            {"allow_to": frozenset("b")},
+            Parking(NOW_MS + 5, b"", False, True),
+        ),
+        (delivery({"x-delay-to": b"b"}), {}, Parking(NOW_MS, b"", False)),
         (delivery({"x-delay": "soon"}), {"on_bad": "deliver"}, Parking(NOW_MS, b"", False)),
     ],
 )
@@ -74,6 +88,15 @@ def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], deci
         (delivery({}, fault="its header table ends early"), {}, "bad_header: its header table ends early"),
         (delivery({}, fault="its header table ends early"), {"on_bad": "deliver"}, "bad_header: its header"),
         (delivery({"x-delay-cancel": ""}), {}, "bad_header: header x-delay-cancel: "),
+        (delivery({}, message_id=b"m" * 255, tombstone=True), {}, "long_key: nothing is found by a key of 255 bytes"),
+        (delivery({"x-delay-to": b"b"}), {"allow_to": frozenset()}, "not_allowed: header x-delay-to says 'b', and the"),
+        (
+            delivery({"x-delay-to": b"c"}),
+            {"allow_to": frozenset("b"), "on_bad": "deliver"},
+            "not_allowed: header x-delay-to says 'c', which is not in",
+        ),
+        (delivery({"x-delay-to": None}), {"allow_to": frozenset("b")}, "not_allowed: header x-delay-to says no name"),
+        (delivery({"x-delay-to": b"\xff"}), {"allow_to": frozenset("b")}, "not_allowed: header x-delay-to says '"),
         (
             delivery({"x-delay": 5}, payload=b"x" * 11),
             {"body_max": 10},
@@ -438,3 +461,25 @@ async def test_a_cancellation_reaches_a_key_and_a_message_id_of_the_same_name() 
     house.clock.advance(1000)
     await house.deliver()
     assert house.bodies() == []
+
+
+async def test_a_tombstone_cancels_what_waits_under_its_key_and_under_no_other() -> None:
+    house = House()
+    for key in (b"a", b"a", b"\0a", b"b"):
+        house.publish(f"of {key!r}", HOUR_MS, message_id=key)
+    house.source.feed(b"", {}, message_id=b"a", tombstone=True)
+    house.publish("later", HOUR_MS, message_id=b"a")
+    await house.park()
+    house.clock.advance(HOUR_MS)
+    await house.deliver()
+    assert sorted(house.bodies()) == ["later", "of b'\\x00a'", "of b'b'"]
+    assert house.count("cancelled") == 2
+    assert house.dead() == []
+
+
+async def test_a_tombstone_of_a_key_that_begins_with_a_nul_leaves_the_key_without_it() -> None:
+    house = House()
+    house.publish("kept", HOUR_MS, message_id=b"a")
+    house.source.feed(b"", {}, message_id=b"\0a", tombstone=True)
+    await house.park()
+    assert (house.parked(), house.count("cancelled")) == (1, 0)

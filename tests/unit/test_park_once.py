@@ -226,6 +226,18 @@ async def test_a_cancellation_that_is_read_again_leaves_what_came_after_it() -> 
     assert await delivered(house) == ["0102"]
 
 
+async def test_a_tombstone_that_is_read_again_leaves_what_came_after_it() -> None:
+    house = House()
+    record(house, 100, later(), message_id=b"k")
+    record(house, 101, {}, message_id=b"k", tombstone=True)
+    record(house, 102, later(), message_id=b"k")
+    await house.park()
+    for offset in (100, 101, 102):
+        await read_again(house, offset)
+    assert house.count("cancelled") == 1
+    assert await delivered(house) == ["0102"]
+
+
 async def test_a_cancellation_that_is_read_again_leaves_what_another_log_brought_since() -> None:
     house = House()
     record(house, 101, cancel("k"))

@@ -12,6 +12,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from adapters.kafka.aim import Aim
 from adapters.kafka.intake import Intake
 from adapters.kafka.odd_names import OddBatch, OddName
 from adapters.kafka.outgoing import Out
@@ -22,6 +23,7 @@ from adapters.kafka.source import KafkaSource
 from bridge.clock import StoreClock
 from bridge.health import Health
 from bridge.message import Claim, Delivery
+from bridge.naming import Naming
 from bridge.ports import Result
 from bridge.settings import Kafka
 
@@ -202,7 +204,7 @@ class Source:
     def __init__(self, topics: Topics, group: str, intake_topics: Sequence[str], **rules: Any) -> None:
         self.health = Health()
         self.group = group
-        intakes = [Intake(topic, topic, WANTED) for topic in intake_topics]
+        intakes = [Intake(topic, Naming(topic, "target"), WANTED) for topic in intake_topics]
         given = Kafka(bootstrap_servers=topics.url, group=group, **rules)
         self.source = KafkaSource(given, intakes, StoreClock(), BYTES_MAX, self.health)
 
@@ -226,6 +228,11 @@ class Source:
                 self.source.accept(batch)
             taken += batch
         return taken
+
+
+def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False) -> Out:
+    """A route that delivers all its records to one topic."""
+    return Out(Aim("route", [Naming("intake", topic)]), drop, audit)
 
 
 def claim(number: int, record: Record, route: str = "orders") -> Claim:

@@ -7,15 +7,14 @@ import time
 import pytest
 from aiokafka import TopicPartition
 
-from adapters.kafka.outgoing import AUDIT_HEADERS, Out
+from adapters.kafka.outgoing import AUDIT_HEADERS
 from adapters.kafka.partition import Choice, Partitioner
 from adapters.kafka.record import Record
 from bridge.message import Outcome
 from bridge.ports import Result
-from tests.integration.kafka.rig import NOT_TEXT, ODD_RECORDS, Sink, Topics, claim, until
+from tests.integration.kafka.rig import NOT_TEXT, ODD_RECORDS, Sink, Topics, claim, to, until
 
 pytestmark = pytest.mark.kafka
-NOTHING: frozenset[bytes] = frozenset()
 
 
 def small(number: int, key: bytes | None = b"k") -> Record:
@@ -29,7 +28,7 @@ def words(results: list[Result]) -> list[str]:
 
 async def test_every_odd_record_arrives_byte_for_byte(topics: Topics) -> None:
     topic = await topics.make("target")
-    async with Sink(topics, {"orders": Out(topic, NOTHING, audit=False)}, timestamp="original") as sink:
+    async with Sink(topics, {"orders": to(topic)}, timestamp="original") as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(ODD_RECORDS)))
     assert words(results) == ["confirmed"] * len(ODD_RECORDS)
     assert await topics.read(topic, len(ODD_RECORDS)) == ODD_RECORDS
@@ -38,7 +37,7 @@ async def test_every_odd_record_arrives_byte_for_byte(topics: Topics) -> None:
 async def test_a_header_name_that_is_no_text_arrives_as_it_was_and_keeps_its_place(topics: Topics) -> None:
     topic = await topics.make("target")
     records = [small(0), NOT_TEXT, NOT_TEXT, small(1)]
-    async with Sink(topics, {"orders": Out(topic, NOTHING, audit=False)}, timestamp="original") as sink:
+    async with Sink(topics, {"orders": to(topic)}, timestamp="original") as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed"] * 4
     assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
@@ -47,7 +46,7 @@ async def test_a_header_name_that_is_no_text_arrives_as_it_was_and_keeps_its_pla
 async def test_the_delay_is_taken_out_and_the_audit_headers_come_last(topics: Topics) -> None:
     topic = await topics.make("target")
     headers = [(b"x-delay", b"5"), (b"a", b"1"), (b"x-delay-id", b"of another"), (b"x-delay", None), (b"a", None)]
-    out = Out(topic, frozenset({b"x-delay"}) | AUDIT_HEADERS, audit=True)
+    out = to(topic, frozenset({b"x-delay"}) | AUDIT_HEADERS, audit=True)
     before_ms = int(time.time() * 1000)
     async with Sink(topics, {"orders": out}) as sink:
         (result,) = await sink.publish(claim(7, Record(0, 1_500_000_000_000, None, None, list(headers))))
@@ -66,7 +65,7 @@ async def test_the_delay_is_taken_out_and_the_audit_headers_come_last(topics: To
 async def test_a_missing_topic_is_refused_rests_is_not_made_and_delays_no_other(topics: Topics) -> None:
     topic = await topics.make("target")
     missing = topics.name("later")
-    outs = {"orders": Out(topic, NOTHING, False), "lost": Out(missing, NOTHING, False)}
+    outs = {"orders": to(topic), "lost": to(missing)}
     async with Sink(topics, outs) as sink:
         mixed = [claim(n, small(n), "lost" if n % 2 else "orders") for n in range(10)]
         assert words(await sink.publish(*mixed)) == ["confirmed", "missing_topic"] * 5
@@ -84,7 +83,7 @@ async def test_a_missing_topic_is_refused_rests_is_not_made_and_delays_no_other(
 async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours_are_not(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
     records = [small(0), Record(0, 0, b"k", b"x" * 30_000, []), small(1), small(2)]
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
         assert words(results) == ["confirmed", "too_large", "confirmed", "confirmed"]
         assert results[1].refusal is not None
@@ -96,7 +95,7 @@ async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours
 async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
     records = [Record(0, 0, b"k", b"%04d" % number * 2000, []) for number in range(10)]
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed"] * 10
     assert [record.value for record in await topics.read(topic, 10)] == [record.value for record in records]
@@ -105,7 +104,7 @@ async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: 
 async def test_a_compacted_topic_refuses_a_record_without_a_key_and_takes_its_neighbours(topics: Topics) -> None:
     topic = await topics.make("target", config={"cleanup.policy": "compact"})
     records = [small(0, b"a"), small(1, None), small(2, b"b")]
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed", "rejected", "confirmed"]
 
@@ -114,7 +113,7 @@ async def test_a_route_or_a_payload_that_is_unknown_is_refused_alone(topics: Top
     topic = await topics.make("target")
     broken = claim(1, small(1))
     broken.payload = b"\x07 of another adapter"
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(claim(0, small(0)), broken, claim(2, small(2), "unheard of"))
     assert words(results) == ["confirmed", "unreadable", "no_route"]
     assert sink.sink.room()[0] == 0 or sink.sink.room()[0] == 2000
@@ -123,7 +122,7 @@ async def test_a_route_or_a_payload_that_is_unknown_is_refused_alone(topics: Top
 async def test_each_partition_keeps_the_order_of_publishing(topics: Topics) -> None:
     topic = await topics.make("target", partitions=4)
     records = [small(number, b"key %d" % (number % 50)) for number in range(5000)]
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}, window=10_000) as sink:
+    async with Sink(topics, {"orders": to(topic)}, window=10_000) as sink:
         for start in range(0, 5000, 7):
             sink.sink.publish([claim(n, records[n]) for n in range(start, min(5000, start + 7))])
             if start % 5 == 0:
@@ -139,7 +138,7 @@ async def test_each_partition_keeps_the_order_of_publishing(topics: Topics) -> N
 
 async def test_a_producer_out_of_sequence_is_made_anew_and_everything_it_had_is_answered_once(topics: Topics) -> None:
     topic = await topics.make("target")
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         assert words(await sink.publish(claim(0, small(0)))) == ["confirmed"]
         producer = sink.sink._producer
         assert producer is not None
@@ -152,7 +151,7 @@ async def test_a_producer_out_of_sequence_is_made_anew_and_everything_it_had_is_
 
 async def test_the_sequence_begins_again_at_zero_where_its_numbers_end(topics: Topics) -> None:
     topic = await topics.make("target")
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         producer = sink.sink._producer
         assert producer is not None
         producer._txn_manager.increment_sequence_number(TopicPartition(topic, 0), 2**31 - 5)
@@ -165,7 +164,7 @@ async def test_the_sequence_begins_again_at_zero_where_its_numbers_end(topics: T
 
 async def test_what_is_in_flight_when_the_sink_ends_is_answered_as_unknown(topics: Topics) -> None:
     topic = await topics.make("target")
-    async with Sink(topics, {"orders": Out(topic, NOTHING, False)}) as sink:
+    async with Sink(topics, {"orders": to(topic)}) as sink:
         sink.sink.publish([claim(n, small(n)) for n in range(100)])
     assert words(await sink.answers(100)) == ["unknown"] * 100
     assert not sink.sink.ready()

@@ -1,0 +1,105 @@
+"""The commands on a route of many topics: what they say of it, and what they make and park."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli import run_command
+from tests.bridge_process import toml
+from tests.devstack.kafka import Kafka
+from tests.devstack.kafka_admin import create_topic, delete_topics, partitions, topics
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+
+class Commands:
+    """Runs commands in this process on two routes: ``all`` with a rule, ``some`` with a list."""
+
+    def __init__(self, url: str, store_url: str, name: str, file: Path, output: pytest.CaptureFixture[str]) -> None:
+        self.name = name
+        self._file = file
+        self._output = output
+        routes = {
+            "all": {"intercept": f"{name}.*.delay", "deliver_to": f"{name}.*", "allow_to": [f"{name}.bills"]},
+            "some": {
+                "intercept": f"{name}.x.later",
+                "deliver_to": f"{name}.x",
+                "also": [f"{name}.y.later -> {name}.y"],
+            },
+        }
+        settings = {
+            "redis": {"url": store_url, "key_prefix": name, "durability": "none"},
+            "kafka": {"bootstrap_servers": url, "group": name},
+            "routes": {route: {"broker": "kafka", **rest} for route, rest in routes.items()},
+        }
+        file.write_text(toml(settings))
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        """What a command wrote to standard output, or said where it must fail."""
+        ended = run_command([*words, "--config", str(self._file)])
+        out, said = self._output.readouterr()
+        assert ended == code, f"{words} ended with {ended} and said {said}{out}"
+        return (out or said).replace(self.name, "t")
+
+    def rows(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self(*words, "-o", "json", code=code))
+
+
+@pytest.fixture
+def commands(
+    kafka: Kafka, redis_url: str, key_prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Commands]:
+    name = key_prefix.removesuffix(":")
+    yield Commands(kafka.url, redis_url, name, tmp_path / "postdate.toml", capsys)
+    delete_topics(kafka.url, [topic for topic in topics(kafka.url) if topic.startswith(f"{name}.")])
+
+
+def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_are_named(
+    commands: Commands, kafka: Kafka
+) -> None:
+    for word in ("x", "y", "bills"):
+        create_topic(kafka.url, 3, name=f"{commands.name}.{word}")
+    found = [(row["level"], row["text"]) for row in commands.rows("check") if row["subject"].startswith("route")]
+    not_yet = "does not exist yet: `postdate run` or `postdate setup` makes it"
+    assert found == [
+        ("WARN", f"topic 't.x.later' {not_yet}"),
+        ("OK", "topic 't.x' is there"),
+        ("WARN", f"topic 't.y.later' {not_yet}"),
+        ("OK", "topic 't.y' is there"),
+        ("OK", "topic 't.bills' is there"),
+        ("WARN", "no topic matches 't.*.delay' of route all yet; a new one is read within 30s"),
+    ]
+    planned = commands.rows("setup", "--dry-run")
+    assert [(row["name"], row["state"]) for row in planned] == [("t.x.later", "planned"), ("t.y.later", "planned")]
+    made = [(row["name"], row["state"]) for row in commands.rows("setup")]
+    assert made == [("t.x.later", "made"), ("t.y.later", "made")]
+    assert len(partitions(kafka.url, f"{commands.name}.y.later")) == 3
+
+    for word in ("a", "a.delay", "b.delay", "a.delay.delay"):
+        create_topic(kafka.url, name=f"{commands.name}.{word}")
+    said = [row["text"] for row in commands.rows("check", code=1) if row["level"] == "FAIL"]
+    assert said == [
+        "topic 't.a.delay.delay' leads to 't.a.delay', which route all takes from: it would be delayed for ever",
+        "topic 't.b', which route all delivers to, does not exist, so what is due is refused: create it, as the "
+        "consumers need it, or correct routes.all",
+    ]
+    assert [row["state"] for row in commands.rows("setup")] == ["there"] * 5
+    assert f"{commands.name}.b" not in topics(kafka.url)
+
+
+def test_what_is_sent_says_which_topic_it_is_from_and_shows_it(commands: Commands) -> None:
+    assert "say by --topic from which" in commands("send", "all", "body", "--in", "1h", code=2)
+    assert "say by --topic from which" in commands("send", "some", "body", "--in", "1h", code=2)
+    said = commands("send", "all", "body", "--in", "1h", "--topic", f"{commands.name}.x", code=2)
+    assert said.endswith("route all does not take from it, but from t.*.delay.\n")
+    topic = f"{commands.name}.a.delay"
+    sent = commands.rows("send", "all", "body", "--in", "1h", "--topic", topic, "--record-key", "k")
+    (listed,) = commands.rows("list", "--route", "all")
+    assert (listed["id"], listed["routing_key"]) == (sent["id"], "k")
+    shown = commands.rows("show", sent["id"])
+    assert (shown["properties"]["topic"], shown["properties"]["key"], shown["body"]) == ("t.a.delay", "k", "body")

@@ -1,0 +1,121 @@
+"""The settings of Kafka's topics: mappings and rules, and that a wrong one is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import SettingsError
+from bridge.settings import Settings, load
+
+KAFKA = 'broker = "kafka"\n'
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may see a postdate.toml of the directory it was started in."""
+    monkeypatch.chdir(tmp_path)
+
+
+def from_toml(text: str, environ: Mapping[str, str] | None = None) -> Settings:
+    file = Path("some.toml")
+    file.write_text(text, encoding="utf-8")
+    return load(file, environ or {})
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        from_toml(text)
+    return str(caught.value)
+
+
+def route_toml(more: str, name: str = "orders", intercept: str = "orders.delay", deliver_to: str = "orders") -> str:
+    return f'[routes.{name}]\nintercept = "{intercept}"\ndeliver_to = "{deliver_to}"\n{more}\n'
+
+
+def test_topics_are_mapped_one_by_one_and_by_a_rule() -> None:
+    settings = from_toml(
+        route_toml(KAFKA + 'also = ["refunds.delay->refunds", "in.* -> out.*"]') + route_toml(KAFKA, "all", "x.*", "*")
+    )
+    assert settings.routes["orders"].namings() == (
+        ("orders.delay", "orders"),
+        ("refunds.delay", "refunds"),
+        ("in.*", "out.*"),
+    )
+    assert settings.routes["all"].namings() == (("x.*", "*"),)
+
+
+def test_a_mapping_can_come_from_the_environment() -> None:
+    settings = from_toml(route_toml(KAFKA), {"POSTDATE_ROUTES__ORDERS__ALSO": "a.delay -> a, b.delay -> b"})
+    assert settings.routes["orders"].also == ("a.delay -> a", "b.delay -> b")
+
+
+@pytest.mark.parametrize(
+    ("intercept", "deliver_to", "said"),
+    [
+        ("*.delay", "orders", "deliver_to must have one * where its other half has one"),
+        ("orders.delay", "*", "deliver_to must have one *"),
+        ("*.*", "*", "intercept must have one *"),
+        ("*.delay", "**", "deliver_to must have one *"),
+        ("orders delay", "orders", "intercept must be the name of a topic"),
+        ("orders.delay", "..", "deliver_to must be the name of a topic"),
+        ("__*", "*", 'intercept must not begin with "__" and have a *'),
+        ("*.delay", "__*", 'deliver_to must not begin with "__" and have a *'),
+        ("*", "*.now", 'deliver_to is "*.now", which this route intercepts: it would delay for ever'),
+        ("*.delay", "x.*.delay", 'deliver_to is "x.*.delay", which this route intercepts'),
+    ],
+)
+def test_a_rule_that_cannot_be_is_one_sentence(intercept: str, deliver_to: str, said: str) -> None:
+    refused = refusal(route_toml(KAFKA, intercept=intercept, deliver_to=deliver_to))
+    assert refused.startswith(f"some.toml: routes.orders.{said}")
+    assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('also = ["refunds.delay"]', 'also (item 1) must be two topics with an arrow between: "refunds.delay ->'),
+        ('also = ["a -> b", "*.x -> y"]', "also (item 2) must have one * where its other half has one"),
+        ('also = ["orders.delay -> b"]', 'also (item 1) is "orders.delay", as in another of this route: a topic'),
+        (
+            'also = ["*.delay -> *"]',
+            'also (item 1) is "*.delay", and in another of this route it is "orders.delay"',
+        ),
+        ('also = ["a -> orders.delay"]', 'also (item 1) is "orders.delay", which this route intercepts: it would'),
+        ('allow_to = ["a", "*"]', "allow_to (item 2) must be the name of a topic, without a *"),
+        ('allow_to = ["orders.delay"]', 'allow_to (item 1) is "orders.delay", which routes.orders intercepts'),
+        ('tombstones = "drop"', "tombstones must be one of deliver, cancel"),
+    ],
+)
+def test_a_wrong_word_about_topics_is_one_sentence(more: str, said: str) -> None:
+    refused = refusal(route_toml(KAFKA + more))
+    assert refused.startswith(f"some.toml: routes.orders.{said}")
+    assert len(refused.splitlines()) == 1
+
+
+def test_two_routes_may_not_take_from_one_topic_not_even_by_a_rule() -> None:
+    rule = route_toml(KAFKA, "all", "*.delay", "*")
+    assert refusal(route_toml(KAFKA) + rule) == (
+        'some.toml: routes.all.intercept is "*.delay", and in routes.orders it is "orders.delay": '
+        "a topic belongs to one"
+    )
+    assert from_toml(route_toml(KAFKA, intercept="orders.later") + rule)
+
+
+def test_a_route_may_not_deliver_to_what_another_takes_from() -> None:
+    said = refusal(route_toml(KAFKA, deliver_to="in.delay", intercept="a") + route_toml(KAFKA, "all", "*.delay", "*"))
+    assert 'routes.orders.deliver_to is "in.delay", which routes.all intercepts: it would delay for ever' in said
+
+
+@pytest.mark.parametrize(
+    "more", ['also = ["a -> b"]', 'allow_to = ["a"]', "binary_numbers = true", 'tombstones = "cancel"']
+)
+def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> None:
+    said = f"some.toml: routes.orders.{more.partition(' ')[0]} is for Kafka, and this route is one of RabbitMQ"
+    assert refusal(route_toml(more)) == said
+
+
+def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:
+    assert from_toml(route_toml("", intercept="*.delay", deliver_to="*")).routes["orders"].deliver_to == "*"
