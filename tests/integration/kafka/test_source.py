@@ -10,7 +10,7 @@ import sys
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from adapters.kafka.record import Record, unpack
+from adapters.kafka.record import Record, topic_of, unpack
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
 
 pytestmark = pytest.mark.kafka
@@ -194,6 +194,27 @@ async def test_a_missing_topic_is_told_of_is_not_made_and_delays_no_other(topics
         await topics.write_many(missing, 1, 2)
         assert [delivery.route for delivery in await source.take(2)] == [missing] * 2
         await until(lambda: missing not in source.health.sentence(), "it is still called missing")
+
+
+async def test_a_rule_takes_from_every_topic_that_matches_also_a_new_one_and_never_from_kafkas_own(
+    topics: Topics,
+) -> None:
+    first = await topics.make("first_offsets")
+    await topics.make("other")
+    await topics.write_many(first, 1, 3)
+    async with Source(topics, first, ["*_offsets"], refresh="1s") as source:
+        taken = await source.take(3)
+        new = await topics.make("new_offsets")
+        await topics.write_many(new, 1, 2)
+        taken += await source.take(2)
+
+        async def committed() -> bool:  # from now on there are records in __consumer_offsets
+            return await topics.committed(first, new) == {0: 2}
+
+        await until_true(committed, "the new topic is not committed")
+        await topics.write_many(first, 1, 1)
+        taken += await source.take(1)
+    assert [topic_of(delivery.payload).decode() for delivery in taken] == [first] * 3 + [new] * 2 + [first]
 
 
 async def test_after_stop_nothing_more_is_taken_and_what_was_taken_may_be_accepted(topics: Topics) -> None:
