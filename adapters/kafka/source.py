@@ -34,6 +34,8 @@ _POLL_RECORDS = 500
 _POLL_MS = 500
 _COMMIT_S = 1.0
 _ANSWER_S = 3.0
+#: Between two errors over topics that may not be read: there is one for each of their partitions.
+_FORBIDDEN_S = 0.005
 _START_S = 30.0
 _WATCH_S = 5.0
 #: A full buffer is waited for so long before the partitions are paused: to pause throws away what is fetched already.
@@ -169,9 +171,14 @@ class KafkaSource:
                 self._careful_until = time.monotonic() + _CAREFUL_S
                 await self._step_back(consumer)
             except TopicAuthorizationFailedError as error:
-                for topic in error.args:
-                    self._say_of_topic(topic, "postdate may not read it", for_s=2 * _WATCH_S)
-                await asyncio.sleep(_COMMIT_S)
+                self._leave_alone(consumer, error.args)
+                await asyncio.sleep(_FORBIDDEN_S)
+
+    def _leave_alone(self, consumer: AIOKafkaConsumer, topics: Sequence[str]) -> None:
+        """What may not be read fails every poll, with all others, so it rests until ``_watch`` tries it again."""
+        for topic in topics:
+            self._say_of_topic(topic, "postdate may not read it", for_s=2 * _WATCH_S)
+        consumer.pause(*(place for place in consumer.assignment() if place.topic in topics))
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
         if time.monotonic() < self._careful_until:
@@ -342,6 +349,7 @@ class KafkaSource:
                 consumer._client.force_metadata_update()
             if not self._full():
                 await stuck.look(self._took_at)
+                consumer.resume(*consumer.paused())
 
     def _say_of_topic(self, topic: str, why: str, for_s: float = float("inf")) -> None:
         self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}", for_s)
