@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-long test-rabbitmq4 check bench lock clean
+.PHONY: help env demo test test-long test-rabbitmq4 check bench compare lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -35,6 +35,9 @@ check: $(READY) ## ruff and mypy --strict
 
 bench: $(READY) ## the yardstick, a quarter of an hour; postdate bench --quick takes one minute
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate bench
+
+compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick takes less than one
+	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate compare
 
 lock: $(READY) ## requirements.lock anew from pyproject.toml, with the hashes of every file
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --extra dev \

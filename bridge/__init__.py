@@ -20,7 +20,7 @@ Several brokers      settings.houses (a process and a store each), desks.py (one
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py
 Running              settings/, app.py (wires both sides), service.py (starts and stops), workers.py, cli/
-Trying, measuring    demo/, bench/, trial/ (a bridge of their own, for one run)
+Trying, measuring    demo/, bench/, compare/, trial/ (a bridge of their own, for one run)
 
 ``README.md`` beside this file holds the decisions and why they were taken.
 """

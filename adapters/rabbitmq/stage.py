@@ -11,8 +11,9 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
+from adapters.rabbitmq.topology import Exchange, Queue, plan
 from bridge.errors import BrokerUnavailable
-from bridge.settings import RabbitMQ
+from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names
 
 _TIMEOUT_S = 5
@@ -37,12 +38,14 @@ def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
 
 
 class Stage:
-    """The consumers' side, that a route delivers to, and the removal of everything. Raises ``BrokerUnavailable``."""
+    """The consumers' side, that a route delivers to, and the removal of everything, also of what the bridge of these
+    settings declares. Raises ``BrokerUnavailable``."""
 
-    def __init__(self, settings: RabbitMQ, names: Names) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings = settings.rabbitmq
+        self._planned = [one for topology in plan(settings) for one in topology.declarations()]
         self._names = names
-        self._connection = connect(settings, "postdate trial")
+        self._connection = connect(self._settings, "postdate trial")
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +87,9 @@ class Stage:
             self._connection = connect(self._settings, "postdate trial")
         with broker_errors():
             channel = self._connection.channel()
-            for exchange in (self._names.front, self._names.target):
+            for exchange in (self._names.target, *(one.name for one in self._planned if isinstance(one, Exchange))):
                 channel.exchange_delete(exchange)
-            for queue in (self._names.intake, self._names.queue):
+            for queue in (self._names.queue, *(one.name for one in self._planned if isinstance(one, Queue))):
                 channel.queue_delete(queue)
 
     def _state(self, queue: str) -> Any:

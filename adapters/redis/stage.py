@@ -51,6 +51,11 @@ class StoreStage:
         """The memory the server uses for everything, also what is not ours; over all nodes of a cluster."""
         return sum(int(info["used_memory"]) for info in await self._info("memory"))
 
+    async def cpu_s(self) -> float:
+        """The processor time that the server has used for everything, in seconds; over all nodes of a cluster."""
+        names = ("used_cpu_user", "used_cpu_sys")
+        return sum(float(info[name]) for info in await self._info("cpu") for name in names)
+
     async def parked(self) -> int:
         """How many messages are parked."""
         with store_errors():
@@ -93,4 +98,5 @@ class StoreStage:
             if not isinstance(self._client, RedisCluster):
                 return [await self._client.info(section)]
             answer = await self._client.info(section, target_nodes=RedisCluster.PRIMARIES)
-            return list(answer.values()) if "redis_version" not in answer and "used_memory" not in answer else [answer]
+            of_one = any(name in answer for name in ("redis_version", "used_memory", "used_cpu_user"))
+            return [answer] if of_one else list(answer.values())

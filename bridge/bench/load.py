@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ class Load:
 
     ``rate`` a second, 0 for as fast as the confirms allow with ``window`` of them outstanding. Due after ``delay_ms``
     (from, to; (0, 0) for no delay at all) in steps of ``delay_step_ms``, or all at the Unix time ``due_at``.
-    ``run`` is a 31-bit number that tells this run's messages from any others.
+    ``run`` is a 31-bit number that tells this run's messages from any others. ``asks`` is how the producer asks for
+    the delay: the header ``x-delay``, or what else the load's broker knows.
     """
 
     exchange: str
@@ -33,6 +35,15 @@ class Load:
     due_at: float = 0
     size: int = 256
     window: int = 2000
+    asks: str = "x-delay"
+    seed: int = 7
+
+    def delays(self) -> Iterator[int]:
+        """The delay of one message after the other in milliseconds, without end: the same ones for the same seed."""
+        low, high = self.delay_ms
+        drawn = random.Random(self.seed)  # noqa: S311 - the same delays in each run
+        while True:
+            yield drawn.randrange(low, high + 1, self.delay_step_ms)
 
 
 class Sent(NamedTuple):
@@ -45,7 +56,11 @@ class Sent(NamedTuple):
 
 
 class Got(NamedTuple):
-    """What a meter saw. ``late_ms`` is in the order of arrival; ``first`` and ``last`` are Unix seconds, 0 for none."""
+    """What a meter saw. ``first`` and ``last`` are Unix seconds, 0 for none.
+
+    ``late_ms``, ``numbers`` (places in the order of publishing, from 0) and ``at`` (Unix seconds) are in the order of
+    arrival, the copies left out.
+    """
 
     messages: int
     duplicates: int
@@ -53,6 +68,8 @@ class Got(NamedTuple):
     late_ms: array[float]
     first: float
     last: float
+    numbers: Sequence[int] = ()
+    at: Sequence[float] = ()
 
 
 #: Carries out a load, telling ``progress(confirmed, received)`` of it; what came of it. Blocking.

@@ -55,14 +55,15 @@ def bench(
 def _measure(settings: Settings, plan: Plan, output: Output, out: Path | None) -> None:
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
     from bridge.bench.report import complaints
-    from bridge.cli.bench_parts import Bar, make_bench, versions
+    from bridge.cli.bar import Bar
+    from bridge.cli.bench_parts import make_bench, steps_of, versions
     from bridge.cli.trial import Trial, every_signal_interrupts
     from bridge.errors import PostdateError
     from bridge.trial.config import new_names, trial_settings
 
     names = new_names("bench")
     own = trial_settings(settings, names, log={"level": "warning"})
-    with every_signal_interrupts(), ExitStack() as at_the_end, Bar(plan) as bar, Trial(own, names) as trial:
+    with every_signal_interrupts(), ExitStack() as at_the_end, Bar(steps_of(plan)) as bar, Trial(own, names) as trial:
         measuring = make_bench(plan, trial, bar)
         # After the bar has gone and everything is removed, also when a row fails or somebody loses patience.
         at_the_end.callback(_report, measuring, plan, own, versions(trial), output, out)

@@ -1,59 +1,17 @@
-"""What ``bench`` is put together from: the adapters' load and figures, and the bar on the terminal."""
+"""What ``bench`` is put together from: the adapters' load, and what is to be known of the bridge and its store."""
 
 from __future__ import annotations
 
 import platform
-import sys
 from functools import partial
 from importlib.metadata import version
-from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from adapters.rabbitmq.load.processes import carry
 from bridge.bench.measure import Bench, Place
 from bridge.bench.plan import Plan
+from bridge.cli.bar import Bar
 from bridge.cli.trial import Trial
 from bridge.trial.usage import cpu_s, rss_bytes
-
-
-class Bar:
-    """Where it is, on standard error: a bar on a terminal, a line for each step elsewhere."""
-
-    def __init__(self, plan: Plan) -> None:
-        console = Console(stderr=True)
-        self._drawn = console.is_terminal and not console.is_dumb_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-        self._task = self._bar.add_task("starting", total=None)
-        self._steps = [title for title in plan.titles() for _ in range(1 if title == "backlog" else plan.runs)]
-        self._begun = 0
-
-    def __enter__(self) -> Self:
-        if self._drawn:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._drawn:
-            self._bar.stop()
-
-    def step(self, name: str, total: int) -> None:
-        """A step begins that counts to ``total``."""
-        self._begun += 1
-        text = f"[{self._begun}/{len(self._steps)}] {name}"
-        if self._drawn:
-            self._bar.reset(self._task, description=text.replace("[", r"\["), total=total)
-        else:
-            print(f"{text}: {total:,} messages", file=sys.stderr, flush=True)
-
-    def at(self, done: int) -> None:
-        """How far it is."""
-        self._bar.update(self._task, completed=done)
 
 
 class House:
@@ -85,12 +43,22 @@ def make_bench(plan: Plan, trial: Trial, bar: Bar) -> Bench:
     return Bench(plan, place, partial(carry, trial.settings.rabbitmq), House(trial), bar)
 
 
+def steps_of(plan: Plan) -> int:
+    """How many steps the bar will show."""
+    return sum(1 if title == "backlog" else plan.runs for title in plan.titles())
+
+
 def versions(trial: Trial) -> dict[str, str]:
     """Of everything that has a part in the figures."""
+    return own_versions() | {"rabbitmq": trial.broker.version} | store_version(trial)
+
+
+def own_versions() -> dict[str, str]:
+    """Of postdate and its Python."""
+    return {"postdate": version("postdate"), "python": platform.python_version()}
+
+
+def store_version(trial: Trial) -> dict[str, str]:
+    """Of the store's server, under its name."""
     store, _, number = trial.wait_for(trial.store.version()).partition(" ")
-    return {
-        "postdate": version("postdate"),
-        "python": platform.python_version(),
-        "rabbitmq": trial.broker.version,
-        store.lower(): number,
-    }
+    return {store.lower(): number}

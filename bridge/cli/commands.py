@@ -12,6 +12,7 @@ import typer
 from bridge.cli.bench import bench
 from bridge.cli.cancel import cancel
 from bridge.cli.check import check
+from bridge.cli.compare import compare
 from bridge.cli.deliver import deliver
 from bridge.cli.demo import demo
 from bridge.cli.listing import list_messages
@@ -72,3 +73,4 @@ app.command(epilog=example("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retr
 app.command(epilog=example("postdate stats", "postdate stats -o json"))(stats)
 app.command(epilog=example("postdate demo", "make demo"))(demo)
 app.command(epilog=example("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"))(bench)
+app.command(epilog=example("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"))(compare)

@@ -24,9 +24,9 @@ def a_plan(
     plan = quick_plan(Plan()) if quick else Plan()
     given = {
         "only": _kinds(only) if only else None,
-        "shares": _numbers("--shares", shares) if shares else None,
-        "rates": _numbers("--rates", rates) if rates else None,
-        "duration_s": _seconds(duration) if duration else None,
+        "shares": numbers("--shares", shares) if shares else None,
+        "rates": numbers("--rates", rates) if rates else None,
+        "duration_s": seconds(duration) if duration else None,
         "burst": burst,
         "backlog": backlog,
     }
@@ -40,7 +40,7 @@ def _kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
-def _numbers(option: str, text: str) -> tuple[float, ...]:
+def numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -50,7 +50,7 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
     return numbers
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     try:
         duration_ms = read_duration_ms(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Where ``demo`` and ``bench`` meet the adapters: a broker and a store with the run's own things on them."""
+"""Where ``demo``, ``bench`` and ``compare`` meet the adapters: broker and store, with the run's own things on them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Trial:
             self.store = StoreStage(self.settings.redis, self.clock)
             ends.callback(lambda: self.wait_for(self.store.close()))
             self.wait_for(self.store.look_at_clock())
-            self.broker = ends.enter_context(Stage(self.settings.rabbitmq, self.names))
+            self.broker = ends.enter_context(Stage(self.settings, self.names))
         except Unreachable as error:
             raise Unreachable(f"{error}. {ADVICE}") from error
         ends.callback(self._clear, "in Redis", lambda: self.wait_for(self.store.remove()))
@@ -81,6 +81,11 @@ class Trial:
             remove()
         except PostdateError as error:
             complain(f"Some things named {self.names.prefix}... are left {where}: {error}.")
+
+    def restart(self) -> None:
+        """End the bridge in good order and start another, without waiting until it is ready."""
+        self.bridge.stop()
+        self.bridge = self._ends.enter_context(BridgeProcess(self.settings))
 
     def wait_for(self, asked: Awaitable[T]) -> T:
         """The result of something asynchronous."""

@@ -35,9 +35,12 @@ def new_names(purpose: str) -> Names:
     return Names(f"{base}.delay", base, f"{base}.queue", f"{base}.intake", base)
 
 
-def trial_settings(settings: Settings, names: Names, **other: dict[str, Any]) -> Settings:
-    """The user's settings with the run's names; ``other`` changes single ones: ``bridge={"workers": 1}``."""
-    route = Route(intercept=names.front, deliver_to=names.target, queue=names.intake)
+def trial_settings(settings: Settings, names: Names, mode: str = "redis", **other: dict[str, Any]) -> Settings:
+    """The user's settings with the run's names and one route of that mode; ``other`` changes single settings:
+    ``bridge={"workers": 1}``."""
+    route = Route.model_validate(
+        {"intercept": names.front, "deliver_to": names.target, "queue": names.intake, "mode": mode}
+    )
     own: dict[str, dict[str, Any]] = {
         "redis": {"key_prefix": names.prefix},
         "bridge": {"instance": "", "setup": True},

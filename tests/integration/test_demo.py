@@ -24,9 +24,9 @@ def environment(redis_url: str, rabbitmq_url: str) -> Mapping[str, str]:
     return {**plain, "POSTDATE_REDIS__URL": redis_url, "POSTDATE_RABBITMQ__URL": rabbitmq_url, "COLUMNS": "200"}
 
 
-def left_behind(redis_url: str, rabbitmq: RabbitMQ, vhost_url: str) -> list[str]:
+def left_behind(redis_url: str, rabbitmq: RabbitMQ, vhost_url: str, purpose: str = "demo") -> list[str]:
     with store_client(redis_url) as client:
-        found = [key.decode() for key in client.scan_iter(match="*postdate.demo.*")]
+        found = [key.decode() for key in client.scan_iter(match=f"*postdate.{purpose}.*")]
     if rabbitmq.owned:
         for what in ("list_queues", "list_exchanges"):
             listed = rabbitmq.ctl(what, "-p", vhost_url.rpartition("/")[2], "--no-table-headers", "name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import SecretStr
 
 from bridge.settings import Settings, load
 from bridge.trial.config import ROUTE, as_toml, new_names, trial_settings
-from bridge.trial.usage import cpu_s, rss_bytes
+from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 
 
 def read_back(settings: Settings, folder: Path) -> Settings:
@@ -61,3 +62,13 @@ def test_a_process_has_memory_and_has_used_the_processor_and_a_gone_one_has_neit
     assert used > 0
     assert rss_bytes(2**22 + 1) is None
     assert cpu_s(2**22 + 1) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_the_process_behind_a_port_is_found_while_it_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert listening_pid(port) == os.getpid()
+    assert listening_pid(port) is None
+    assert command_of(os.getpid()) != ""
+    assert command_of(2**22 + 1) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import select
 import ssl
 import time
@@ -18,9 +17,10 @@ from bridge.settings import RabbitMQ
 
 #: A body begins with the number of its message, which holds the run's in its upper half, and the Unix time it is due.
 STAMP = Struct(">Qd")
+#: The way to ask for a delay that is no header: the message's own time to live.
+EXPIRATION = "expiration"
 _OUT_BYTES = 1 << 18
 _TURN_S = 0.01
-_SEED = 7
 
 
 class Generator:
@@ -32,7 +32,7 @@ class Generator:
         self._wire.call(spec.Confirm.Select())
         self._publish = frame.Method(1, spec.Basic.Publish(exchange=load.exchange, routing_key=load.key)).marshal()
         self._headers: dict[int, bytes] = {}
-        self._random = random.Random(_SEED)  # noqa: S311 - the same delays in each run
+        self._delays = load.delays()
         self._body_head = frame_head.pack(3, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
         self._out = bytearray()
@@ -78,16 +78,18 @@ class Generator:
         load = self._load
         if load.due_at:
             return max(1, int((load.due_at - now) * 1000))
-        low, high = load.delay_ms
-        return self._random.randrange(low, high + 1, load.delay_step_ms)
+        return next(self._delays)
 
     def _header(self, delay_ms: int) -> bytes:
         made = self._headers.get(delay_ms)
         if made is None:
-            headers = {"x-delay": delay_ms} if delay_ms else {}
             properties = spec.BasicProperties(
-                headers=headers, delivery_mode=2, content_type="application/octet-stream", message_id="load"
+                headers={}, delivery_mode=2, content_type="application/octet-stream", message_id="load"
             )
+            if delay_ms and self._load.asks == EXPIRATION:
+                properties.expiration = str(delay_ms)
+            elif delay_ms:
+                properties.headers[self._load.asks] = delay_ms
             made = self._headers[delay_ms] = frame.Header(1, self._load.size, properties).marshal()
         return made
 

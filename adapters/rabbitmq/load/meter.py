@@ -25,7 +25,7 @@ class Meter:
         self._wire = Wire(settings, "postdate bench, meter")
         self._wire.call(spec.Basic.Consume(queue=load.queue, no_ack=True))
         self._seen: set[int] = set()
-        self._late_ms = array("d")
+        self._late_ms, self._at, self._numbers = array("d"), array("d"), array("L")
         self._duplicates = self._early = 0
         self._first = self._last = 0.0
 
@@ -48,7 +48,8 @@ class Meter:
             if len(self._seen) >= self._load.count and end == float("inf"):
                 end = time.time() + LINGER_S
         wire.socket.close()
-        return Got(len(self._seen), self._duplicates, self._early, self._late_ms, self._first, self._last)
+        late_ms, numbers, at = self._late_ms, self._numbers, self._at
+        return Got(len(self._seen), self._duplicates, self._early, late_ms, self._first, self._last, numbers, at)
 
     def _take(self, data: bytes, now: float) -> bytes:
         """Note every body in ``data``; what is left of it."""
@@ -74,6 +75,8 @@ class Meter:
             return
         seen.add(number)
         self._late_ms.append(late_ms)
+        self._numbers.append(number & 0xFFFFFFFF)
+        self._at.append(now)
         if late_ms < EARLY_MS:
             self._early += 1
         if not self._first:

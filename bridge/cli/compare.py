@@ -1,0 +1,124 @@
+"""``postdate compare``: the ways to wait, measured on the broker of the settings."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli.options import ConfigOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from bridge.compare.modes import Mode
+    from bridge.compare.plan import Plan
+    from bridge.compare.result import Result
+    from bridge.settings import Settings
+
+
+def compare(
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+    quick: Annotated[bool, typer.Option("--quick", help="A look, under a minute: one rate, short delays.")] = False,
+    modes: Annotated[
+        str | None,
+        typer.Option("--modes", metavar="LIST", help="Of plain, redis, levels, ladder, plugin, ttl; with commas."),
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option("--rates", metavar="LIST", help="Messages a second to hold: 500,2000.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--duration", metavar="TIME", help="How long each rate is held, such as 15s.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, max=1_000_000, help="Messages of a flood and of a burst.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the delays, the same in each mode.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Where the report goes; else ./compare-DATE-TIME.")
+    ] = None,
+) -> None:
+    """Measure the ways to wait side by side, on your own broker, with the same messages.
+
+    Without a delay for scale, postdate's own modes, the delayed-message plugin where the broker has it, and one queue
+    with a TTL on each message. Writes compare.json, report.html and the pictures. Exit code 1 if one of postdate's
+    modes lost, doubled or hastened a message. Its queues, exchanges and keys are removed at the end.
+    """
+    from bridge.cli.compare_numbers import chosen, comparison_plan
+    from bridge.cli.wiring import settings_from
+
+    settings = settings_from(config)
+    _compare(settings, comparison_plan(quick, rates, duration, count, seed), chosen(modes), output, out)
+
+
+def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, out: Path | None) -> None:
+    """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
+    from bridge.cli.bar import Bar
+    from bridge.cli.bench_parts import own_versions
+    from bridge.cli.compare_parts import built_modes, measurement, why_no_plugin
+    from bridge.cli.output import say
+    from bridge.cli.trial import every_signal_interrupts
+    from bridge.compare.modes import BY_NAME, left_out
+    from bridge.compare.plan import load_sentence
+    from bridge.compare.result import Result, complaints
+    from bridge.errors import PostdateError, Refused
+
+    results: list[Result] = []
+    versions = own_versions()
+    with every_signal_interrupts(), ExitStack() as at_the_end:
+        missing = left_out(wanted, built_modes(), why_no_plugin(settings) if "plugin" in wanted else "")
+        for name, reason in missing.items():
+            say(f"Left out: {name}, because {reason}.")
+        found = [BY_NAME[name] for name in wanted if name not in missing]
+        if not found:
+            raise Refused("None of these modes can be measured here.")
+        say(load_sentence(plan, found))
+        # After the bar has gone and everything is removed, also when a step fails or somebody loses patience.
+        at_the_end.callback(_report, results, found, missing, plan, settings, versions, output, out)
+        bar = at_the_end.enter_context(Bar(len(plan.titles(found))))
+        for mode in found:
+            with measurement(settings, plan, mode, bar, versions) as measuring:
+                results.append(Result(mode, measuring.steps))
+                measuring.run()
+    if wrong := complaints(results):
+        raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
+
+
+def _report(
+    results: list[Result],
+    modes: list[Mode],
+    missing: dict[str, str],
+    plan: Plan,
+    settings: Settings,
+    versions: dict[str, str],
+    output: Output,
+    out: Path | None,
+) -> None:
+    """Write it all to the folder, and print it; nothing where nothing was measured."""
+    from bridge.bench.machine import machine
+    from bridge.cli import compare_files
+    from bridge.cli import output as to
+    from bridge.compare.result import document, unfinished
+
+    measured = [result for result in results if result.steps]
+    if not measured:
+        return
+    now = datetime.now().astimezone()
+    about = {
+        "date": now.isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions,
+        "settings": compare_files.settings_that_matter(settings),
+    }
+    open_ends = unfinished(results, modes, plan)
+    found = document(measured, missing, plan, about, not open_ends)
+    folder = out or Path(f"compare-{now:%Y-%m-%d-%H%M%S}")
+    written = compare_files.write(folder, found, measured, missing, plan, about, open_ends)
+    if output is Output.TEXT:
+        compare_files.print_table(measured, plan)
+    else:
+        (to.document if output is Output.JSON else to.line)(found)
+    for sentence in (*open_ends, written):
+        to.say(sentence)

@@ -1,0 +1,89 @@
+"""What ``compare`` leaves: a folder with the document, the page and the pictures, and a table on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bridge.compare.lines import lines
+from bridge.compare.page import page
+from bridge.compare.plan import Plan
+from bridge.compare.result import Result, complaints
+from bridge.settings import Settings
+
+if TYPE_CHECKING:
+    from bridge.compare.plots import Picture
+
+#: How many letters a mode has for an answer at least.
+_ANSWER_WIDTH = 13
+_NO_PICTURES = "no pictures, because matplotlib is not installed: pip install 'postdate[compare]'"
+
+
+def write(
+    folder: Path,
+    found: Mapping[str, Any],
+    results: Sequence[Result],
+    left_out: Mapping[str, str],
+    plan: Plan,
+    about: Mapping[str, Any],
+    open_ends: Sequence[str],
+) -> str:
+    """Write all files; a sentence about what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    pictures = _pictures(results, plan)
+    if pictures is None:
+        return f"Written to {folder}: compare.json; no report and {_NO_PICTURES}."
+    for picture in pictures:
+        (folder / f"{picture.name}.png").write_bytes(picture.png)
+    said = [*open_ends, *(f"Not as it must be. {sentence}." for sentence in complaints(results))]
+    text = page(results, lines(results, plan), pictures, left_out, about, said)
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    return f"Written to {folder}: report.html, compare.json and {len(pictures)} pictures."
+
+
+def print_table(results: Sequence[Result], plan: Plan) -> None:
+    """The figures for people: a table for each group of questions, all with the same columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    found = lines(results, plan)
+    titles = [result.mode.title for result in results]
+    label = max(len(line.label) for line in found)
+    answer = max(_ANSWER_WIDTH, *map(len, titles))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for group, members in groupby(found, key=lambda line: line.group):
+        table.add_column(width=label, no_wrap=True)
+        for title in titles:
+            table.add_column(title, justify="right", width=answer)
+        for line in members:
+            table.add_row(line.label, *line.cells)
+        console.print(group, style="bold", highlight=False)
+        console.print(table)
+        table = Table(box=None, pad_edge=False, show_header=False)
+
+
+def settings_that_matter(settings: Settings) -> dict[str, Any]:
+    """Those that move the figures. No addresses and no secrets."""
+    return {
+        "redis.durability": settings.redis.durability,
+        "redis.shards": settings.redis.shards,
+        "rabbitmq.queue_type": settings.rabbitmq.queue_type,
+        "bridge.workers": settings.bridge.workers,
+        "dispatch.pace_ms": settings.dispatch.pace,
+    }
+
+
+def _pictures(results: Sequence[Result], plan: Plan) -> list[Picture] | None:
+    """None where matplotlib is missing."""
+    try:
+        from bridge.compare.plots import pictures
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "matplotlib":
+            raise
+        return None
+    return pictures(results, plan)

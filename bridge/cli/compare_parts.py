@@ -1,0 +1,163 @@
+"""What ``compare`` is put together from: the ways to wait, put up on the broker of the settings."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import get_args
+from urllib.parse import urlsplit
+
+from adapters.rabbitmq import ways
+from adapters.rabbitmq.load.processes import carry
+from adapters.rabbitmq.stage import Stage
+from bridge.bench.measure import Place, Progress
+from bridge.cli.bench_parts import store_version
+from bridge.cli.output import complain
+from bridge.cli.trial import ADVICE, Trial, uninterrupted
+from bridge.compare.measure import Measurement, Usage, Way
+from bridge.compare.modes import Mode
+from bridge.compare.plan import Plan
+from bridge.errors import PostdateError, Unreachable
+from bridge.settings import RabbitMQ, Route, Settings
+from bridge.trial.config import Names, new_names, trial_settings
+from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
+
+#: RabbitMQ's program. Behind its port there may be another one that only passes bytes on.
+_BROKER = "beam.smp"
+_PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+def built_modes() -> tuple[str, ...]:
+    """The modes that a route can have in this version."""
+    return get_args(Route.model_fields["mode"].annotation)
+
+
+def why_no_plugin(settings: Settings) -> str:
+    """See ``adapters.rabbitmq.ways.why_no_plugin``. Raises ``Unreachable``, whose text says what to type."""
+    with _advice():
+        return ways.why_no_plugin(settings.rabbitmq)
+
+
+@contextmanager
+def _advice() -> Iterator[None]:
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{error}. {ADVICE}") from error
+
+
+@contextmanager
+def measurement(
+    settings: Settings, plan: Plan, mode: Mode, bar: Progress, versions: dict[str, str]
+) -> Iterator[Measurement]:
+    """A mode that is up for this block; ``versions`` is told of what has a part in it. Raises ``Unreachable``."""
+    names = new_names(f"compare.{mode.name}")
+    put_up = _bridge_way if mode.ours else _bare_way
+    with put_up(settings, mode, names, versions) as way:
+        levels, run = settings.headers.levels, random.getrandbits(30)
+        yield Measurement(plan, mode, way, partial(carry, settings.rabbitmq), bar, levels, run)
+
+
+def _place(names: Names) -> Place:
+    return Place(names.front, names.target, names.queue)
+
+
+class _Broker:
+    """RabbitMQ's own process, where it is one of this machine."""
+
+    def __init__(self, settings: RabbitMQ) -> None:
+        parts = urlsplit(settings.url.get_secret_value())
+        port = parts.port or _PORTS[parts.scheme]
+        pid = listening_pid(port) if _is_here(parts.hostname or "localhost") else None
+        self._pid = pid if pid is not None and command_of(pid) == _BROKER else None
+
+    def usage(self) -> Usage:
+        return Usage(cpu_s(self._pid), rss_bytes(self._pid)) if self._pid is not None else Usage(None, None)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _BridgeWay:
+    """A mode of postdate's, with a bridge of its own."""
+
+    def __init__(self, trial: Trial, mode: Mode) -> None:
+        self._trial = trial
+        self._stored = mode.route_mode == "redis"
+        self._broker = _Broker(trial.settings.rabbitmq)
+        self.place = _place(trial.names)
+
+    def check(self) -> None:
+        self._trial.bridge.check()
+
+    def unsettled(self) -> int:
+        return self._trial.broker.waiting(self._trial.names.intake)
+
+    def usage(self) -> dict[str, Usage]:
+        trial, pid = self._trial, self._trial.bridge.pid
+        found = {"bridge": Usage(cpu_s(pid), rss_bytes(pid)), "broker": self._broker.usage()}
+        if self._stored:
+            store = trial.store
+            found["store"] = Usage(trial.wait_for(store.cpu_s()), trial.wait_for(store.used_bytes()))
+        return found
+
+    def restart(self) -> None:
+        self._trial.restart()
+
+
+@contextmanager
+def _bridge_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
+    own = trial_settings(settings, names, mode.route_mode, log={"level": "warning"})
+    with Trial(own, names) as trial:
+        versions |= {"rabbitmq": trial.broker.version} | store_version(trial)
+        yield _BridgeWay(trial, mode)
+
+
+class _BareWay:
+    """A mode that is the broker's alone."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._broker = _Broker(settings.rabbitmq)
+        self.place = _place(names)
+
+    def check(self) -> None:
+        """Nothing of ours runs here."""
+
+    def unsettled(self) -> int:
+        # It is in its place when the broker has confirmed it.
+        return 0
+
+    def usage(self) -> dict[str, Usage]:
+        return {"broker": self._broker.usage()}
+
+    def restart(self) -> None:
+        raise AssertionError("the user's broker is not ours to restart")
+
+
+@contextmanager
+def _bare_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
+    with _advice():
+        stage = Stage(trial_settings(settings, names), names)
+    with stage:
+        versions["rabbitmq"] = stage.version
+        try:
+            stage.put_up()
+            ways.put_up(settings.rabbitmq, mode.name, names)
+            yield _BareWay(settings, names)
+        finally:
+            with uninterrupted():
+                _take_down(stage, names)
+
+
+def _take_down(stage: Stage, names: Names) -> None:
+    try:
+        stage.take_down()
+    except PostdateError as error:
+        complain(f"Some things named {names.prefix}... are left on RabbitMQ: {error}.")

@@ -1,0 +1,95 @@
+"""The table of a comparison: a line for each question, a column for each mode. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bridge.bench.figures import FAULTS
+from bridge.compare.plan import Plan
+from bridge.compare.result import Result
+
+_MIB = 1024 * 1024
+_QUANTILES = {"p50": "p50_ms", "p90": "p90_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
+
+#: One mode's answer to one question.
+Answer = Callable[[Result], str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A question and each mode's answer; lines of one ``group`` belong together. "" where there is no answer."""
+
+    group: str
+    label: str
+    cells: tuple[str, ...]
+
+
+def lines(results: Sequence[Result], plan: Plan) -> list[Line]:
+    """All lines that at least one mode has an answer to."""
+    found = [Line(group, label, tuple(map(answer, results))) for group, label, answer in _questions(plan)]
+    return [line for line in found if any(line.cells)]
+
+
+def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
+    for rate in plan.rates:
+        for label, name in _QUANTILES.items():
+            yield f"Lateness at {rate:,g} a second, ms", label, _at_rate(rate, name)
+    rate = plan.rates[-1]
+    group = f"Short and long delays, at {rate:,g} a second, ms"
+    yield group, "short behind long", _at_rate(rate, "short_behind_long_ms")
+    yield group, "rounded, p50", _at_rate(rate, "rounding_p50_ms")
+    yield group, "rounded, max", _at_rate(rate, "rounding_max_ms")
+    group = f"{plan.count:,} at once, a second"
+    yield group, "published", _of("flood", "publish_per_s")
+    yield group, "delivered", _of("flood", "deliver_per_s")
+    group = "Messages, all runs"
+    yield group, "sent", lambda result: number(result.messages())
+    for name in FAULTS:
+        yield group, name, _fault(name)
+    yield group, "out of order", _out_of_order
+    yield f"{plan.count:,} due at one moment, ms", "all out after", _of("burst", "all_out_ms")
+    for name in ("bridge", "broker", "store"):
+        yield f"Processor at {rate:,g} a second, µs a message", name, _at_rate(rate, f"{name}_cpu_us")
+    group = f"{plan.backlog:,} waiting"
+    yield group, "broker, bytes each", _of("backlog", "broker_bytes_per_message")
+    yield group, "store, bytes each", _of("backlog", "store_bytes_per_message")
+    yield group, "bridge, MiB", lambda result: _mib(result.figures("backlog").get("bridge_bytes"))
+    yield "Bridge started anew, ms", "none came for", _of("restart", "standstill_ms")
+    yield "What waits", "can be cancelled", lambda result: result.mode.cancel
+
+
+def number(value: float | None) -> str:
+    """For people; "" for none."""
+    if value is None:
+        return ""
+    shown = round(value, 1) or 0  # or a little less than nothing would be -0
+    return f"{shown:,.0f}" if abs(shown) >= 100 or shown == int(shown) else f"{shown:,.1f}"
+
+
+def _at_rate(rate: float, name: str) -> Answer:
+    def answer(result: Result) -> str:
+        step = result.at_rate(rate)
+        return "" if step is None else number(step.figures.get(name))
+
+    return answer
+
+
+def _fault(name: str) -> Answer:
+    return lambda result: number(result.faults().get(name, 0))
+
+
+def _of(kind: str, name: str) -> Answer:
+    return lambda result: number(result.figures(kind).get(name))
+
+
+def _out_of_order(result: Result) -> str:
+    flood = result.figures("flood")
+    if flood.get("out_of_order") is None or not flood["messages"]:
+        return ""
+    share = float(flood["out_of_order"] or 0) / float(flood["messages"])
+    return "0" if not flood["out_of_order"] else f"{share:.1%} of the flood"
+
+
+def _mib(value: float | None) -> str:
+    return "" if value is None else f"{value / _MIB:,.0f}"

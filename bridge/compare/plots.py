@@ -1,0 +1,257 @@
+"""The pictures of a comparison. Needs matplotlib, the extra ``compare``.
+
+One colour a mode in all of them; dark text on white; each thing is named where it is drawn. Sizes are such that a
+picture that is scaled down to the width of a phone can still be read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from bridge.compare.measure import TIMELINE_BIN_S
+from bridge.compare.plan import Plan
+from bridge.compare.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.typing import RcKeyType
+
+_WIDTH = 5.2
+_INK, _FAINT = "#222222", "#dddddd"
+_STYLE: dict[RcKeyType, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "figure.facecolor": "white",
+    "svg.hashsalt": "postdate",
+}
+#: Below this a lateness is not worth a decade of paper.
+_LEAST_MS = 0.5
+#: Labels of lines stay so far apart, as a share of the height.
+_LABEL_GAP = 0.075
+#: What is left of a colour's light in text.
+_DARKER = 0.68
+_SHARES = {0.5: "half", 0.9: "90 %", 0.99: "99 %", 0.999: "99.9 %", 0.9999: "99.99 %"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture, twice; ``text`` says in a sentence what it shows, also to who cannot see it."""
+
+    name: str
+    title: str
+    text: str
+    svg: bytes
+    png: bytes
+
+
+def pictures(results: Sequence[Result], plan: Plan) -> list[Picture]:
+    """All that there is something to draw for."""
+    with mpl.rc_context(_STYLE):
+        found = [
+            _lateness(results, plan),
+            _by_delay(results, plan),
+            _throughput(results, plan),
+            _burst(results, plan),
+        ]
+    return [one for one in found if one is not None]
+
+
+def _lateness(results: Sequence[Result], plan: Plan) -> Picture | None:
+    """A panel for each rate: the share of messages along, the lateness up, both so that the tail can be seen."""
+    rates = [rate for rate in plan.rates if any(result.at_rate(rate) for result in results)]
+    if not rates:
+        return None
+    figure = _figure(0.4 + 3.0 * len(rates))
+    panels = figure.subplots(len(rates), 1, sharey=True, squeeze=False)[:, 0]
+    for rate, axes in zip(rates, panels, strict=True):
+        ends = []
+        for result in results:
+            step = result.at_rate(rate)
+            if step is None or not step.curve:
+                continue
+            xs = [_from_end(share, step.figures["messages"]) for share, _ in step.curve]
+            ys = [max(ms, _LEAST_MS) for _, ms in step.curve]
+            axes.plot(xs, ys, color=result.mode.colour, linewidth=2)
+            ends.append((xs[-1], ys[-1], result))
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(f"{rate:,g} messages a second")
+        axes.set_ylabel("late by at most, ms")
+        _plain_numbers(axes.yaxis)
+        axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+        axes.set_axisbelow(True)
+        _name_ends(axes, ends)
+        _share_axis(axes, max(x for x, _, _ in ends) if ends else 2.0)
+    panels[-1].set_xlabel("of all messages")
+    return _picture(
+        figure,
+        "lateness",
+        "How late",
+        "How late messages came: the share of messages along, the lateness that this share did not exceed upwards, a "
+        "line for each way. The tail is stretched: it is what users notice.",
+    )
+
+
+def _by_delay(results: Sequence[Result], plan: Plan) -> Picture | None:
+    """Each dot a message: the delay it asked for, and by how much it came later than that."""
+    rate = plan.rates[-1]
+    drawn = [(result, step) for result in results if (step := result.at_rate(rate)) is not None and step.by_delay]
+    if not drawn:
+        return None
+    figure = _figure(0.5 + 1.7 * len(drawn))
+    panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for (result, step), axes in zip(drawn, panels, strict=True):
+        xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
+        axes.scatter(xs, ys, s=7, color=result.mode.colour, linewidths=0, alpha=0.7)
+        axes.set_yscale("log")
+        axes.set_title(result.mode.title, color=_readable(result.mode.colour))
+        axes.set_ylabel("ms later")
+        _plain_numbers(axes.yaxis)
+        axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+        axes.set_axisbelow(True)
+    panels[-1].set_xlabel("delay that was asked for, s")
+    return _picture(
+        figure,
+        "delays",
+        "Short delays and long ones",
+        f"How much later than asked each message came, by the delay it asked for, at {rate:,g} messages a second. A "
+        "band without a slope is what one wants. A slope is a short delay behind a long one, or rounding up.",
+    )
+
+
+def _throughput(results: Sequence[Result], plan: Plan) -> Picture | None:
+    """Two bars for each mode."""
+    drawn = [(result, flood) for result in results if (flood := result.figures("flood"))]
+    if not drawn:
+        return None
+    figure = _figure(0.9 + 0.75 * len(drawn))
+    axes = figure.subplots()
+    most = max(float(flood[name] or 0) for _, flood in drawn for name in ("publish_per_s", "deliver_per_s"))
+    for place, (result, flood) in enumerate(drawn):
+        for offset, name, shade, word in ((-0.19, "publish_per_s", 0.45, "in"), (0.19, "deliver_per_s", 1.0, "out")):
+            value = float(flood[name] or 0)
+            axes.barh(place + offset, value, 0.34, color=result.mode.colour, alpha=shade)
+            axes.text(value + most * 0.012, place + offset, f"{value:,.0f} {word}", va="center", fontsize=10)
+    axes.set_yticks(range(len(drawn)), [result.mode.title for result, _ in drawn])
+    axes.invert_yaxis()
+    axes.set_xlim(0, most * 1.2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("messages a second")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    return _picture(
+        figure,
+        "throughput",
+        "How many",
+        f"{plan.count:,} messages with the same delay, published as fast as the broker confirms them: how many went in "
+        "each second, and how many came out when they were due.",
+    )
+
+
+def _burst(results: Sequence[Result], plan: Plan) -> Picture | None:
+    """A panel for each mode: when it was published, and what came when, around the moment at which all are due."""
+    drawn = [(result, step) for result in results for step in result.of("burst") if step.timeline]
+    if not drawn:
+        return None
+    figure = _figure(0.5 + 1.7 * len(drawn))
+    panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    begin = min(float(step.figures["published_from_s"] or 0) for _, step in drawn)
+    end = max(at for _, step in drawn for at, _ in step.timeline)
+    for (result, step), axes in zip(drawn, panels, strict=True):
+        edges = [*(start for start, _ in step.timeline), step.timeline[-1][0] + TIMELINE_BIN_S]
+        thousands = [count / TIMELINE_BIN_S / 1000 for _, count in step.timeline]
+        axes.stairs(thousands, edges, fill=True, color=result.mode.colour)
+        since, until = (float(step.figures[name] or 0) for name in ("published_from_s", "published_to_s"))
+        axes.axvspan(since, until, ymax=0.14, color="#bbbbbb", linewidth=0)
+        axes.axvline(0, color=_INK, linewidth=1, linestyle=(0, (3, 3)))
+        axes.set_title(result.mode.title, color=_readable(result.mode.colour))
+        axes.set_ylabel("thousands\na second")
+        axes.locator_params(axis="y", nbins=4)
+    first = panels[0]
+    since = float(drawn[0][1].figures["published_from_s"] or 0)
+    first.text(since, 0.2, "published", transform=first.get_xaxis_transform(), fontsize=10, color="#555555")
+    first.text(0, 1.0, "due ", transform=first.get_xaxis_transform(), fontsize=10, ha="right", va="top")
+    panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
+    panels[-1].set_xlabel("seconds from the moment at which all are due")
+    return _picture(
+        figure,
+        "burst",
+        "Around a burst",
+        f"{plan.count:,} messages that are due at one moment: when they were published (grey), and how fast they came.",
+    )
+
+
+def _figure(height: float) -> Figure:
+    return Figure(figsize=(_WIDTH, height), layout="constrained")
+
+
+def _from_end(share: float, messages: float | int | bool | None) -> float:
+    """1 / (1 - share): 2 for the half, 1000 for 99.9 %. The maximum stands where its one message does."""
+    return 1 / max(1 - share, 1 / max(float(messages or 1), 1.0))
+
+
+def _share_axis(axes: Axes, last: float) -> None:
+    ticks = {1 / (1 - share): name for share, name in _SHARES.items() if 1 / (1 - share) <= last}
+    axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
+    axes.xaxis.set_major_formatter(FixedFormatter(list(ticks.values())))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(1, last * 1.02)
+
+
+def _plain_numbers(axis: Any) -> None:
+    axis.set_major_locator(LogLocator(numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _name_ends(axes: Axes, ends: list[tuple[float, float, Result]]) -> None:
+    """The modes' names at the right ends of their lines, pushed apart where they would cover each other."""
+    low, high = (log(limit) for limit in axes.get_ylim())
+    last = 0.0
+    for _, y, result in sorted(ends, key=lambda end: end[1]):
+        at = max((log(y) - low) / (high - low), last + _LABEL_GAP)
+        last = at
+        axes.annotate(
+            result.mode.title,
+            (1.015, at),
+            xycoords="axes fraction",
+            color=_readable(result.mode.colour),
+            fontsize=10,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def _readable(colour: str) -> tuple[float, float, float]:
+    """Darker, for text: the lighter of the colours are too pale for letters on white."""
+    red, green, blue = to_rgb(colour)
+    return red * _DARKER, green * _DARKER, blue * _DARKER
+
+
+def _picture(figure: Figure, name: str, title: str, text: str) -> Picture:
+    svg, png = io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    figure.savefig(png, format="png", dpi=200)
+    return Picture(name, title, text, svg.getvalue(), png.getvalue())

@@ -1,0 +1,159 @@
+"""`postdate compare` from outside: what it measures, what it writes, how it ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import free_ports
+from tests.integration.test_demo import environment, left_behind
+
+COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
+LATENESS = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
+PICTURES = {"lateness.png", "delays.png", "throughput.png", "burst.png"}
+
+
+def compare(
+    redis_url: str, rabbitmq_url: str, folder: Path, *options: str, timeout: float = 100
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (*COMMAND, *options),
+        env=environment(redis_url, rabbitmq_url),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def steps_of(found: dict[str, Any], mode: str) -> dict[str, dict[str, Any]]:
+    """The figures of a mode by the kind of its step."""
+    steps = next(one["steps"] for one in found["modes"] if one["name"] == mode)
+    return {step["kind"]: step["figures"] for step in steps}
+
+
+def needs_no_network(page: str) -> bool:
+    return not re.search(r"""(?i)https?:|//\w|url\(|@import|<script|<link|src=["'](?!data:)""", page)
+
+
+def check_faultless(steps: dict[str, dict[str, Any]], kinds: Sequence[str]) -> None:
+    assert list(steps) == list(kinds)
+    for figures in steps.values():
+        assert figures["messages"] > 0
+        assert figures["lost"] == figures["early"] == figures["duplicates"] == figures["refused"] == 0
+
+
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_a_small_comparison_measures_its_modes_alike_and_leaves_only_its_report(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    options = ("--modes", "redis,ttl", "--rates", "200", "--duration", "1s", "--count", "300", "--out", "report")
+    done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", *options, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "2 ways" in done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "report" / "compare.json").read_text())
+    assert found["ok"] is True
+    assert found["plan"]["seed"] == 7
+
+    redis, ttl = steps_of(found, "redis"), steps_of(found, "ttl")
+    check_faultless(redis, ("rate", "flood", "burst", "restart"))
+    check_faultless(ttl, ("rate", "flood", "burst"))
+    assert redis["rate"]["messages"] == ttl["rate"]["messages"] == 200
+    assert all(redis["rate"][name] is not None for name in LATENESS)
+    # Half of the delays are longer than the median of the shortest quarter by a third of a second, in any draw.
+    assert ttl["rate"]["short_behind_long_ms"] > 300
+    assert redis["rate"]["short_behind_long_ms"] < ttl["rate"]["short_behind_long_ms"] / 2
+    assert redis["flood"]["out_of_order"] == ttl["flood"]["out_of_order"] == 0
+    assert redis["restart"]["standstill_ms"] > 0
+
+    files = {file.name for file in (tmp_path / "report").iterdir()}
+    assert files == {"compare.json", "report.html", *PICTURES}
+    assert needs_no_network((tmp_path / "report" / "report.html").read_text())
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
+
+
+@pytest.mark.long
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_the_quick_look_measures_every_mode_that_is_there_and_says_why_others_are_not(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", "--out", "report")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    modes = {mode["name"] for mode in found["modes"]}
+    assert modes >= {"plain", "redis", "ttl"}
+    assert modes | found["left_out"].keys() == {"plain", "redis", "levels", "ladder", "plugin", "ttl"}
+    for name, reason in found["left_out"].items():
+        assert f"Left out: {name}, because {reason}." in done.stderr
+    for mode in modes:
+        for figures in steps_of(found, mode).values():
+            assert figures["lost"] == figures["early"] == figures["duplicates"] == 0
+    assert "one TTL queue" in done.stdout
+    assert needs_no_network((tmp_path / "report" / "report.html").read_text())
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
+
+
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    options = ("--quick", "--modes", "ttl,plain", "--rates", "50", "--duration", "1s", "--count", "50")
+    with subprocess.Popen(
+        (*COMMAND, *options, "--out", "report"),
+        env=environment(redis_url, rabbitmq_vhost),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        assert any("ttl, rate" in line for line in running.stderr)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "It ended before all was measured: ttl lack" in said
+    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    assert found["ok"] is False
+    assert [mode["name"] for mode in found["modes"]] == ["plain"]
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
+
+
+@pytest.mark.rabbitmq
+def test_a_broker_without_the_plugin_is_told_so_with_5_when_nothing_else_is_wanted(
+    rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--modes", "plugin")
+    assert done.returncode == 5, done.stderr
+    assert "does not have the plugin" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:
+    nobody = free_ports(1)[0]
+    for modes in ("ttl", "plugin", "redis"):
+        address = f"127.0.0.1:{nobody}"
+        done = compare(f"redis://{address}/0", f"amqp://{address}/", tmp_path, "--quick", "--modes", modes)
+        assert done.returncode == 4, done.stderr
+        assert "POSTDATE_RABBITMQ__URL" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_wrong_options_are_refused_with_2_before_anything_is_asked(tmp_path: Path) -> None:
+    for option, value in (("--modes", "all"), ("--rates", "fast"), ("--duration", "60"), ("--count", "0")):
+        done = compare("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/", tmp_path, option, value)
+        assert done.returncode == 2, done.stderr
+        assert option in done.stderr

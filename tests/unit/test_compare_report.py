@@ -1,0 +1,141 @@
+"""The document, the table, the pictures and the page of a comparison, from invented figures."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.bench.figures import Figures
+from bridge.cli.compare_files import write
+from bridge.compare.lines import Line, lines, number
+from bridge.compare.measure import Step
+from bridge.compare.modes import BY_NAME, MODES
+from bridge.compare.page import page
+from bridge.compare.plan import Plan
+from bridge.compare.plots import Picture, pictures
+from bridge.compare.result import Result, complaints, document, unfinished
+
+PLAN = Plan(rates=(100, 400), count=1000)
+FINE: Figures = {"lost": 0, "duplicates": 0, "early": 0, "refused": 0}
+ABOUT: dict[str, Any] = {
+    "date": "2026-11-21T20:00:00+00:00",
+    "machine": {"cpu": "<script>alert(1)</script>", "cores": 2, "memory_bytes": 2**34, "system": "Linux"},
+    "versions": {"postdate": "0.1.0"},
+    "settings": {"redis.durability": "everysec"},
+}
+
+
+def rate(at: float, late_ms: Sequence[float], **figures: float) -> Step:
+    share = [(place / len(late_ms), late) for place, late in enumerate(late_ms, 1)]
+    told: Figures = {"messages": 1000, "rate_per_s": at, "p50_ms": late_ms[0], "max_ms": late_ms[-1], **FINE, **figures}
+    return Step("rate", f"rate {at:g}", told, curve=share, by_delay=[(1000.0, late) for late in late_ms])
+
+
+def result(mode: str, *, lost: int = 0) -> Result:
+    flood: Figures = {"messages": 1000, "publish_per_s": 9000, "deliver_per_s": 8000, "out_of_order": 0, **FINE}
+    burst: Figures = {"messages": 1000, "all_out_ms": 90.0, "published_from_s": -2.0, "published_to_s": -1.0, **FINE}
+    steps = [
+        rate(100, [0.0, 2.0, 9.0], lost=lost),
+        rate(400, [3.0, 4.0, 5000.0], short_behind_long_ms=-0.04),
+        Step("flood", "flood", flood),
+        Step("burst", "burst", burst, timeline=[(0.0, 600), (0.02, 400)]),
+    ]
+    return Result(BY_NAME[mode], steps)
+
+
+def every_mode() -> list[Result]:
+    return [result(mode.name) for mode in MODES]
+
+
+def test_faults_are_complaints_in_the_modes_of_postdate_and_figures_in_the_others() -> None:
+    assert complaints([result("redis", lost=2), result("plugin", lost=3)]) == ["redis: 2 lost"]
+    found = document([result("redis", lost=2)], {}, PLAN, ABOUT, True)
+    assert found["ok"] is False
+    assert document([result("plugin", lost=3)], {}, PLAN, ABOUT, True)["ok"] is True
+
+
+def test_the_document_is_json_and_says_what_was_left_out() -> None:
+    found = json.loads(json.dumps(document(every_mode(), {"levels": "a reason"}, PLAN, ABOUT, True)))
+    assert found["left_out"] == {"levels": "a reason"}
+    assert found["plan"]["seed"] == PLAN.seed
+    assert [mode["name"] for mode in found["modes"]] == [mode.name for mode in MODES]
+
+
+def test_a_mode_without_all_its_steps_is_named() -> None:
+    redis = BY_NAME["redis"]
+    assert "redis" in unfinished([Result(redis, [])], [redis], PLAN)[0]
+    assert unfinished([], [redis], PLAN) != []
+    plain = Result(BY_NAME["plain"], result("plain").steps[:3])
+    assert unfinished([plain], [plain.mode], PLAN) == []
+
+
+def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
+    found = {(line.group, line.label): line.cells for line in lines([result("redis"), result("ttl")], PLAN)}
+    assert found["Lateness at 400 a second, ms", "max"] == ("5,000", "5,000")
+    assert found["Short and long delays, at 400 a second, ms", "short behind long"] == ("0", "0")
+    assert found["Messages, all runs", "lost"] == ("0", "0")
+    assert found["What waits", "can be cancelled"][1] == "nothing"
+    assert not [label for _, label in found if "bytes" in label]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (0, "0"), (-0.04, "0"), (0.06, "0.1"), (12.34, "12.3"), (99.96, "100"), (1234.5, "1,234")],
+)
+def test_numbers_have_no_more_digits_than_they_mean(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Picture]:
+    return pictures(every_mode(), PLAN)
+
+
+def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Picture]) -> None:
+    assert [picture.name for picture in drawn] == ["lateness", "delays", "throughput", "burst"]
+    for picture in drawn:
+        assert picture.png.startswith(b"\x89PNG")
+        assert b"<svg" in picture.svg
+        assert picture.text.endswith(".")
+
+
+def test_what_was_not_measured_is_not_drawn() -> None:
+    only_rates = Result(BY_NAME["redis"], result("redis").steps[:1])
+    assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
+    assert pictures([Result(BY_NAME["redis"], [])], PLAN) == []
+
+
+def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None:
+    silent = Step("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
+    assert [picture.name for picture in pictures([Result(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
+
+
+def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(drawn: list[Picture]) -> None:
+    text = page(every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."])
+    assert re.findall(r"""(?:src|href)=["'](?!data:)""", text) == []
+    assert re.findall(r"(?i)https?:|//\w|url\(|@import|<script|<link|<iframe", text) == []
+    assert "a &lt;reason&gt;" in text
+    assert "It ended &amp; so on." in text
+    assert text.count("<img") == text.count('alt="') == len(drawn)
+    assert 'name="viewport"' in text
+
+
+def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "bridge.compare.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = write(tmp_path / "new" / "folder", {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
+    assert "pip install 'postdate[compare]'" in said
+    assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == ["compare.json"]
+
+
+def test_the_table_of_the_page_names_a_group_once() -> None:
+    found = [Line("group", "first", ("1",)), Line("group", "second", ("2",))]
+    assert page([result("redis")], found, [], {}, ABOUT, []).count(">group<") == 1
