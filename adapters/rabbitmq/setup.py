@@ -86,6 +86,13 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     return made, warnings
 
 
+def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
+    """The names of the exchanges and of the queues that the routes need and that are postdate's own. Pure."""
+    found = [one for topology in plan(settings) for one in topology.declarations()]
+    exchanges = [one.name for one in found if isinstance(one, Exchange)]
+    return exchanges, [one.name for one in found if isinstance(one, Queue)]
+
+
 def _refuse(findings: Iterable[Finding]) -> None:
     for state, error in ((State.DIFFERENT, TopologyMismatch), (State.FORBIDDEN, Refused)):
         texts = [finding.text for finding in findings if finding.state is state and _ours(finding.declaration)]

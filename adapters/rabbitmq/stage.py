@@ -11,7 +11,7 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
-from adapters.rabbitmq.topology import Exchange, Queue, plan
+from adapters.rabbitmq.setup import planned_names
 from bridge.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names
@@ -43,7 +43,8 @@ class Stage:
 
     def __init__(self, settings: Settings, names: Names) -> None:
         self._settings = settings.rabbitmq
-        self._planned = [one for topology in plan(settings) for one in topology.declarations()]
+        exchanges, queues = planned_names(settings)
+        self._exchanges, self._queues = (names.target, *exchanges), (names.queue, *queues)
         self._names = names
         self._connection = connect(self._settings, "postdate trial")
 
@@ -53,6 +54,10 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         with suppress(AMQPError):
             self._connection.close()
 
@@ -87,9 +92,9 @@ class Stage:
             self._connection = connect(self._settings, "postdate trial")
         with broker_errors():
             channel = self._connection.channel()
-            for exchange in (self._names.target, *(one.name for one in self._planned if isinstance(one, Exchange))):
+            for exchange in self._exchanges:
                 channel.exchange_delete(exchange)
-            for queue in (self._names.queue, *(one.name for one in self._planned if isinstance(one, Queue))):
+            for queue in self._queues:
                 channel.queue_delete(queue)
 
     def _state(self, queue: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,7 +40,7 @@ def compare(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Where the report goes; else ./compare-DATE-TIME.")
     ] = None,
 ) -> None:
-    """Measure the ways to wait side by side, on your own broker, with the same messages.
+    """Measure the ways to wait side by side, on your own RabbitMQ, with the same messages.
 
     Without a delay for scale, postdate's own modes, the delayed-message plugin where the broker has it, and one queue
     with a TTL on each message. Writes compare.json, report.html and the pictures. Exit code 1 if one of postdate's
@@ -57,7 +57,8 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
     from bridge.cli.bar import Bar
     from bridge.cli.bench_parts import own_versions
-    from bridge.cli.compare_parts import built_modes, measurement, why_no_plugin
+    from bridge.cli.compare_files import folder_for
+    from bridge.cli.compare_parts import built_modes, check_servers, measurement, why_no_plugin
     from bridge.cli.output import say
     from bridge.cli.trial import every_signal_interrupts
     from bridge.compare.modes import BY_NAME, left_out
@@ -74,9 +75,11 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
         found = [BY_NAME[name] for name in wanted if name not in missing]
         if not found:
             raise Refused("None of these modes can be measured here.")
+        check_servers(settings, found)
+        folder = folder_for(out, datetime.now())
         say(load_sentence(plan, found))
         # After the bar has gone and everything is removed, also when a step fails or somebody loses patience.
-        at_the_end.callback(_report, results, found, missing, plan, settings, versions, output, out)
+        at_the_end.callback(_report, results, found, missing, plan, settings, versions, output, folder)
         bar = at_the_end.enter_context(Bar(len(plan.titles(found))))
         for mode in found:
             with measurement(settings, plan, mode, bar, versions) as measuring:
@@ -94,9 +97,9 @@ def _report(
     settings: Settings,
     versions: dict[str, str],
     output: Output,
-    out: Path | None,
+    folder: Path,
 ) -> None:
-    """Write it all to the folder, and print it; nothing where nothing was measured."""
+    """Write it all to the folder, and print it; where nothing was measured, no folder is left."""
     from bridge.bench.machine import machine
     from bridge.cli import compare_files
     from bridge.cli import output as to
@@ -104,6 +107,8 @@ def _report(
 
     measured = [result for result in results if result.steps]
     if not measured:
+        with suppress(OSError):  # it was there before, and has something in it
+            folder.rmdir()
         return
     now = datetime.now().astimezone()
     about = {
@@ -114,7 +119,6 @@ def _report(
     }
     open_ends = unfinished(results, modes, plan)
     found = document(measured, missing, plan, about, not open_ends)
-    folder = out or Path(f"compare-{now:%Y-%m-%d-%H%M%S}")
     written = compare_files.write(folder, found, measured, missing, plan, about, open_ends)
     if output is Output.TEXT:
         compare_files.print_table(measured, plan)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +15,30 @@ from bridge.compare.lines import lines
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result, complaints
+from bridge.errors import SettingsError
 from bridge.settings import Settings
 
 if TYPE_CHECKING:
     from bridge.compare.plots import Picture
 
-#: How many letters a mode has for an answer at least.
-_ANSWER_WIDTH = 13
+#: How many letters a mode has for its answers, in a narrow terminal and in a wide one, and the blanks between two.
+_ANSWER_LEAST, _ANSWER_MOST, _BETWEEN = 8, 13, 2
 _NO_PICTURES = "no pictures, because matplotlib is not installed: pip install 'postdate[compare]'"
+
+
+def folder_for(out: Path | None, now: datetime) -> Path:
+    """The folder of the report, made if need be, so that a wrong one is told of before anything is measured.
+
+    Raises ``SettingsError`` where nothing can be written.
+    """
+    folder = out or Path(f"compare-{now:%Y-%m-%d-%H%M%S}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise SettingsError(f"--out: nothing can be written to {folder} ({error.strerror})") from None
+    return folder
 
 
 def write(
@@ -31,8 +50,7 @@ def write(
     about: Mapping[str, Any],
     open_ends: Sequence[str],
 ) -> str:
-    """Write all files; a sentence about what was written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write all files to a folder that is there; a sentence about what was written."""
     (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     pictures = _pictures(results, plan)
     if pictures is None:
@@ -54,12 +72,13 @@ def print_table(results: Sequence[Result], plan: Plan) -> None:
     found = lines(results, plan)
     titles = [result.mode.title for result in results]
     label = max(len(line.label) for line in found)
-    answer = max(_ANSWER_WIDTH, *map(len, titles))
+    room = (console.width - label) // len(titles) - _BETWEEN
+    answer = min(max(room, _ANSWER_LEAST), max(_ANSWER_MOST, *map(len, titles)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for group, members in groupby(found, key=lambda line: line.group):
-        table.add_column(width=label, no_wrap=True)
+        table.add_column(width=label)
         for title in titles:
-            table.add_column(title, justify="right", width=answer)
+            table.add_column(title, justify="right", vertical="bottom", width=answer)
         for line in members:
             table.add_row(line.label, *line.cells)
         console.print(group, style="bold", highlight=False)

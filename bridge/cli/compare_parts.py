@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import get_args
@@ -13,10 +14,12 @@ from urllib.parse import urlsplit
 from adapters.rabbitmq import ways
 from adapters.rabbitmq.load.processes import carry
 from adapters.rabbitmq.stage import Stage
+from adapters.redis.stage import StoreStage
 from bridge.bench.measure import Place, Progress
 from bridge.cli.bench_parts import store_version
 from bridge.cli.output import complain
 from bridge.cli.trial import ADVICE, Trial, uninterrupted
+from bridge.clock import StoreClock
 from bridge.compare.measure import Measurement, Usage, Way
 from bridge.compare.modes import Mode
 from bridge.compare.plan import Plan
@@ -39,6 +42,23 @@ def why_no_plugin(settings: Settings) -> str:
     """See ``adapters.rabbitmq.ways.why_no_plugin``. Raises ``Unreachable``, whose text says what to type."""
     with _advice():
         return ways.why_no_plugin(settings.rabbitmq)
+
+
+def check_servers(settings: Settings, modes: Sequence[Mode]) -> None:
+    """Raise ``Unreachable``, whose text says what to type, unless everything that the modes need answers."""
+    names = new_names("compare")
+    with _advice():
+        Stage(trial_settings(settings, names), names).close()
+        if any(mode.ours for mode in modes):
+            asyncio.run(_look_at_store(settings))
+
+
+async def _look_at_store(settings: Settings) -> None:
+    store = StoreStage(settings.redis, StoreClock())
+    try:
+        await store.look_at_clock()
+    finally:
+        await store.close()
 
 
 @contextmanager

@@ -176,6 +176,7 @@ class Measurement:
         assert got is not None
         found = self._told(load, sent, got)
         found.figures["standstill_ms"] = figures.standstill_ms(got.at)
+        found.figures["out_of_order"] = figures.out_of_order(got.numbers)
         yield replace(found, kind="restart", name="restart", by_delay=[])
 
     def _told(self, load: Load, sent: Sent, got: Got) -> Step:

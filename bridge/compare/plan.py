@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from bridge.compare.modes import Mode
 
 #: Starting and ending the processes of a load, and waiting for copies.
-_AROUND_S = 2.5
+_AROUND_S = 1.8
 #: A bridge of its own, until it is ready, and its end.
-_BRIDGE_S = 4.0
+_BRIDGE_S = 3.0
 #: Messages a second that a small machine surely publishes, or parks.
 _SURELY_PER_S = 4000
 #: What a waiting message takes at most, in a store or a queue, with its body of 256 bytes.
@@ -80,18 +80,16 @@ class Plan:
 
 
 def quick(plan: Plan) -> Plan:
-    """Under a minute on a small machine: one rate, short waits, nothing that waits long."""
+    """A look, under a minute on a small machine: one rate, delays of less than a second, no backlog and no restart."""
     return replace(
         plan,
         rates=(1000,),
-        duration_s=3,
-        delay_ms=(500, 1500),
-        count=3000,
-        flood_delay_ms=1000,
-        burst_after_s=1.5,
-        restart_s=2,
-        restart_delay_ms=500,
-        kinds=tuple(kind for kind in _KINDS if kind != "backlog"),
+        duration_s=2,
+        delay_ms=(200, 800),
+        count=2000,
+        flood_delay_ms=600,
+        burst_after_s=1.2,
+        kinds=("rate", "flood", "burst"),
     )
 
 

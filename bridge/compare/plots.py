@@ -155,7 +155,7 @@ def _throughput(results: Sequence[Result], plan: Plan) -> Picture | None:
             axes.text(value + most * 0.012, place + offset, f"{value:,.0f} {word}", va="center", fontsize=10)
     axes.set_yticks(range(len(drawn)), [result.mode.title for result, _ in drawn])
     axes.invert_yaxis()
-    axes.set_xlim(0, most * 1.2)
+    axes.set_xlim(0, most * 1.25)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("messages a second")
@@ -228,20 +228,37 @@ def _plain_numbers(axis: Any) -> None:
 
 def _name_ends(axes: Axes, ends: list[tuple[float, float, Result]]) -> None:
     """The modes' names at the right ends of their lines, pushed apart where they would cover each other."""
-    low, high = (log(limit) for limit in axes.get_ylim())
-    last = 0.0
-    for _, y, result in sorted(ends, key=lambda end: end[1]):
-        at = max((log(y) - low) / (high - low), last + _LABEL_GAP)
-        last = at
+    low, high = map(log, axes.get_ylim())
+    ordered = sorted(ends, key=lambda end: end[1])
+    heights = apart([(log(y) - low) / (high - low) for _, y, _ in ordered], _LABEL_GAP)
+    for height, (_, _, result) in zip(heights, ordered, strict=True):
         axes.annotate(
             result.mode.title,
-            (1.015, at),
+            (1.015, height),
             xycoords="axes fraction",
             color=_readable(result.mode.colour),
             fontsize=10,
             va="center",
             annotation_clip=False,
         )
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising heights, moved as little as makes them lie ``gap`` apart: those that are too near share the way."""
+    groups: list[list[float]] = []
+    for height in heights:
+        groups.append([height])
+        while len(groups) > 1 and _bottom(groups[-1], gap) - _top(groups[-2], gap) < gap:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [_bottom(group, gap) + place * gap for group in groups for place in range(len(group))]
+
+
+def _bottom(group: Sequence[float], gap: float) -> float:
+    return sum(group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def _top(group: Sequence[float], gap: float) -> float:
+    return _bottom(group, gap) + gap * (len(group) - 1)
 
 
 def _readable(colour: str) -> tuple[float, float, float]:

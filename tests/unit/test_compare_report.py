@@ -6,20 +6,22 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.bench.figures import Figures
-from bridge.cli.compare_files import write
+from bridge.cli.compare_files import folder_for, write
 from bridge.compare.lines import Line, lines, number
 from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
-from bridge.compare.plots import Picture, pictures
+from bridge.compare.plots import Picture, apart, pictures
 from bridge.compare.result import Result, complaints, document, unfinished
+from bridge.errors import SettingsError
 
 PLAN = Plan(rates=(100, 400), count=1000)
 FINE: Figures = {"lost": 0, "duplicates": 0, "early": 0, "refused": 0}
@@ -105,6 +107,20 @@ def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Pic
         assert picture.text.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("heights", "moved"),
+    [
+        ([], []),
+        ([0.1, 0.5], [0.1, 0.5]),
+        ([0.5, 0.5], [0.45, 0.55]),
+        ([0.2, 0.48, 0.5, 0.52], [0.2, 0.4, 0.5, 0.6]),
+        ([0.3, 0.45, 0.5], [0.3, 0.425, 0.525]),
+    ],
+)
+def test_names_lie_apart_and_near_their_lines(heights: list[float], moved: list[float]) -> None:
+    assert apart(heights, 0.1) == pytest.approx(moved)
+
+
 def test_what_was_not_measured_is_not_drawn() -> None:
     only_rates = Result(BY_NAME["redis"], result("redis").steps[:1])
     assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
@@ -131,9 +147,16 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
 ) -> None:
     monkeypatch.delitem(sys.modules, "bridge.compare.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = write(tmp_path / "new" / "folder", {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
+    folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
+    said = write(folder, {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
     assert "pip install 'postdate[compare]'" in said
-    assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == ["compare.json"]
+    assert [file.name for file in folder.iterdir()] == ["compare.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=r"--out: nothing can be written to .*file.* \(Not a directory\)"):
+        folder_for(tmp_path / "file" / "report", datetime(2026, 11, 21))
 
 
 def test_the_table_of_the_page_names_a_group_once() -> None:

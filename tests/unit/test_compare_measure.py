@@ -1,0 +1,126 @@
+"""A comparison's steps against a broker that is only reckoned: each message comes at what its mode makes of it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+
+from bridge.bench.load import Got, Load, Sent
+from bridge.bench.measure import Place
+from bridge.compare.measure import Measurement, Step, Usage
+from bridge.compare.modes import BY_NAME, promised_ms
+from bridge.compare.plan import Plan
+
+LEVELS = (1000, 5000)
+PLAN = Plan(rates=(100,), duration_s=1, count=64)
+WAY_MS = 2.0
+
+
+class Reckoned:
+    """A way on which every message takes two milliseconds longer than its mode's rule says; it notes what it is told.
+
+    It uses ten microseconds of processor and a hundred bytes a message.
+    """
+
+    place = Place("front", "target", "queue")
+
+    def __init__(self, mode: str, lose: int = 0) -> None:
+        self._mode = BY_NAME[mode]
+        self._lose = lose
+        self._messages = 0
+        self.loads: list[Load] = []
+        self.restarts = 0
+
+    def check(self) -> None:
+        """It always runs."""
+
+    def unsettled(self) -> int:
+        return 0
+
+    def usage(self) -> dict[str, Usage]:
+        return {"bridge": Usage(self._messages * 1e-5, self._messages * 100), "store": Usage(None, None)}
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+    def carry(self, load: Load, progress: Callable[[int, int], None]) -> tuple[Sent, Got | None]:
+        self.loads.append(load)
+        self._messages += load.count
+        began = load.due_at - 1
+        for received in (0, load.count // 2, load.count):
+            progress(load.count, received)
+        delays = list(islice(load.delays(), load.count))
+        comes = [promised_ms(self._mode, delay, LEVELS) + WAY_MS for delay in delays]
+        order = sorted(range(load.count), key=comes.__getitem__)[self._lose :]
+        late = array("d", (comes[number] - delays[number] for number in order))
+        at = [began + comes[number] / 1000 for number in order]
+        sent = Sent(load.count, began, began + 0.5, 0)
+        return sent, Got(len(order), 0, 0, late, at[0], at[-1], order, at) if load.queue else None
+
+
+class Silent:
+    """Nobody is told how far it is."""
+
+    def step(self, name: str, total: int) -> None: ...
+
+    def at(self, done: int) -> None: ...
+
+
+def measured(mode: str, way: Reckoned, plan: Plan = PLAN) -> dict[str, Step]:
+    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, run=1)
+    measuring.run()
+    return {step.kind: step for step in measuring.steps}
+
+
+@pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
+def test_lateness_counts_from_what_the_mode_promises_and_its_rounding_is_told_apart(mode: str) -> None:
+    steps = measured(mode, Reckoned(mode))
+    figures = steps["rate"].figures
+    assert figures["p50_ms"] == figures["max_ms"] == WAY_MS
+    assert figures["short_behind_long_ms"] == 0
+    longest = figures["rounding_max_ms"]
+    assert longest is not None
+    assert (longest > 0) == (mode != "redis")
+    assert steps["flood"].figures["out_of_order"] == 0
+    assert steps["rate"].curve[-1] == (1.0, WAY_MS)
+    # What is drawn by delay is what the user waits, rounding and all.
+    assert max(late for _, late in steps["rate"].by_delay) == pytest.approx(longest + WAY_MS, abs=1)
+
+
+def test_every_step_of_a_mode_is_measured_once_and_the_bridge_is_started_anew_once() -> None:
+    way = Reckoned("redis")
+    steps = measured("redis", way)
+    assert list(steps) == ["rate", "flood", "burst", "backlog", "restart"]
+    assert way.restarts == 1
+    assert len({load.run for load in way.loads}) == len(way.loads)
+    assert {load.exchange for load in way.loads} == {"front"}
+
+
+def test_without_a_delay_it_goes_to_the_target_and_asks_for_nothing() -> None:
+    way = Reckoned("plain")
+    assert list(measured("plain", way)) == ["rate", "flood"]
+    assert {(load.exchange, load.delay_ms) for load in way.loads} == {("target", (0, 0))}
+
+
+def test_what_is_lost_is_a_fault_of_its_step() -> None:
+    assert measured("redis", Reckoned("redis", lose=3))["rate"].faults() == {"lost": 3}
+
+
+def test_processor_and_memory_are_told_for_a_message_where_they_are_known() -> None:
+    steps = measured("redis", Reckoned("redis"))
+    assert steps["rate"].figures["bridge_cpu_us"] == 10
+    assert "store_cpu_us" not in steps["rate"].figures
+    assert "store_bytes_per_message" not in steps["backlog"].figures
+    assert steps["backlog"].figures["messages"] == PLAN.backlog
+
+
+def test_two_modes_get_the_same_delays() -> None:
+    first, second = Reckoned("redis"), Reckoned("ttl")
+    measured("redis", first)
+    measured("ttl", second)
+    rates = [next(load for load in way.loads if load.rate) for way in (first, second)]
+    assert list(islice(rates[0].delays(), 100)) == list(islice(rates[1].delays(), 100))
+    assert [load.asks for load in rates] == ["x-delay", "expiration"]
