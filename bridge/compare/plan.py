@@ -97,13 +97,17 @@ def load_sentence(plan: Plan, modes: Sequence[Mode]) -> str:
     """What the run will do to the broker and the store."""
     rates = " and ".join(f"{rate:,g}" for rate in plan.rates)
     text = (
-        f"{len(modes)} ways one after the other, about {_about(plan.seconds(modes))}: {rates} messages a second for "
+        f"{_ways(len(modes))}, about {_about(plan.seconds(modes))}: {rates} messages a second for "
         f"{plan.duration_s:g} s each, and {plan.count:,} as fast as the broker takes them"
     )
     if "backlog" in plan.kinds and any("backlog" in plan.kinds_of(mode) for mode in modes):
         size_mb = plan.backlog * _BYTES_WAITING / 1e6
         text += f", then {plan.backlog:,} that wait (about {size_mb:,.0f} MB, in Redis or on the broker)"
     return f"{text}. Others on this broker will feel it. All of it has names of its own and is removed at the end."
+
+
+def _ways(count: int) -> str:
+    return "1 way" if count == 1 else f"{count} ways one after the other"
 
 
 def _about(seconds: float) -> str:
