@@ -52,8 +52,8 @@ def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
     for name in ("bridge", "broker", "store"):
         yield f"Processor at {rate:,g} a second, µs a message", name, _at_rate(rate, f"{name}_cpu_us")
     group = f"{plan.backlog:,} waiting"
-    yield group, "broker, bytes each", _of("backlog", "broker_bytes_per_message")
-    yield group, "store, bytes each", _of("backlog", "store_bytes_per_message")
+    yield group, "broker, bytes each", _bytes_each("broker")
+    yield group, "store, bytes each", _bytes_each("store")
     yield group, "bridge, MiB", lambda result: _mib(result.figures("backlog").get("bridge_bytes"))
     yield "Bridge started anew, ms", "none came for", _of("restart", "standstill_ms")
     yield "What waits", "can be cancelled", lambda result: result.mode.cancel
@@ -81,6 +81,17 @@ def _fault(name: str) -> Answer:
 
 def _of(kind: str, name: str) -> Answer:
     return lambda result: number(result.figures(kind).get(name))
+
+
+def _bytes_each(name: str) -> Answer:
+    """Nothing where the server gave back more memory meanwhile than it took."""
+
+    def answer(result: Result) -> str:
+        backlog = result.figures("backlog")
+        grew = backlog.get(f"{name}_grew_bytes") or 0
+        return number(grew / (backlog["messages"] or 1)) if grew > 0 else ""
+
+    return answer
 
 
 def _out_of_order(result: Result) -> str:

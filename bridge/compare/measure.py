@@ -152,7 +152,7 @@ class Measurement:
             if name == "bridge":
                 told["bridge_bytes"] = now
             elif was is not None and now is not None:
-                told[f"{name}_bytes_per_message"] = round((now - was) / count)
+                told[f"{name}_grew_bytes"] = now - was
         yield Step("backlog", "backlog", told)
 
     def _restart(self) -> Iterator[Step]:

@@ -80,7 +80,8 @@ EXPLANATION = (
     "Short behind long is the median lateness of the quarter of messages with the shortest delays minus that of the "
     "quarter with the longest. Out of order are messages that came after one published later, all with the same delay.",
     "The broker's processor time and memory are those of its whole process, whatever else it did; they are left out "
-    "where it is not on this machine. One run, one machine: figures that differ by a fifth are the same.",
+    "where it is not on this machine, and memory where it gave back more meanwhile than it took. One run, one "
+    "machine: figures that differ by a fifth are the same.",
 )
 
 

@@ -113,7 +113,7 @@ def test_processor_and_memory_are_told_for_a_message_where_they_are_known() -> N
     steps = measured("redis", Reckoned("redis"))
     assert steps["rate"].figures["bridge_cpu_us"] == 10
     assert "store_cpu_us" not in steps["rate"].figures
-    assert "store_bytes_per_message" not in steps["backlog"].figures
+    assert "store_grew_bytes" not in steps["backlog"].figures
     assert steps["backlog"].figures["messages"] == PLAN.backlog
 
 

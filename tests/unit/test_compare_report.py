@@ -86,6 +86,14 @@ def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
     assert not [label for _, label in found if "bytes" in label]
 
 
+def test_memory_is_told_for_a_message_and_not_at_all_where_the_server_gave_some_back() -> None:
+    grew: Figures = {"messages": 1000, "store_grew_bytes": 600_000, "broker_grew_bytes": -3}
+    waiting = Result(BY_NAME["redis"], [*result("redis").steps, Step("backlog", "backlog", grew)])
+    found = {line.label: line.cells for line in lines([waiting], PLAN)}
+    assert found["store, bytes each"] == ("600",)
+    assert "broker, bytes each" not in found
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, ""), (0, "0"), (-0.04, "0"), (0.06, "0.1"), (12.34, "12.3"), (99.96, "100"), (1234.5, "1,234")],
