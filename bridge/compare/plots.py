@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bridge.compare.measure import TIMELINE_BIN_S
+from bridge.compare.measure import TIMELINE_BIN_S, Points
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result
 
@@ -47,6 +47,8 @@ _STYLE: dict[RcKeyType, Any] = {
 }
 #: Below this a lateness is not worth a decade of paper.
 _LEAST_MS = 0.5
+#: About so many bars fit into a timeline.
+_BARS = 110
 #: Labels of lines stay so far apart, as a share of the height.
 _LABEL_GAP = 0.075
 #: What is left of a colour's light in text.
@@ -179,10 +181,12 @@ def _burst(results: Sequence[Result], plan: Plan) -> Picture | None:
     panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     begin = min(float(step.figures["published_from_s"] or 0) for _, step in drawn)
     end = max(at for _, step in drawn for at, _ in step.timeline)
+    bins = max(1, round((end - begin) / TIMELINE_BIN_S / _BARS))
     for (result, step), axes in zip(drawn, panels, strict=True):
-        edges = [*(start for start, _ in step.timeline), step.timeline[-1][0] + TIMELINE_BIN_S]
-        thousands = [count / TIMELINE_BIN_S / 1000 for _, count in step.timeline]
-        axes.stairs(thousands, edges, fill=True, color=result.mode.colour)
+        bars = wider(step.timeline, bins)
+        width = bins * TIMELINE_BIN_S
+        edges = [*(start for start, _ in bars), bars[-1][0] + width]
+        axes.stairs([count / width / 1000 for _, count in bars], edges, fill=True, color=result.mode.colour)
         since, until = (float(step.figures[name] or 0) for name in ("published_from_s", "published_to_s"))
         axes.axvspan(since, until, ymax=0.14, color="#bbbbbb", linewidth=0)
         axes.axvline(0, color=_INK, linewidth=1, linestyle=(0, (3, 3)))
@@ -201,6 +205,15 @@ def _burst(results: Sequence[Result], plan: Plan) -> Picture | None:
         "Around a burst",
         f"{plan.count:,} messages that are due at one moment: when they were published (grey), and how fast they came.",
     )
+
+
+def wider(timeline: Points, bins: int) -> Points:
+    """The timeline with so many of its bins made one, each of them beginning at a multiple of its width."""
+    counts: dict[int, float] = {}
+    for start, count in timeline:
+        place = round(start / TIMELINE_BIN_S) // bins
+        counts[place] = counts.get(place, 0) + count
+    return [(round(place * bins * TIMELINE_BIN_S, 4), count) for place, count in counts.items()]
 
 
 def _figure(height: float) -> Figure:

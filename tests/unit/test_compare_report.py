@@ -19,7 +19,7 @@ from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
-from bridge.compare.plots import Picture, apart, pictures
+from bridge.compare.plots import Picture, apart, pictures, wider
 from bridge.compare.result import Result, complaints, document, unfinished
 from bridge.errors import SettingsError
 
@@ -127,6 +127,13 @@ def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Pic
 )
 def test_names_lie_apart_and_near_their_lines(heights: list[float], moved: list[float]) -> None:
     assert apart(heights, 0.1) == pytest.approx(moved)
+
+
+def test_a_timeline_with_wider_bars_has_as_many_messages_and_none_across_the_moment() -> None:
+    narrow = [(-0.04, 1.0), (-0.02, 2.0), (0.0, 4.0), (0.02, 8.0), (0.04, 16.0)]
+    assert wider(narrow, 1) == narrow
+    assert wider(narrow, 2) == [(-0.04, 3.0), (0.0, 12.0), (0.04, 16.0)]
+    assert wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
 
 
 def test_what_was_not_measured_is_not_drawn() -> None:
