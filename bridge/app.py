@@ -17,11 +17,14 @@ from bridge.header import OWN_HEADERS, HeaderRules, wanted
 from bridge.health import Health
 from bridge.identity import Ids, new_instance
 from bridge.lateness import Lateness
+from bridge.levels import LevelRules, rounding, to_whole_seconds
 from bridge.members import Members
+from bridge.mend import Mend
 from bridge.park import Parker, ParkLimits
 from bridge.ports import Result
+from bridge.relay import Relay, RelayLimits
 from bridge.retry import RetryRules
-from bridge.service import Parts, Service
+from bridge.service import Parts, RelayParts, RelayService, Service
 from bridge.settings import Settings
 from bridge.settle import Settler
 from bridge.wake import Wake
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
     from adapters.rabbitmq.outgoing import Out
+    from adapters.rabbitmq.packing import RoutePacking
     from adapters.rabbitmq.sink import RabbitSink
     from adapters.rabbitmq.source import Intake, RabbitSource
     from adapters.redis.store import RedisStore
@@ -42,6 +46,7 @@ Answered = Callable[[list[Result]], None]
 _WINDOWS_HELD = 2
 #: What is due within so long is claimed together.
 _AHEAD_MS = 8
+_DUE_GONE = "what has waited stays where it is until `postdate levels setup`"
 
 
 def route_rules(settings: Settings, name: str) -> RouteRules:
@@ -63,14 +68,11 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
 def intake(settings: Settings, name: str) -> Intake:
     """Where a RabbitMQ route's messages come from."""
     from adapters.rabbitmq.source import Intake
-    from adapters.rabbitmq.topology import binding_arguments
+    from adapters.rabbitmq.topology import guarded
 
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
-    if not settings.bridge.setup:
-        return Intake(name, settings.queue_of(name), names)
-    route = settings.routes[name]
-    binding = binding_arguments(route.deliver_to, route.dialects)
-    return Intake(name, settings.queue_of(name), names, route.intercept, binding)
+    bindings = guarded(settings, name) if settings.bridge.setup else ()
+    return Intake(name, settings.queue_of(name), names, bindings)
 
 
 def out(settings: Settings, name: str) -> Out:
@@ -236,6 +238,83 @@ def build(
             grace_ms=settings.bridge.shutdown_grace,
         )
     )
+
+
+def level_rules(settings: Settings, name: str) -> LevelRules:
+    """What the way in needs to know of a route without a store."""
+    route, rules = settings.routes[name], route_rules(settings, name)
+    by_level = rounding(settings.headers.levels, settings.levels.rounding)
+    return LevelRules(
+        headers=rules.headers,
+        round=by_level if route.mode == "levels" else to_whole_seconds,
+        on_bad=rules.on_bad,
+        body_max=rules.body_max,
+    )
+
+
+def _route_packing(settings: Settings, name: str) -> RoutePacking:
+    """How the messages of a RabbitMQ route without a store are sent on."""
+    from adapters.rabbitmq.levels import plan_waits
+    from adapters.rabbitmq.packing import RoutePacking
+    from adapters.rabbitmq.properties import DropRules
+
+    route, headers = settings.routes[name], settings.headers
+    rules = DropRules(
+        keep_cc=headers.keep_cc, keep_bcc=headers.keep_bcc, keep_delivery_count=headers.keep_delivery_count
+    )
+    return RoutePacking(
+        waits=plan_waits(settings, name),
+        target=route.deliver_to,
+        drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        loops=_own_queues(settings) if not route.deliver_to else frozenset(),
+    )
+
+
+def _own_queues(settings: Settings) -> frozenset[bytes]:
+    """The queues of this house that it reads itself: no message may go there by the default exchange."""
+    from adapters.rabbitmq.levels import plan_waits
+
+    names = {name for route in settings.routes for name in (settings.queue_of(route), plan_waits(settings, route).due)}
+    return frozenset(name.encode() for name in names)
+
+
+def build_without_store(settings: Settings, health: Health) -> RelayService:
+    """A service for one process without a store; ``settings`` are those of one house."""
+    from adapters.rabbitmq.connection import check_seams
+    from adapters.rabbitmq.levels import LEVEL_HEADER
+    from adapters.rabbitmq.packing import RabbitPacking, places
+    from adapters.rabbitmq.setup import declare
+    from adapters.rabbitmq.sink import RabbitSink
+    from adapters.rabbitmq.source import Intake, RabbitSource
+
+    check_seams()
+    clock, limits, retry, rabbitmq = StoreClock(), settings.limits, settings.retry, settings.rabbitmq
+    packings = {name: _route_packing(settings, name) for name in settings.routes}
+    due = {name: packing.waits.due for name, packing in packings.items() if packing.waits.due}
+    level = frozenset({LEVEL_HEADER.encode()})
+    intakes = [
+        *(intake(settings, name) for name in settings.routes),
+        *(Intake(f"{name}.due", queue, level, without=_DUE_GONE) for name, queue in due.items()),
+    ]
+    again = partial(declare, settings) if settings.bridge.setup else None
+    answered: list[Answered] = []
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, again)
+    sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, lambda results: answered[0](results), health)
+    relay = Relay(
+        source,
+        sink,
+        clock,
+        {name: level_rules(settings, name) for name in settings.routes},
+        RabbitPacking(packings, {f"{name}.due": name for name in due}),
+        RetryRules(retry.first, retry.factor, retry.max, retry.attempts),
+        Mend(again, health) if again is not None else lambda: None,
+        health,
+        RelayLimits(limits.batch_max, limits.batch_bytes, max(1, rabbitmq.prefetch // 4)),
+    )
+    answered.append(relay.answered)
+    return RelayService(RelayParts(source, (source.run, sink.run), relay, clock, settings.bridge.shutdown_grace))
 
 
 def new_token() -> str:

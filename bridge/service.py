@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from bridge.clock import StoreClock
 from bridge.dispatch import Dispatcher
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
@@ -23,11 +24,14 @@ from bridge.members import Members
 from bridge.park import Parker
 from bridge.ports import Sink, Source, Store
 from bridge.reconnect import Reconnect
+from bridge.relay import Relay
 from bridge.settle import Settler
 from bridge.wake import Wake
 from bridge.watch import Watch
 
 log = structlog.get_logger("postdate")
+
+Link = Callable[[], Coroutine[None, None, None]]
 
 _TURN_S = 0.02
 #: A subscription that held so long was a good one: the next attempt comes at once.
@@ -38,12 +42,12 @@ _CANCEL_S = 3.0
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything that runs in one process. ``links`` keep the broker's connections."""
+    """Everything that runs in one process with a store. ``links`` keep the broker's connections."""
 
     store: Store
     source: Source
     sink: Sink
-    links: tuple[Callable[[], Coroutine[None, None, None]], ...]
+    links: tuple[Link, ...]
     parker: Parker
     wake: Wake
     dispatcher: Dispatcher
@@ -54,13 +58,29 @@ class Parts:
     grace_ms: int
 
 
-class Service:
-    """Runs the parts until a signal comes."""
+class Running:
+    """Runs loops until a signal comes, then gives them their grace. What the loops are, a subclass says."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, grace_ms: int) -> None:
+        self._grace_ms = grace_ms
         self._stop = asyncio.Event()
         self._now = asyncio.Event()
+
+    def loops(self) -> Sequence[Coroutine[None, None, None]]:
+        """The loops; none of them ends by itself."""
+        raise NotImplementedError
+
+    def take_no_more(self) -> int:
+        """Stop taking; how much is claimed or under way."""
+        raise NotImplementedError
+
+    def finished(self) -> bool:
+        """Whether nothing is under way any more."""
+        raise NotImplementedError
+
+    async def leave(self) -> int:
+        """Say goodbye, and give back what is left; how much that is."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         """Stop in good order; a second call stops now."""
@@ -73,8 +93,38 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        tasks = [asyncio.ensure_future(run) for run in self.loops()]
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # a loop never ends by itself, so this raises
+            await self._drain(tasks)
+        finally:
+            await _end((*tasks, stopping))
+
+    async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
+        """Take nothing new, wait for the answers that are due, give the rest back."""
+        deadline = time.monotonic() + self._grace_ms / 1000
+        log.info("stopping", claimed=self.take_no_more())
+        while time.monotonic() < deadline and not self._now.is_set():
+            if self.finished() or any(task.done() and not task.cancelled() and task.exception() for task in tasks):
+                break
+            await asyncio.sleep(_TURN_S)
+        log.info("stopped", given_back=await self.leave())
+
+
+class Service(Running):
+    """A process with a store."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.grace_ms)
+        self._parts = parts
+
+    def loops(self) -> Sequence[Coroutine[None, None, None]]:
+        """See ``Running.loops``."""
         parts = self._parts
-        loops = (
+        return (
             *(link() for link in parts.links),
             parts.parker.run(),
             parts.dispatcher.run(),
@@ -84,15 +134,6 @@ class Service:
             parts.watch.run(),
             self._listen(),
         )
-        tasks = [asyncio.ensure_future(run) for run in loops]
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            done, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()  # a loop never ends by itself, so this raises
-            await self._drain(tasks)
-        finally:
-            await _end((*tasks, stopping))
 
     async def _listen(self) -> None:
         """Hear the store's hints; without them the look once a second finds everything, later."""
@@ -106,31 +147,79 @@ class Service:
                     reconnect.worked()
                 await reconnect.wait()
 
-    async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Take nothing new, wait for the answers that are due, give the rest back."""
+    def take_no_more(self) -> int:
+        """See ``Running.take_no_more``."""
         parts = self._parts
-        deadline = time.monotonic() + parts.grace_ms / 1000
-        log.info("stopping", claimed=len(parts.dispatcher.held()))
+        claimed = len(parts.dispatcher.held())
         parts.source.stop()
         parts.dispatcher.stopping = True
         parts.parker.stopping = True
         parts.wake.nudge()
         parts.dispatcher.answered()
-        while time.monotonic() < deadline and not self._now.is_set():
-            if not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy):
-                break
-            if any(task.done() and not task.cancelled() and task.exception() for task in tasks):
-                break
-            await asyncio.sleep(_TURN_S)
+        return claimed
+
+    def finished(self) -> bool:
+        """See ``Running.finished``."""
+        parts = self._parts
+        return not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy)
+
+    async def leave(self) -> int:
+        """See ``Running.leave``."""
         try:
             await asyncio.wait_for(self._leave(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
-        log.info("stopped", given_back=len(parts.dispatcher.held()))
+        return len(self._parts.dispatcher.held())
 
     async def _leave(self) -> None:
         await self._parts.dispatcher.leave(self._parts.dispatcher.held())
         await self._parts.store.meet(0, False, "{}")
+
+
+@dataclass(frozen=True)
+class RelayParts:
+    """Everything that runs in one process without a store. ``links`` keep the broker's connections."""
+
+    source: Source
+    links: tuple[Link, ...]
+    relay: Relay
+    clock: StoreClock
+    grace_ms: int
+
+
+class RelayService(Running):
+    """A process without a store."""
+
+    def __init__(self, parts: RelayParts) -> None:
+        super().__init__(parts.grace_ms)
+        self._parts = parts
+
+    def loops(self) -> Sequence[Coroutine[None, None, None]]:
+        """See ``Running.loops``."""
+        parts = self._parts
+        links = (link() for link in parts.links)
+        return (*links, parts.relay.run(), parts.relay.run_again(), self._tell_time())
+
+    async def _tell_time(self) -> None:
+        """The machine's clock is the one that counts here, and somebody may set it."""
+        while True:
+            now_s = time.monotonic()
+            self._parts.clock.observe(now_s, now_s, time.time_ns() // 1000)
+            await asyncio.sleep(1)
+
+    def take_no_more(self) -> int:
+        """See ``Running.take_no_more``."""
+        self._parts.source.stop()
+        self._parts.relay.stopping = True
+        return self._parts.relay.under_way()
+
+    def finished(self) -> bool:
+        """See ``Running.finished``."""
+        return self._parts.relay.under_way() == 0
+
+    async def leave(self) -> int:
+        """See ``Running.leave``. What is not accepted goes back when the connection closes."""
+        return self._parts.relay.under_way()
 
 
 async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -14,7 +14,9 @@ from typing import Any, Self
 import pika
 from pika.exceptions import AMQPError
 
+from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.setup import declare
+from adapters.rabbitmq.topology import plan
 from bridge.settings import load
 from tests.bridge_process import RUN, Bridge, Tables, store_client, toml
 from tests.devstack.service import wait_for
@@ -130,8 +132,10 @@ class Line:
         file.chmod(0o600)
         loaded = load(file, {})
         declare(loaded)
-        for name, route in loaded.routes.items():
-            self._delete += [("queue", loaded.queue_of(name)), ("exchange", route.intercept)]
+        for topology in plan(loaded):
+            for one in topology.declarations():
+                if not isinstance(one, Binding):
+                    self._delete.append((type(one).__name__.lower(), one.name))
 
     # -- the bridge -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
-from adapters.rabbitmq.topology import Binding, Declaration, Exchange, Queue, RouteTopology, plan
+from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
@@ -37,6 +38,7 @@ class State(Enum):
 
     SAME = "same"
     MISSING = "missing"
+    OUTDATED = "outdated"
     DIFFERENT = "different"
     FORBIDDEN = "forbidden"
 
@@ -62,7 +64,7 @@ class Made:
 
 def verify(settings: Settings) -> list[Finding]:
     """How each exchange and queue of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
-    with _session(settings) as session:
+    with open_session(settings) as session:
         return [finding for topology in plan(settings) for finding in _judge(session, topology)]
 
 
@@ -73,15 +75,20 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     Raises ``TopologyMismatch`` before anything is changed, ``Refused`` for a lack of rights, ``BrokerUnavailable``.
     """
     topologies = plan(settings)
-    with _session(settings) as session:
+    with open_session(settings) as session:
         findings = [finding for topology in topologies for finding in _judge(session, topology)]
         _refuse(findings)
-        missing = [finding.declaration for finding in findings if finding.state is State.MISSING]
+        missing = [f.declaration for f in findings if f.state in (State.MISSING, State.OUTDATED)]
+        outdated = [f.declaration for f in findings if f.state is State.OUTDATED]
         made = []
         for topology in topologies:
             for declaration in topology.declarations():
+                if declaration in outdated and not isinstance(declaration, Binding):
+                    session.delete(declaration)
                 session.make(declaration)
                 made.append(Made(topology.route, declaration, declaration in missing))
+            for binding in topology.unbound:
+                session.unbind(binding)
         warnings = [f.text for f in findings if f.state is State.MISSING and not _ours(f.declaration)]
     return made, warnings
 
@@ -104,13 +111,13 @@ def _ours(declaration: Declaration) -> bool:
     return not isinstance(declaration, Exchange) or declaration.ours
 
 
-def _judge(session: _Session, topology: RouteTopology) -> Iterator[Finding]:
-    for declaration in (topology.intake, topology.front, topology.target):
-        if declaration.name:  # the default exchange is always there
+def _judge(session: Session, topology: RouteTopology) -> Iterator[Finding]:
+    for declaration in (*topology.declarations(), topology.target):
+        if not isinstance(declaration, Binding) and declaration.name:  # the default exchange is always there
             yield session.judge(topology.route, declaration)
 
 
-class _Session:
+class Session:
     """A connection, and a channel that is opened anew when the broker has closed it over a question."""
 
     def __init__(self, connection: pika.BlockingConnection) -> None:
@@ -128,16 +135,14 @@ class _Session:
             return Finding(route, wanted, State.MISSING, _missing(route, wanted))
         if closed.reply_code == _ACCESS_REFUSED:
             return Finding(route, wanted, State.FORBIDDEN, _forbidden(closed.reply_text))
+        if isinstance(wanted, Exchange) and wanted.remade:
+            return Finding(route, wanted, State.OUTDATED, _outdated(route, wanted))
         return Finding(route, wanted, State.DIFFERENT, mismatch(route, wanted, closed.reply_text))
 
     def make(self, declaration: Declaration) -> None:
         """Declare or bind. Raises ``Refused``."""
         if isinstance(declaration, Binding):
-            closed = self._try(
-                lambda channel: channel.queue_bind(
-                    declaration.queue, declaration.exchange, "", arguments=dict(declaration.arguments)
-                )
-            )
+            closed = self._try(lambda channel: _bind(channel, declaration))
         else:
             closed = self._ask(declaration, passive=False)
         if closed is None:
@@ -145,6 +150,32 @@ class _Session:
         if closed.reply_code == _ACCESS_REFUSED:
             raise Refused(_forbidden(closed.reply_text))
         raise Refused(f"RabbitMQ refuses to make {label(declaration)}: {closed.reply_code} {closed.reply_text}")
+
+    def unbind(self, binding: Binding) -> None:
+        """Take a binding from a queue, whether it is there or not. Raises ``Refused``."""
+        arguments = dict(binding.arguments)
+        closed = self._try(lambda channel: channel.queue_unbind(binding.queue, binding.exchange, "", arguments))
+        if closed is not None:
+            raise Refused(f"RabbitMQ refuses to remove {label(binding)}: {closed.reply_code} {closed.reply_text}")
+
+    def waiting(self, queue: str) -> int | None:
+        """How many messages of a queue are ready; None where there is no such queue. Raises ``Refused``."""
+        counts: list[int] = []
+        closed = self._try(
+            lambda channel: counts.append(channel.queue_declare(queue, passive=True).method.message_count)
+        )
+        if closed is not None and closed.reply_code != _NOT_FOUND:
+            raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
+        return counts[0] if counts else None
+
+    def delete(self, declaration: Exchange | Queue) -> None:
+        """Delete a queue with what is in it, or an exchange, with their bindings. Raises ``Refused``."""
+        if isinstance(declaration, Queue):
+            closed = self._try(lambda channel: channel.queue_delete(declaration.name))
+        else:
+            closed = self._try(lambda channel: channel.exchange_delete(declaration.name))
+        if closed is not None:
+            raise Refused(f"RabbitMQ refuses to delete {label(declaration)}: {closed.reply_code} {closed.reply_text}")
 
     def _ask(self, declaration: Exchange | Queue, passive: bool) -> ChannelClosedByBroker | None:
         name, arguments = declaration.name, dict(declaration.arguments)
@@ -164,8 +195,16 @@ class _Session:
         return None
 
 
+def _bind(channel: BlockingChannel, binding: Binding) -> None:
+    arguments = dict(binding.arguments)
+    if binding.to_exchange:
+        channel.exchange_bind(binding.queue, binding.exchange, "", arguments)
+    else:
+        channel.queue_bind(binding.queue, binding.exchange, "", arguments)
+
+
 @contextmanager
-def _session(settings: Settings) -> Iterator[_Session]:
+def open_session(settings: Settings) -> Iterator[Session]:
     """Connect, and turn every error of the connection into ``BrokerUnavailable``."""
     opening = True
     try:
@@ -174,7 +213,7 @@ def _session(settings: Settings) -> Iterator[_Session]:
         connection = pika.BlockingConnection(wanted)
         opening = False
         try:
-            yield _Session(connection)
+            yield Session(connection)
         finally:
             with suppress(AMQPError):
                 connection.close()
@@ -185,7 +224,8 @@ def _session(settings: Settings) -> Iterator[_Session]:
 def label(declaration: Declaration) -> str:
     """A declaration as a person calls it."""
     if isinstance(declaration, Binding):
-        return f"the binding from exchange '{declaration.exchange}' to queue '{declaration.queue}'"
+        kind = "exchange" if declaration.to_exchange else "queue"
+        return f"the binding from exchange '{declaration.exchange}' to {kind} '{declaration.queue}'"
     return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
 
 
@@ -228,6 +268,10 @@ def _missing(route: str, wanted: Exchange | Queue) -> str:
         f"{label(wanted)}, which route {route} delivers to, does not exist, so messages without a delay header are "
         f"lost and due ones are refused: declare it, as the consumers need it, or correct routes.{route}.deliver_to"
     )
+
+
+def _outdated(route: str, wanted: Exchange) -> str:
+    return f"{label(wanted)} of route {route} leads to another list of levels: `postdate setup` makes it anew"
 
 
 def _forbidden(text: str) -> str:

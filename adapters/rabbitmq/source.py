@@ -8,7 +8,7 @@ as redelivered, to whoever consumes next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -18,6 +18,7 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link, sentence
+from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
 from bridge.arrivals import Arrivals
@@ -38,16 +39,16 @@ _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 class Intake:
     """One intake queue: its route, and the header names that matter on that route.
 
-    ``exchange`` and ``binding`` are what leads to the queue, or None where postdate is not to declare anything. A front
-    exchange without its binding sends delayed messages to the real exchange, at once: the binding is made again every
-    few seconds, because AMQP cannot ask whether it is there.
+    ``bindings`` are what leads to the queue, none where postdate is not to declare anything. A front exchange without
+    its binding sends delayed messages to the real exchange, at once: they are made again every few seconds, because
+    AMQP cannot ask whether they are there. ``without``: what happens while the queue is gone, half a sentence.
     """
 
     route: str
     queue: str
     wanted: frozenset[bytes]
-    exchange: str = ""
-    binding: Mapping[str, object] | None = None
+    bindings: tuple[Binding, ...] = ()
+    without: str = "delayed messages are delivered at once"
 
 
 class _Lane:
@@ -82,9 +83,14 @@ def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[
 
 def _keep_bound(channel: Channel, intake: Intake) -> None:
     """Bind now and then for as long as the channel lives."""
-    if intake.binding is None or not channel.is_open:
+    if not intake.bindings or not channel.is_open:
         return
-    channel.queue_bind(intake.queue, intake.exchange, "", arguments=dict(intake.binding), callback=lambda _: None)
+    for one in intake.bindings:
+        arguments = dict(one.arguments)
+        if one.to_exchange:
+            channel.exchange_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+        else:
+            channel.queue_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
 
 
@@ -218,8 +224,7 @@ class RabbitSource:
                 why = str(error)
             self._health.say(
                 subject,
-                f"nothing is taken from the queue {intake.queue}, and if it is gone, "
-                f"delayed messages are delivered at once: {why}",
+                f"nothing is taken from the queue {intake.queue}, and if it is gone, {intake.without}: {why}",
             )
             await self._declare_again(subject)
             await reconnect.wait()

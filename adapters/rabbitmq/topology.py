@@ -6,48 +6,12 @@ exchange, which belongs to the consumers and is never declared here. ``adapters/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Arguments, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.levels import LEVEL_HEADER, died_before, front_exchange, plan_waits
 from bridge.header import DUE_HEADERS
 from bridge.settings import Route, Settings
-
-Arguments = Mapping[str, str | int | bool | None]
-
-#: RabbitMQ drops a message of a quorum queue after 20 failed deliveries unless told otherwise, from 4.0 on. -1, which
-#: means "no limit" there, means "drop it when it comes back the first time" on 3.10 (tried: 3.10.8 and 4.3.6), so the
-#: limit is one that no message reaches.
-DELIVERY_LIMIT = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A durable exchange. ``ours`` is false for the consumers' own, which only has to be there."""
-
-    name: str
-    type: str = "headers"
-    arguments: Arguments = field(default_factory=dict)
-    ours: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A durable queue."""
-
-    name: str
-    arguments: Arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """What the front exchange sends to the intake queue. AMQP cannot ask for one, only make it again."""
-
-    exchange: str
-    queue: str
-    arguments: Arguments
-
-
-Declaration = Exchange | Queue | Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +23,13 @@ class RouteTopology:
     front: Exchange
     binding: Binding
     target: Exchange
+    waits: tuple[Declaration, ...] = ()
+    last: tuple[Declaration, ...] = ()
+    unbound: tuple[Binding, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
         """What is ours."""
-        return self.intake, self.front, self.binding
+        return self.intake, *self.waits, self.front, self.binding, *self.last
 
 
 def plan(settings: Settings) -> tuple[RouteTopology, ...]:
@@ -72,13 +39,28 @@ def plan(settings: Settings) -> tuple[RouteTopology, ...]:
 
 def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
+    stored, by_level = route.mode == "redis", route.mode == "levels"
+    front = Exchange(route.intercept, arguments=_front_arguments(route.deliver_to))
     return RouteTopology(
         route=name,
         intake=Queue(queue, intake_arguments(settings.queue_type_of(name), route.order)),
-        front=Exchange(route.intercept, arguments=_front_arguments(route.deliver_to)),
-        binding=Binding(route.intercept, queue, binding_arguments(route.deliver_to, route.dialects)),
+        front=front if stored else front_exchange(settings, name),
+        binding=Binding(route.intercept, queue, binding_arguments(route)),
         target=Exchange(route.deliver_to, type="", ours=False),
+        waits=() if stored else plan_waits(settings, name).declarations,
+        last=(died_before(settings, name),) if by_level else (),
+        # Left by a ladder, it would lead every level to the intake.
+        unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level else (),
     )
+
+
+def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Pure: the bindings of a route without which a delayed message would be delivered at once, or lost."""
+    topology = _route(settings, name, settings.routes[name])
+    sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
+    if topology.waits:
+        sorting.add(plan_waits(settings, name).due)
+    return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting)
 
 
 def intake_arguments(queue_type: str, order: str) -> dict[str, str | int | bool | None]:
@@ -96,8 +78,10 @@ def _front_arguments(deliver_to: str) -> Arguments:
     return {"alternate-exchange": deliver_to} if deliver_to else {}
 
 
-def binding_arguments(deliver_to: str, dialects: tuple[str, ...]) -> dict[str, str | int | bool | None]:
+def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
     """Pure: which messages go to the intake queue. A header without a value (void) matches whatever its value is.
+
+    Where RabbitMQ itself reads the level, only the other headers lead here; they win over it, as everywhere.
 
     The default exchange cannot be an alternate exchange: RabbitMQ takes "" for one and then drops every message that
     goes there (tried: 3.10.8 and 4.3.6), because that exchange has had no bindings since 3.8 and is only special to a
@@ -106,7 +90,12 @@ def binding_arguments(deliver_to: str, dialects: tuple[str, ...]) -> dict[str, s
     exchange, was rejected: it adds x-death to every undelayed message and takes its expiration away, its confirm no
     longer says that the message is in the consumer's queue, and a retry through it is a cycle, which the broker drops.
     """
-    if not deliver_to:
+    if route.mode == "levels":
+        return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS - {LEVEL_HEADER}), *route.dialects))}
+    return _every_delay(route)
+
+
+def _every_delay(route: Route) -> dict[str, str | int | bool | None]:
+    if not route.deliver_to:
         return {"x-match": "all"}
-    headers = dict.fromkeys((*sorted(DUE_HEADERS), *dialects))
-    return {"x-match": "any-with-x", **headers}
+    return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS), *route.dialects))}

@@ -32,7 +32,7 @@ def at_dead_letters(
     from bridge.cli.wiring import at_desk
 
     order, deed = verb
-    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act))
+    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act), wanted.route)
     if not done:
         warn_of_strange_route(settings, wanted.route)
     facts(output, {deed: done}, [(deed, str(done))])

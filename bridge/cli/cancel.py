@@ -55,7 +55,7 @@ def cancel(
         gone = {"parked": "gone", "dead": "gone"}
         return await with_due(desk, [judged(one, words[one], gone, {"claimed": ON_ITS_WAY}) for one in meant])
 
-    return answer(output, at_desk(settings, work), {"gone": "cancelled"})
+    return answer(output, at_desk(settings, work, route), {"gone": "cancelled"})
 
 
 async def _cancel(desk: Desk, ids: list[bytes]) -> int:

@@ -49,6 +49,9 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
     from bridge.errors import PostdateError
     from bridge.settings import mask_url
 
+    if not settings.store_houses():
+        yield _finding("OK", "store", "no route needs one")
+        return
     try:
         words, instances = inspect_store(settings)
     except PostdateError as error:
@@ -82,8 +85,9 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
     from bridge.cli.exits import FAILED
 
     for route in dict.fromkeys(row["route"] for row in found):
-        states = {row["what"].partition(" ")[0]: row["state"] for row in found if row["route"] == route and row["ours"]}
-        if states.get("queue") == "missing" and states.get("exchange") in ("same", "different"):
+        states = {row["what"]: row["state"] for row in found if row["route"] == route and row["ours"]}
+        intake, front = f"queue '{settings.queue_of(route)}'", f"exchange '{settings.routes[route].intercept}'"
+        if states.get(intake) == "missing" and states.get(front) in ("same", "different"):
             fate = (
                 "delayed messages are delivered at once" if settings.routes[route].deliver_to else "messages are lost"
             )
@@ -104,6 +108,8 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
         )
     if state == "none":
         return _finding("WARN", subject, row["text"])
+    if state == "outdated" and settings.bridge.setup:
+        return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")
     if state == "forbidden":
         return _finding("WARN", subject, f"{row['what']} cannot be compared: {row['text']}")
     return _finding("FAIL", subject, row["text"], FAILED)

@@ -15,6 +15,7 @@ from bridge.cli.check import check
 from bridge.cli.compare import compare
 from bridge.cli.deliver import deliver
 from bridge.cli.demo import demo
+from bridge.cli.levels import levels
 from bridge.cli.listing import list_messages
 from bridge.cli.options import example
 from bridge.cli.reschedule import reschedule
@@ -71,6 +72,7 @@ app.command(epilog=example("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retr
     retry
 )
 app.command(epilog=example("postdate stats", "postdate stats -o json"))(stats)
+app.add_typer(levels, name="levels")
 app.command(epilog=example("postdate demo", "make demo"))(demo)
 app.command(epilog=example("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"))(bench)
 app.command(epilog=example("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"))(compare)

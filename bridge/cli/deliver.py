@@ -28,4 +28,4 @@ def deliver(
     async def work(desk: Desk) -> list[dict[str, object]]:
         return await move(desk, await targets(desk, settings, ids, key, route), 0)
 
-    answer(output, at_desk(settings, work))
+    answer(output, at_desk(settings, work, route))

@@ -79,7 +79,7 @@ def list_messages(
         )
         return await _gather(desk, state, wanted, None if everything else limit, now_ms)
 
-    found, more = at_desk(settings, gather)
+    found, more = at_desk(settings, gather, route)
     if output is Output.TEXT and sys.stdout.isatty():
         columns = [name for name in _TABLE[state] if name not in _MOMENTS or width() >= _WIDE]
         heads = {"routing_key": "routing key", "when": "died" if state is Listed.DEAD else "due", "due": "", "died": ""}

@@ -38,7 +38,7 @@ def reschedule(
         meant = await targets(desk, settings, ids, key, route)
         return await move(desk, meant, due if due > now_ms else 0)
 
-    answer(output, at_desk(settings, work))
+    answer(output, at_desk(settings, work, route))
 
 
 async def move(desk: Desk, meant: list[bytes], due_ms: int) -> list[dict[str, object]]:

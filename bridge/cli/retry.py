@@ -52,7 +52,7 @@ def retry(
     async def work(desk: Desk) -> list[dict[str, object]]:
         return await _retry(desk, await targets(desk, settings, ids, key, route))
 
-    return answer(output, at_desk(settings, work))
+    return answer(output, at_desk(settings, work, route))
 
 
 async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:

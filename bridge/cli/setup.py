@@ -15,7 +15,7 @@ def setup(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it.")] = False,
 ) -> None:
     """Declare exchanges, queues and bindings. What is there already stays as it is; a difference is refused."""
-    from bridge.cli.output import rows, say
+    from bridge.cli.output import say
     from bridge.cli.wiring import declare_topology, planned_topology, settings_with_routes
 
     settings = settings_with_routes(config)
@@ -24,13 +24,17 @@ def setup(
         found = planned_topology(settings)
     else:
         found, warnings = declare_topology(settings)
-    rows(
-        output,
-        ["kind", "name", "route", "state", "with"],
-        [_with(row) if output is Output.TEXT else row for row in found],
-    )
+    print_topology(output, found)
     for warning in warnings:
         say(f"Warning: {warning}.")
+
+
+def print_topology(output: Output, found: list[dict[str, Any]]) -> None:
+    """Rows of declarations."""
+    from bridge.cli.output import rows
+
+    shown = [_with(row) if output is Output.TEXT else row for row in found]
+    rows(output, ["kind", "name", "route", "state", "with"], shown)
 
 
 def _with(row: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def show(
             raise NotFound(f"There is no message {names} (any more).")
         return rows
 
-    rows = at_desk(settings, work)
+    rows = at_desk(settings, work, route)
     if raw:
         if len(rows) > 1:
             raise SettingsError(f"--raw is for one message, and these are {len(rows)}.")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bridge.app import build, instance_name, new_token, open_store
+from bridge.app import build, build_without_store, instance_name, new_token, open_store
 from bridge.cli.wiring import declare_topology
 from bridge.clock import StoreClock
 from bridge.errors import Unreachable
@@ -49,6 +49,13 @@ async def run_process(settings: Settings, setup: bool, token: str) -> None:
     """
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
+    if not settings.stored:
+        if setup:
+            await set_up_topology(settings)
+        log.info("started")
+        _calm_collector()
+        await build_without_store(settings, Health()).run()
+        return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store)
@@ -80,7 +87,7 @@ async def prepare(settings: Settings, setup: bool) -> None:
         routes=sorted(settings.routes),
         **_where(settings),
     )
-    for house in settings.houses():
+    for house in settings.store_houses():
         store = open_store(house, StoreClock(), instance_name(house, new_token()))
         try:
             await _open(house, store)
@@ -123,4 +130,5 @@ def _where(settings: Settings) -> dict[str, str]:
         "kafka": settings.kafka.bootstrap_servers,
     }
     used = dict.fromkeys(brokers[route.broker] for route in settings.routes.values())
-    return {"store": mask_url(settings.redis.url.get_secret_value()), "broker": ", ".join(used)}
+    store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.store_houses() else {}
+    return {**store, "broker": ", ".join(used)}

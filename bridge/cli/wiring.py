@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from bridge.desk import Desk, Row
+from bridge.errors import Refused
 from bridge.message import HeaderValue
 from bridge.send import Message
 from bridge.settings import Settings, load, require_routes
@@ -88,6 +89,42 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
     return found
 
 
+def settings_of_file(file: Path) -> Settings:
+    """What one file says, whatever the environment does. Raises ``SettingsError``."""
+    return load(file, {})
+
+
+def level_queues(settings: Settings, before: Sequence[Settings]) -> list[dict[str, Any]]:
+    """The queues of routes without a store: how many messages, and whether they are in use, old or missing. Blocking.
+
+    Raises ``BrokerUnavailable``, ``Refused``.
+    """
+    from adapters.rabbitmq.level_desk import count
+
+    return [_level_row(one) for one in count(settings, before)]
+
+
+def remove_level_queues(
+    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+) -> list[dict[str, Any]]:
+    """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
+    from adapters.rabbitmq.level_desk import remove
+
+    return [_level_row(one) for one in remove(settings, before, everything, force, dry_run)]
+
+
+def _level_row(one: Any) -> dict[str, Any]:
+    state = "old" if one.old else "missing" if one.messages is None else "in use"
+    text = f"holds {one.messages} messages and drains" if one.messages else "is empty: `postdate levels remove`"
+    return {
+        "route": one.route,
+        "queue": one.name,
+        "messages": one.messages,
+        "state": state,
+        "text": text if one.old else "",
+    }
+
+
 def _standing(route: str, what: str, state: str, text: str, ours: bool) -> dict[str, str]:
     return {"route": route, "what": what, "state": state, "text": text, "ours": "yes" if ours else ""}
 
@@ -96,13 +133,29 @@ def inspect_store(settings: Settings) -> tuple[list[str], int]:
     """Warnings about the store, and how many instances are running. Raises ``StoreUnavailable``, ``StoreUnfit``."""
     from adapters.redis.inspect import inspect
 
-    judged = [asyncio.run(inspect(house.redis)) for house in settings.houses()]
+    judged = [asyncio.run(inspect(house.redis)) for house in settings.store_houses()]
     words = [word for some, _ in judged for word in some]
     return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
 
 
-def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:
-    """Do ``work`` at the store's desk. Raises ``StoreUnavailable``, ``StoreUnfit``, and what ``work`` raises."""
+def refuse_without_store(settings: Settings, route: str | None = None) -> None:
+    """Raise ``Refused`` if this route, or where none is named every route, has no store."""
+    named = [one for one in settings.routes if route in (None, one)]
+    modes = {settings.routes[one].mode for one in named}
+    if named and "redis" not in modes:
+        what = f"route {named[0]} has" if len(named) == 1 else "all routes have"
+        raise Refused(
+            f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in queues of RabbitMQ, where nobody "
+            "can look at one, cancel it or move it; `postdate levels stats` counts them"
+        )
+
+
+def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
+    """Do ``work`` at the store's desk; ``route`` is the only one that it is about, if it is about one.
+
+    Raises ``Refused`` where there is no store, ``StoreUnavailable``, ``StoreUnfit``, and what ``work`` raises.
+    """
+    refuse_without_store(settings, route)
     from adapters.redis.connect import close, connect
     from adapters.redis.desk import RedisDesk
     from adapters.redis.store import RedisStore
@@ -113,7 +166,7 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:
         client = connect(settings.redis)
         desks = []
         try:
-            for house in settings.houses() or [settings.of_broker("rabbitmq")]:
+            for house in settings.store_houses() or [settings.of_broker("rabbitmq")]:
                 prefix, shards = house.redis.key_prefix, house.redis.shards
                 store = RedisStore(client, prefix, shards, "desk", StoreClock())
                 desks.append(RedisDesk(client, prefix, shards, store, house.broker if house.routes else "rabbitmq"))

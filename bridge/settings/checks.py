@@ -11,6 +11,9 @@ from bridge.settings.model import RabbitMQ, Redis, Settings
 from bridge.settings.names import ROUTES
 from bridge.settings.topics import topic_conflicts
 
+#: The names of level queues begin with that of the intake queue, and AMQP carries 255 bytes.
+_QUEUE_MAX = 200
+
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """All conflicts, in the order of the sections."""
@@ -23,6 +26,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _duplicates(settings)
     yield from _loops(settings)
     yield from topic_conflicts(settings)
+    yield from _levels(settings)
 
 
 def _bridge(settings: Settings) -> Iterator[Conflict]:
@@ -122,3 +126,20 @@ def _loops(settings: Settings) -> Iterator[Conflict]:
             whose = "this route" if other == name else f"{ROUTES}.{other}"
             paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, other, "intercept"))
             yield Conflict(paths, f'is "{route.deliver_to}", which {whose} intercepts: it would delay for ever')
+
+
+def _levels(settings: Settings) -> Iterator[Conflict]:
+    """What holds of routes without a store."""
+    listed = ("headers", "levels")
+    for name, route in settings.routes.items():
+        mode: Path = (ROUTES, name, "mode")
+        if route.mode != "redis" and route.broker == "kafka":
+            yield Conflict((mode, (ROUTES, name, "broker")), "must be redis on Kafka in this version")
+        if route.mode == "ladder" and settings.levels.last_hop == "broker":
+            yield Conflict((("levels", "last_hop"), mode), "must be bridge where a route has mode ladder")
+        if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
+            yield Conflict((listed, mode), "must not hold a level twice where a route has mode levels")
+        if route.mode != "redis" and len(settings.queue_of(name).encode()) > _QUEUE_MAX:
+            yield Conflict(
+                ((ROUTES, name, "queue"), mode), f"must be at most {_QUEUE_MAX} bytes where the mode is {route.mode}"
+            )

@@ -36,6 +36,7 @@ _TEXT = Text(r"[^\0]*", "text")
 BrokerKind = Literal["rabbitmq", "kafka"]
 OnBad = Literal["dead", "deliver"]
 QueueType = Literal["quorum", "classic"]
+Mode = Literal["redis", "levels", "ladder"]
 
 
 class Section(BaseModel):
@@ -146,6 +147,13 @@ class Retry(Section):
     attempts: Annotated[int, Whole(1, 1000)] = 8
 
 
+class Levels(Section):
+    rounding: Annotated[Literal["up", "nearest", "refuse"], OneOf(("up", "nearest", "refuse"))] = "up"
+    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
+    last_hop: Annotated[Literal["bridge", "broker"], OneOf(("bridge", "broker"))] = "bridge"
+    alone_after: Annotated[int, Duration("100ms", "1h")] = milliseconds("5s")
+
+
 class Log(Section):
     level: Annotated[Literal["debug", "info", "warning", "error"], OneOf(("debug", "info", "warning", "error"))] = (
         "info"
@@ -159,7 +167,7 @@ class Route(Section):
     broker: Annotated[BrokerKind, OneOf(("rabbitmq", "kafka"))] = "rabbitmq"
     intercept: Annotated[str, BrokerName()]
     deliver_to: Annotated[str, BrokerName()]
-    mode: Annotated[Literal["redis"], OneOf(("redis",), unbuilt=("levels", "ladder"))] = "redis"
+    mode: Annotated[Mode, OneOf(("redis", "levels", "ladder"))] = "redis"
     order: Annotated[Literal["key", "route", "none"], OneOf(("key", "route", "none"))] = "key"
     queue: Annotated[str, BrokerName()] = ""
     queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
@@ -189,6 +197,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     dispatch: Dispatch = Dispatch()
     retry: Retry = Retry()
+    levels: Levels = Levels()
     log: Log = Log()
     # A Mapping and not a dict: the type says that nobody writes to it.
     routes: Mapping[str, Route] = Field(default_factory=dict)
@@ -214,19 +223,31 @@ class Settings(BaseSettings):
         return [name for name, route in self.routes.items() if route.broker == broker]
 
     def houses(self) -> list[Settings]:
-        """For each broker that has a route, what a process of it runs with."""
+        """What each process runs with: one for each broker that has a route with a store, and one for each that has a
+        route without."""
         kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
-        return [self.of_broker(kind) for kind in kinds if self.routes_of(kind)]
+        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in kinds]
+        return [house for house in made if house.routes]
+
+    def store_houses(self) -> list[Settings]:
+        """Those of the houses that have a store."""
+        return [house for house in self.houses() if house.stored]
+
+    @property
+    def stored(self) -> bool:
+        """Whether the messages of a house wait in the store: all its routes do, or none."""
+        return all(route.mode == "redis" for route in self.routes.values())
 
     @property
     def broker(self) -> BrokerKind:
         """The broker of a house: all its routes have the same."""
         return next(iter(self.routes.values())).broker
 
-    def of_broker(self, broker: BrokerKind) -> Settings:
-        """What a process of one broker runs with: its routes alone, and a store of its own in the same Redis, so that
-        a broker that is away holds up nobody else's messages."""
-        routes = {name: self.routes[name] for name in self.routes_of(broker)}
+    def of_broker(self, broker: BrokerKind, stored: bool = True) -> Settings:
+        """What a process of one broker runs with: its routes alone, those with a store or those without; and a store
+        of its own in the same Redis, so that a broker that is away holds up nobody else's messages."""
+        names = [name for name in self.routes_of(broker) if (self.routes[name].mode == "redis") is stored]
+        routes = {name: self.routes[name] for name in names}
         if broker == "rabbitmq":
             return self.model_copy(update={"routes": routes})
         redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
@@ -239,6 +260,10 @@ class Settings(BaseSettings):
     def queue_type_of(self, route: str) -> QueueType:
         """The type of a route's intake queue. Raises KeyError for a route that does not exist."""
         return self.routes[route].queue_type or self.rabbitmq.queue_type
+
+    def level_queue_type_of(self, route: str) -> QueueType:
+        """The type of the queues in which a route's messages wait. Raises KeyError for a route that does not exist."""
+        return self.levels.queue_type or self.queue_type_of(route)
 
     def on_bad_of(self, route: str) -> OnBad:
         """What a route does with a bad header. Raises KeyError for a route that does not exist."""

@@ -306,7 +306,7 @@ class TestRoutes:
         [
             ('broker = "rabbit"', "routes.orders.broker must be one of rabbitmq, kafka; did you mean rabbitmq?"),
             ('broker = "kafka"\nqueue = "q"', "routes.orders.queue is for RabbitMQ: Kafka has no queues"),
-            ('mode = "ladder"', 'routes.orders.mode cannot be "ladder" in this version, which has only redis'),
+            ('mode = "stairs"', "routes.orders.mode must be one of redis, levels, ladder"),
             ('order = "keys"', "routes.orders.order must be one of key, route, none; did you mean key?"),
             ('queue = "amq.q"', 'routes.orders.queue must not start with "amq."'),
             (f'queue = "{"ä" * 128}"', "routes.orders.queue must be at most 255 bytes"),

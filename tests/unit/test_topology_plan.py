@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Exchange, Queue
 from adapters.rabbitmq.setup import mismatch
-from adapters.rabbitmq.topology import DELIVERY_LIMIT, Exchange, Queue, RouteTopology, plan
+from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.header import DUE_HEADERS
 from bridge.settings import Settings, load
 

@@ -1,0 +1,47 @@
+"""What can be declared on RabbitMQ, as values: exchanges, queues, bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Arguments = Mapping[str, str | int | bool | None]
+
+#: RabbitMQ drops a message of a quorum queue after 20 failed deliveries unless told otherwise, from 4.0 on. -1, which
+#: means "no limit" there, means "drop it when it comes back the first time" on 3.10 (tried: 3.10.8 and 4.3.6), so the
+#: limit is one that no message reaches.
+DELIVERY_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A durable exchange. ``ours`` is false for the consumers' own, which only has to be there. ``remade`` is one that
+    is deleted and made again when it differs: what comes meanwhile has another way."""
+
+    name: str
+    type: str = "headers"
+    arguments: Arguments = field(default_factory=dict)
+    ours: bool = True
+    remade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue."""
+
+    name: str
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What an exchange sends to a queue, or to the exchange called ``queue``. AMQP cannot ask for one, only make it
+    again."""
+
+    exchange: str
+    queue: str
+    arguments: Arguments
+    to_exchange: bool = False
+
+
+Declaration = Exchange | Queue | Binding

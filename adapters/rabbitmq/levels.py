@@ -1,0 +1,172 @@
+"""Where the messages of a route without a store wait: names and declarations, pure. ``setup.py`` carries them out.
+
+A level is a queue whose messages expire after its time and are dead-lettered with their routing key, so that nothing
+ever looks at them while they wait; a ladder is 28 of them, each half as long as the one before, and a message's headers
+name those that it stays in. From the last of them it comes to the due queue. There postdate takes it and publishes it
+to its destination, mandatory; what postdate has not taken in time, RabbitMQ dead-letters to the destination alone.
+Without the due queue, a message that no queue takes would stay in its level for ever, and 32 of those stop a level
+(RabbitMQ's dead_letter_worker_consumer_prefetch; tried on 3.10 and 4.3).
+
+Names carry a digest of everything that may not differ, so that changed settings make new queues beside the old ones,
+which drain in peace::
+
+    front ──x-delay…──▶ intake queue            every exchange sends what it has no binding for to the one
+      │ rest                                    on its right or below (alternate-exchange)
+    plain ──x-delay-level──▶ level ──▶ levels ──1, 2, 3 …──▶ a queue for each level ──▶ due ──▶ destination
+      │ rest                   └──── no such level ────▶ all ──▶ intake queue
+    destination
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Arguments, Binding, Declaration, Exchange, Queue
+from bridge import ladder
+from bridge.duration import write_duration
+from bridge.settings import Settings
+
+#: The header that keeps a message in one step of a ladder. Void: only its presence counts.
+STEP_HEADERS = tuple(b"x-delay-step-%02d" % step for step in range(ladder.STEPS))
+LEVEL_HEADER = "x-delay-level"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """One route's places: ``ladder`` by step, or ``levels`` by their wait in ms, each an exchange and its queue of the
+    same name. ``due`` is empty where RabbitMQ alone does the last hop."""
+
+    due: str
+    dead: str
+    levels: Mapping[int, str]
+    ladder: tuple[str, ...]
+    declarations: tuple[Declaration, ...]
+
+
+def plan_waits(settings: Settings, route: str) -> Waits:
+    """Pure: the places of a route whose mode is levels or ladder."""
+    base, target = settings.queue_of(route), settings.routes[route].deliver_to
+    dead = f"{base}.dead"
+    made: list[Declaration] = list(_fanout(dead, {"x-queue-type": settings.queue_type_of(route)}))
+    due, end = "", target
+    if settings.levels.last_hop == "bridge":
+        arguments = _due_arguments(settings, route)
+        due = end = f"{base}.due.{digest(arguments)}"
+        made += _fanout(due, arguments)
+    if settings.routes[route].mode == "ladder":
+        arguments = _waiting(settings, route)
+        steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
+        for step, name in enumerate(steps):
+            made += _step(step, name, steps[step - 1] if step else end, arguments)
+        return Waits(due, dead, {}, steps, (*made, *_plain(base, target)))
+    levels = {}
+    for level_ms in settings.headers.levels:
+        arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
+        levels[level_ms] = name = f"{base}.level.{_written(level_ms)}.{digest(arguments)}"
+        made += _fanout(name, arguments)
+    made += (*_plain(base, target), *_by_level(base, list(levels.values())))
+    return Waits(due, dead, levels, (), tuple(made))
+
+
+def front_exchange(settings: Settings, route: str) -> Exchange:
+    """The front exchange of a route without a store: what it does not send to the intake may have a level.
+
+    On a ladder that exchange only hands on. But the front differs from that of a route with a store, so that such a
+    change of the mode is refused: messages would be left in Redis, where nobody looked for them.
+    """
+    return Exchange(
+        settings.routes[route].intercept, arguments={"alternate-exchange": f"{settings.queue_of(route)}.plain"}
+    )
+
+
+def died_before(settings: Settings, route: str) -> Binding:
+    """A message with a level that has been dead-lettered before goes through postdate, which takes x-death out:
+    RabbitMQ 3 drops what comes to a queue that stands in it for the second time."""
+    arguments = {"x-match": "all-with-x", LEVEL_HEADER: None, "x-death": None}
+    return Binding(settings.routes[route].intercept, settings.queue_of(route), arguments)
+
+
+def digest(what: object) -> str:
+    """Six hex digits that differ where anything differs."""
+    return blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=3).hexdigest()
+
+
+def _written(level_ms: int) -> str:
+    return write_duration(level_ms).replace(" ", "")
+
+
+def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
+    """A queue, and an exchange of its name by which a message gets there with any routing key."""
+    return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name, {})
+
+
+def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
+    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it."""
+    if settings.level_queue_type_of(route) == "classic":
+        return {"x-queue-type": "classic"}
+    return {
+        "x-queue-type": "quorum",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-delivery-limit": DELIVERY_LIMIT,
+    }
+
+
+def _due_arguments(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
+    arguments = {
+        **_waiting(settings, route),
+        "x-message-ttl": settings.levels.alone_after,
+        "x-dead-letter-exchange": settings.routes[route].deliver_to,
+    }
+    if settings.routes[route].order != "none":
+        arguments["x-single-active-consumer"] = True
+    return arguments
+
+
+def _step(step: int, name: str, after: str, waiting: Arguments) -> tuple[Declaration, ...]:
+    """One step: those with its header wait here, and all go on to what comes after."""
+    stay = {"x-match": "any-with-x", STEP_HEADERS[step].decode(): None}
+    return (
+        Queue(name, {**waiting, "x-message-ttl": ladder.step_ms(step), "x-dead-letter-exchange": after}),
+        Exchange(name, arguments={"alternate-exchange": after}),
+        Binding(name, name, stay),
+    )
+
+
+def _plain(base: str, target: str) -> tuple[Declaration, ...]:
+    """What the front hands on to, and through it to the destination. The default exchange cannot be an alternate
+    exchange, so what is for it goes to the intake."""
+    every = f"{base}.all"
+    return (
+        Exchange(every, "fanout"),
+        Binding(every, base, {}),
+        Exchange(f"{base}.plain", arguments={"alternate-exchange": target or every}),
+    )
+
+
+def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
+    """What lets RabbitMQ alone bring a message with ``x-delay-level`` into the queue of its level.
+
+    A changed list of levels replaces ``levels``, whose alternate exchange bears a digest of the list: AMQP can compare
+    that and nothing else of an exchange. While it is gone ``level`` sends its messages to the intake, so that none is
+    early, twice, or lost.
+    """
+    every, level, levels = f"{base}.all", f"{base}.level", f"{base}.levels"
+    version = f"{levels}.{digest(queues)}"
+    made: list[Declaration] = [
+        Exchange(version, "fanout"),
+        Binding(version, base, {}),
+        Exchange(levels, arguments={"alternate-exchange": version}, remade=True),
+    ]
+    for number, queue in enumerate(queues, 1):
+        for value in (number, str(number)):
+            made.append(Binding(levels, queue, {"x-match": "all-with-x", LEVEL_HEADER: value}))
+    return (
+        *made,
+        Exchange(level, "fanout", {"alternate-exchange": every}),
+        Binding(level, levels, {}, to_exchange=True),
+        Binding(f"{base}.plain", level, {"x-match": "all-with-x", LEVEL_HEADER: None}, to_exchange=True),
+    )

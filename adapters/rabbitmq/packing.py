@@ -1,0 +1,175 @@
+"""A message of a route without a store, as it is sent on: to where it waits, to its destination, to the dead letters.
+
+``bridge.relay.Packing`` on RabbitMQ. What is taken out and put in here is all that differs from what the producer
+wrote. x-death goes in any case: it would be that of the level queues, and RabbitMQ 3 drops a message that comes to a
+queue which stands in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from adapters.rabbitmq.expiration import (
+    EXPIRATION_HEADER,
+    expiration_of,
+    put_aside,
+    with_expiration,
+    without_expiration,
+)
+from adapters.rabbitmq.fields import VOID, entry, long_entry, text_entry
+from adapters.rabbitmq.levels import LEVEL_HEADER, STEP_HEADERS, Waits
+from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
+from adapters.rabbitmq.payload import pack, unpack
+from adapters.rabbitmq.properties import UnreadableTable, edit
+from bridge import ladder
+from bridge.levels import Bury, Hold, Move
+from bridge.message import Delivery
+from bridge.relay import Parcel
+
+REASON_HEADER = b"x-delay-reason"
+_DUE = b"x-delay-due"
+#: What RabbitMQ notes in x-death of a message that had an expiration, which it takes away.
+_ORIGINAL = re.compile(rb"\x13original-expirationS\0\0\0.(\d+)", re.DOTALL)
+_OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
+
+
+@dataclass(frozen=True)
+class RoutePacking:
+    """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
+    consumers, ``loops`` the routing keys with which it would lead back to postdate."""
+
+    waits: Waits
+    target: str
+    drop: frozenset[bytes]
+    drop_user_id: bool
+    audit: bool
+    loops: frozenset[bytes] = frozenset()
+
+
+def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
+    """The exchange behind each place that a parcel may be sent to."""
+    found = {}
+    for route, packing in routes.items():
+        waits = packing.waits
+        for exchange in (*waits.levels.values(), *waits.ladder, waits.dead):
+            found[exchange] = _out(exchange, frozenset())
+        found[_target_of(route)] = _out(packing.target, packing.loops)
+    return found
+
+
+def _out(exchange: str, loops: frozenset[bytes]) -> Out:
+    """Nothing more is changed by the sink."""
+    return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops)
+
+
+def _target_of(route: str) -> str:
+    return f"target of {route}"
+
+
+class RabbitPacking:
+    """See ``bridge.relay.Packing``. ``routes`` are by ``Delivery.route``; ``due_lanes`` says which of those are due
+    queues, and of which route."""
+
+    def __init__(self, routes: Mapping[str, RoutePacking], due_lanes: Mapping[str, str]) -> None:
+        self._routes = routes
+        self._due_lanes = due_lanes
+
+    def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
+        """See ``bridge.relay.Packing``. Raises ``ValueError`` for properties that cannot be read."""
+        route = self._due_lanes.get(delivery.route, delivery.route)
+        routing_key, properties, body = unpack(delivery.payload)
+        packing, waited = self._routes[route], delivery.route in self._due_lanes
+        match move:
+            case Hold(wait_ms):
+                place, headers = _waiting_place(packing.waits, wait_ms)
+                expiration = expiration_of(properties) or (_taken_by_rabbitmq(properties) if waited else None)
+                edited = _held(properties, packing, due_ms, headers, expiration)
+            case Bury(reason):
+                place = packing.waits.dead
+                edited = _dead(properties, _reason(reason))
+            case _:
+                place = _target_of(route)
+                by_rabbitmq = waited and LEVEL_HEADER in delivery.headers
+                expiration = _taken_by_rabbitmq(properties) if by_rabbitmq else put_aside(properties)
+                added_ms = None if waited else due_ms
+                edited = _delivered(properties, packing, added_ms, waited and not by_rabbitmq, expiration)
+        return Parcel(place, pack(routing_key, edited, body))
+
+    def cut_short(self, delivery: Delivery) -> int | None:
+        """See ``bridge.relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration."""
+        expired = _taken_by_rabbitmq(unpack(delivery.payload).properties)
+        number = delivery.headers.get(LEVEL_HEADER)
+        if expired is None or not isinstance(number, int | float | str):
+            return None
+        levels = list(self._routes[self._due_lanes[delivery.route]].waits.levels)
+        place = int(number) - 1
+        if not 0 <= place < len(levels) or int(expired) >= levels[place]:
+            return None
+        return levels[place]
+
+    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
+        """See ``bridge.relay.Packing``."""
+        route = self._due_lanes.get(delivery.route, delivery.route)
+        routing_key, properties, body = unpack(delivery.payload)
+        with suppress(UnreadableTable):
+            properties = _dead(properties, b"")
+        return Parcel(self._routes[route].waits.dead, pack(routing_key, properties, body))
+
+
+def _reason(reason: str) -> bytes:
+    return text_entry(REASON_HEADER, reason.encode(errors="backslashreplace")[:2000])
+
+
+def _dead(properties: bytes, reason: bytes) -> bytes:
+    """As it came, without what RabbitMQ would refuse, or let it expire among the dead letters by."""
+    expiration = expiration_of(properties)
+    if expiration is None:
+        return edit(properties, frozenset({REASON_HEADER}), True, reason)
+    aside = text_entry(EXPIRATION_HEADER, expiration)
+    return edit(without_expiration(properties), frozenset({REASON_HEADER, EXPIRATION_HEADER}), True, reason + aside)
+
+
+def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
+    """The exchange of a level; or that of the highest step of a ladder, and the headers that name all of them."""
+    if waits.levels:
+        return waits.levels[wait_ms], b""
+    steps = ladder.steps(wait_ms // 1000)
+    return waits.ladder[steps[0]], b"".join(entry(STEP_HEADERS[step], VOID, b"") for step in steps)
+
+
+def _taken_by_rabbitmq(properties: bytes) -> bytes | None:
+    """The expiration that a message had before RabbitMQ dead-lettered it."""
+    found = _ORIGINAL.search(properties)
+    return found[1] if found is not None else None
+
+
+def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes, expiration: bytes | None) -> bytes:
+    """Without its delay, so that nothing delays it again, and without an expiration, which would make it early."""
+    if expiration is not None:
+        headers += text_entry(EXPIRATION_HEADER, expiration)
+        properties = without_expiration(properties)
+    drop = packing.drop | _OURS
+    if packing.audit:
+        headers += long_entry(_DUE, due_ms)
+        drop |= AUDIT_HEADERS
+    return edit(properties, drop, packing.drop_user_id, headers)
+
+
+def _delivered(
+    properties: bytes, packing: RoutePacking, due_ms: int | None, keep_audit: bool, expiration: bytes | None
+) -> bytes:
+    """As its producer wrote it, with the expiration that it had.
+
+    ``keep_audit``: x-delay-due was written when it was held, and is not left over from an earlier delivery.
+    """
+    drop = packing.drop | _OURS
+    if packing.audit and not keep_audit:
+        drop |= AUDIT_HEADERS
+    added = long_entry(_DUE, due_ms) if packing.audit and due_ms is not None else b""
+    edited = edit(properties, drop, packing.drop_user_id, added)
+    if expiration is not None and expiration_of(edited) is None:
+        edited = with_expiration(edited, expiration)
+    return edited

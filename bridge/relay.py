@@ -1,0 +1,251 @@
+"""The way of a message on a route without a store: taken, sent on to where it waits or is wanted, then accepted.
+
+A delivery is accepted only when the broker has confirmed what it became: a message in a level's queue, at its
+destination, or among the dead letters. Until then the source has it, so a crash costs copies and no message. What the
+destination refuses is tried again for a while, by its own timer, in nobody's way; only so many wait like that, and
+those beyond become dead letters at once, so that a destination that is gone holds up nobody else's messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from bridge.clock import StoreClock
+from bridge.health import Health
+from bridge.levels import Bury, Deliver, Hold, LevelRules, Move, decide
+from bridge.message import Claim, Delivery, Outcome, Refusal
+from bridge.notices import Notices
+from bridge.ports import Result, Sink, Source
+from bridge.retry import RetryRules, next_try_ms
+
+log = structlog.get_logger("postdate")
+
+#: What had no answer, because the connection went, is looked at again after so long.
+_UNKNOWN_S = 0.05
+
+
+class Parcel(NamedTuple):
+    """A message as it is to be sent: the name of the place for the sink (``Claim.route``), and its payload."""
+
+    place: str
+    payload: bytes
+
+
+class Packing(Protocol):
+    """What the broker's side makes of a move."""
+
+    def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
+        """``due_ms``: when a held message will be due, Unix ms."""
+
+    def cut_short(self, delivery: Delivery) -> int | None:
+        """The wait (ms) that ended before its time, by the message's own expiration, and has to be waited again."""
+
+    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
+        """A dead letter with nothing added to it: for one that the broker would not take with its reason."""
+
+
+@dataclass(slots=True)
+class Carried(Claim):
+    """A delivery on its way, as the sink knows it."""
+
+    delivery: Delivery
+    move: Move
+
+
+@dataclass(frozen=True)
+class RelayLimits:
+    """How many messages and bytes are taken at once, and how many refused ones may wait for another try."""
+
+    batch_max: int
+    batch_bytes: int
+    refused_max: int
+
+
+class Relay:
+    """The loops. ``rules`` are by ``Delivery.route``; what has none there has waited already, and is delivered."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        clock: StoreClock,
+        rules: Mapping[str, LevelRules],
+        packing: Packing,
+        retries: RetryRules,
+        mend: Callable[[], None],
+        health: Health,
+        limits: RelayLimits,
+    ) -> None:
+        """``mend()`` is called when the broker has no place where a message could wait."""
+        self._source = source
+        self._sink = sink
+        self._clock = clock
+        self._rules = rules
+        self._packing = packing
+        self._retries = retries
+        self._mend = mend
+        self._health = health
+        self._limits = limits
+        self._room = asyncio.Event()
+        self._again: asyncio.Queue[Carried] = asyncio.Queue()
+        self._refused = 0
+        self._number = 0
+        self._dead = Notices(log.warning)
+        #: Set when the process stops: what is refused now goes back to the source.
+        self.stopping = False
+        self._open = 0
+
+    def under_way(self) -> int:
+        """Deliveries that are taken, neither accepted nor given back, and not waiting for another try."""
+        return self._open - self._refused
+
+    async def run(self) -> None:
+        """Take and send on until cancelled."""
+        limits = self._limits
+        while True:
+            deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
+            self._open += len(deliveries)
+            now_ms = self._clock.now_ms()
+            await self._send([self._carried(delivery, self._move(delivery, now_ms)) for delivery in deliveries])
+
+    async def run_again(self) -> None:
+        """Send once more what came back, until cancelled."""
+        while True:
+            waiting = [await self._again.get()]
+            while not self._again.empty():
+                waiting.append(self._again.get_nowait())
+            await self._send(waiting)
+
+    def answered(self, results: Sequence[Result]) -> None:
+        """The sink's answers; none at all says that there may be room again."""
+        done: list[Delivery] = []
+        for result in results:
+            carried = result.claim
+            assert isinstance(carried, Carried)
+            if result.outcome is Outcome.CONFIRMED:
+                done.append(carried.delivery)
+            elif result.outcome is Outcome.UNKNOWN or result.refusal is None:
+                self._later(carried, _UNKNOWN_S)
+            else:
+                self._on_refusal(carried, result.refusal)
+        self._source.accept(done)
+        self._open -= len(done)
+        self._room.set()
+
+    # -- one delivery -----------------------------------------------------------------------------------------------
+
+    def _move(self, delivery: Delivery, now_ms: int) -> Move:
+        rules = self._rules.get(delivery.route)
+        if rules is not None:
+            return decide(delivery, rules, now_ms)
+        wait_ms = self._packing.cut_short(delivery)
+        return Deliver() if wait_ms is None else Hold(wait_ms)
+
+    def _carried(self, delivery: Delivery, move: Move) -> Carried:
+        now_ms = self._clock.now_ms()
+        due_ms = now_ms + move.wait_ms if isinstance(move, Hold) else now_ms
+        if isinstance(move, Bury):
+            self._dead.tell("dead letter", delivery.route, move.reason)
+        try:
+            place, payload = self._packing.parcel(delivery, move, due_ms)
+        except ValueError as error:
+            if isinstance(move, Bury):
+                place, payload = self._packing.plain_dead_letter(delivery)
+            else:
+                return self._carried(delivery, Bury(f"unreadable: {error}"))
+        self._number += 1
+        return Carried(
+            id=self._number.to_bytes(8, "big"),
+            shard=0,
+            token=b"",
+            due_ms=due_ms,
+            arrived_ms=delivery.arrived_ms,
+            tries=0,
+            route=place,
+            key=b"",
+            payload=payload,
+            public_id=b"",
+            lease_ends=0.0,
+            delivery=delivery,
+            move=move,
+        )
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    async def _send(self, waiting: Sequence[Carried]) -> None:
+        """Publish in order, as far as there is room, and wait for more."""
+        left = list(waiting)
+        while left := self._still_heard(left):
+            self._room.clear()
+            messages_max, bytes_max = self._sink.room()
+            now = _fitting(left, messages_max, bytes_max)
+            if now:
+                self._sink.publish(left[:now])
+                left = left[now:]
+            else:
+                await self._room.wait()
+
+    def _still_heard(self, waiting: list[Carried]) -> list[Carried]:
+        """Those whose acceptance would still be heard; the others have been, or will be, delivered again."""
+        alive = [carried for carried in waiting if self._source.alive(carried.delivery)]
+        if len(alive) < len(waiting):
+            self._give_back(carried for carried in waiting if not self._source.alive(carried.delivery))
+        return alive
+
+    def _give_back(self, carried: Iterable[Carried]) -> None:
+        deliveries = [one.delivery for one in carried]
+        self._source.drop(deliveries)
+        self._open -= len(deliveries)
+
+    # -- what came back ---------------------------------------------------------------------------------------------
+
+    def _on_refusal(self, carried: Carried, refusal: Refusal) -> None:
+        reason = f"{refusal.reason}: {refusal.text}"
+        if isinstance(carried.move, Bury):
+            self._health.say("dead letters", f"a dead letter cannot be kept, {reason}", for_s=60)
+            carried.route, carried.payload = self._packing.plain_dead_letter(carried.delivery)
+            self._again_later(carried, self._retries.max_ms)
+            return
+        if isinstance(carried.move, Hold) and not refusal.lasting:
+            self._mend()
+        if refusal.again_ms is not None:
+            self._again_later(carried, refusal.again_ms)
+            return
+        carried.tries += 1
+        wait_ms = next_try_ms(carried.tries, self._retries, random.random())  # noqa: S311 (jitter, not a secret)
+        if refusal.lasting or wait_ms is None or self._refused >= self._limits.refused_max:
+            self._later(self._carried(carried.delivery, Bury(reason)), 0)
+        else:
+            self._again_later(carried, wait_ms)
+
+    def _again_later(self, carried: Carried, wait_ms: int) -> None:
+        """Another try of what was refused; when the process stops there is none."""
+        if self.stopping:
+            self._give_back((carried,))
+            return
+        self._refused += 1
+        self._later(carried, wait_ms / 1000, was_refused=True)
+
+    def _later(self, carried: Carried, wait_s: float, was_refused: bool = False) -> None:
+        asyncio.get_running_loop().call_later(wait_s, self._now, carried, was_refused)
+
+    def _now(self, carried: Carried, was_refused: bool) -> None:
+        self._refused -= was_refused
+        self._again.put_nowait(carried)
+
+
+def _fitting(waiting: Sequence[Carried], messages_max: int, bytes_max: int) -> int:
+    """Pure: how many of the first may be sent; one that is larger than all room goes when the room is empty."""
+    count = size = 0
+    for carried in waiting:
+        size += len(carried.payload)
+        if count == messages_max or (size > bytes_max and count):
+            break
+        count += 1
+    return count if bytes_max > 0 else 0

@@ -1,0 +1,94 @@
+"""Routes without a store: the bridge and RabbitMQ are killed, and nothing is lost or early."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.bridge_process import Tables
+from tests.chaos.conftest import OpenLedger
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.level_line import LevelLine
+
+pytestmark = pytest.mark.rabbitmq
+
+OpenLevels = Callable[..., LevelLine]
+RATE = 300.0
+IN_FLIGHT = 100
+SMALL: Tables = {
+    "rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT},
+    "headers": {"levels": ["100ms", "300ms", "700ms", "1500ms"]},
+}
+#: What a death may copy: what was sent and not heard accepted, on the way in and on the way out.
+COPIES_MAX = 2 * IN_FLIGHT
+#: What RabbitMQ could not move on while it was starting, it tries again after so long (its
+#: dead_letter_worker_publisher_confirm_timeout); that happens seldom, and more so on 4.3.
+_TRIES_AGAIN_S = 180
+MODES = pytest.mark.parametrize(("mode", "delays_ms"), [("levels", (0, 1500)), ("ladder", (0, 3000))])
+
+
+@pytest.fixture
+def open_levels(rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[OpenLevels]:
+    """``open_levels(mode)``: set up, without a bridge."""
+    with ExitStack() as opened:
+        yield lambda mode: opened.enter_context(LevelLine(rabbitmq.url, tmp_path, SMALL, mode))
+
+
+@MODES
+def test_kills_of_the_bridge_at_random_moments_lose_nothing_and_nothing_is_early(
+    open_levels: OpenLevels, open_ledger: OpenLedger, mode: str, delays_ms: tuple[int, int]
+) -> None:
+    line = open_levels(mode)
+    ledger = open_ledger(line)
+    bridge, seeded, deaths = line.run(), random.Random(5), 4
+    ledger.produce(RATE, delays_ms)
+    for _ in range(deaths):
+        ledger.wait_arrivals(50)
+        time.sleep(seeded.uniform(0.0, 0.7))
+        bridge.kill()
+        bridge.start()
+    ledger.wait_arrivals(100)
+    ledger.stop_producing()
+    ledger.settle().assert_kept(deaths * COPIES_MAX)
+    assert bridge.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "delays_ms"), [("levels", (0, 1500)), pytest.param("ladder", (0, 3000), marks=pytest.mark.long)]
+)
+@pytest.mark.timeout(330)
+def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(
+    open_levels: OpenLevels,
+    open_ledger: OpenLedger,
+    own_rabbitmq: RabbitMQ,
+    mode: str,
+    delays_ms: tuple[int, int],
+) -> None:
+    line = open_levels(mode)
+    ledger = open_ledger(line)
+    bridge = line.run()
+    ledger.produce(RATE, delays_ms)
+    ledger.wait_arrivals(200)
+    own_rabbitmq.kill()
+    own_rabbitmq.start()
+    ledger.wait_arrivals(200, 60)
+    ledger.stop_producing()
+    ledger.settle(_TRIES_AGAIN_S + 20).assert_kept()
+    assert bridge.running()
+
+
+def test_a_stop_under_load_ends_with_0_and_leaves_no_copies(open_levels: OpenLevels, open_ledger: OpenLedger) -> None:
+    line = open_levels("levels")
+    ledger = open_ledger(line)
+    bridge = line.run()
+    ledger.produce(RATE, (0, 800), count=400)
+    ledger.wait_arrivals(100)
+    assert bridge.terminate() == 0
+    ledger.produced()
+    line.run()
+    ledger.settle().assert_kept(copies_max=0)

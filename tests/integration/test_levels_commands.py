@@ -1,0 +1,154 @@
+"""``postdate levels`` and the other commands on routes without a store, and a list of levels that changes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli import run_command
+from tests.bridge_process import Tables, toml
+from tests.delay_line import merged
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.level_line import ALONE, LevelLine
+from tests.unit.raw_properties import Entry, Props
+
+pytestmark = pytest.mark.rabbitmq
+
+OLD = ["2s", "1500ms", "8s"]
+NEW = ["700ms", "1500ms"]
+
+
+class Shell:
+    """Runs commands on a line's settings, and on what they were before."""
+
+    def __init__(self, line: LevelLine, output: pytest.CaptureFixture[str]) -> None:
+        self.line = line
+        self._output = output
+        self.said = ""
+
+    def file(self, settings: Tables, name: str) -> str:
+        path = self.line.folder / f"{self.line.name}.{name}.toml"
+        path.write_text(toml(merged(self.line.settings, settings)))
+        path.chmod(0o600)
+        return str(path)
+
+    def __call__(self, *words: str, settings: Tables | None = None, code: int = 0) -> str:
+        ended = run_command([*words, "--config", self.file(settings or {}, "shell")])
+        out, self.said = self._output.readouterr()
+        assert ended == code, f"{words} ended with {ended}, wrote {out} and said {self.said}"
+        return out
+
+    def rows(self, *words: str, settings: Tables | None = None, code: int = 0) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self(*words, "-o", "json", settings=settings, code=code))
+        return found
+
+
+@pytest.fixture
+def line(rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[LevelLine]:
+    with LevelLine(rabbitmq.url, tmp_path, merged(ALONE, {"headers": {"levels": OLD}})) as line:
+        yield line
+
+
+@pytest.fixture
+def shell(line: LevelLine, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(line, capsys)
+
+
+def number(value: int) -> Entry:
+    return (b"x-delay-level", "I", struct.pack(">i", value))
+
+
+def put(line: LevelLine, body: bytes, *headers: Entry) -> None:
+    line.publish(Props(list(headers), {"delivery_mode": b"\2"}), body)
+
+
+def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_when_they_are_empty(
+    line: LevelLine, shell: Shell
+) -> None:
+    """No bridge runs: RabbitMQ alone keeps the promises, before and after."""
+    changed: Tables = {"headers": {"levels": NEW}}
+    for body, level in ((b"old 1", 1), (b"old 3", 3)):
+        put(line, body, number(level))
+    assert any(row["state"] == "outdated" for row in shell.rows("levels", "verify", settings=changed, code=1))
+    line.setup(changed)
+    put(line, b"new 1", number(1))
+    before = shell.file({}, "before")
+    old = [row for row in shell.rows("levels", "stats", "--before", before, settings=changed) if row["state"] == "old"]
+    assert [row["queue"].split(".")[3] for row in old] == ["2s", "8s"]
+    assert old[1]["messages"] == 1
+    shell("levels", "remove", "--before", before, settings=changed, code=5)
+    assert "holds 1 messages" in shell.said
+    got = {one.body: one for one in line.receive(3)}
+    assert got.keys() == {b"old 1", b"old 3", b"new 1"}
+    assert got[b"new 1"].at < got[b"old 3"].at
+    doomed = ("levels", "remove", "--before", before)
+    assert len(shell.rows(*doomed, "--dry-run", settings=changed)) == 2
+    assert len(shell.rows(*doomed, settings=changed)) == 2
+    assert shell.rows(*doomed, settings=changed) == []
+    assert "nothing to remove" in shell.said
+    assert shell.rows("levels", "verify", "--before", before, settings=changed)
+
+
+def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages_in_it(
+    line: LevelLine, shell: Shell
+) -> None:
+    assert shell.rows("levels", "setup", "--dry-run")[0]["state"] == "planned"
+    assert {row["state"] for row in shell.rows("levels", "setup") if row["kind"] != "binding"} == {"there"}
+    assert {row["state"] for row in shell.rows("levels", "verify")} == {"same"}
+    put(line, b"waits", number(3))
+    shell("levels", "remove", "--all", code=5)
+    assert "holds 1 messages" in shell.said
+    assert line.receive()[0].body == b"waits"
+    shell("levels", "remove", "--all", code=5)
+    assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
+    assert len(shell.rows("levels", "remove", "--all", "--force")) == 5
+    assert {row["state"] for row in shell.rows("levels", "stats")} == {"missing"}
+    line.setup()
+    put(line, b"again", number(1))
+    assert line.receive()[0].body == b"again"
+
+
+def test_commands_of_the_store_say_that_there_is_none(shell: Shell) -> None:
+    words = [
+        ("list",),
+        ("stats",),
+        ("show", "1gd4r5kq2000ab3c9d00"),
+        ("cancel", "--key", "k", "--route", "orders"),
+        ("reschedule", "--key", "k", "--route", "orders", "--in", "1h"),
+        ("deliver", "--key", "k", "--route", "orders"),
+        ("retry", "--all"),
+        ("send", "orders", "body", "--in", "1h"),
+    ]
+    for command in words:
+        assert shell(*command, code=5) == ""
+        assert "route orders has no store (mode levels)" in shell.said
+        assert "postdate levels stats" in shell.said
+
+
+def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
+    found = shell.rows("check")
+    assert {row["level"] for row in found} == {"OK"}
+    assert {"subject": "store", "level": "OK", "text": "no route needs one", "code": 0} in found
+
+
+def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: LevelLine, shell: Shell) -> None:
+    shell("setup", settings={"routes": {"orders": {"mode": "redis"}}}, code=5)
+    assert f"exchange '{line.front}' of route orders exists with alternate-exchange" in shell.said
+    assert "Nothing was changed" in shell.said
+
+
+def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same(line: LevelLine, shell: Shell) -> None:
+    ladder: Tables = {"routes": {"orders": {"mode": "ladder"}}}
+    put(line, b"on its level", number(1))
+    shell("setup", settings=ladder)
+    assert line.receive()[0].body == b"on its level"
+    old = [row for row in shell.rows("levels", "stats", settings={**ladder}) if row["state"] == "old"]
+    assert len(old) == 3
+    shell("setup")
+    put(line, b"on its level again", number(1))
+    assert line.receive()[0].body == b"on its level again"  # and no bridge has run

@@ -1,0 +1,67 @@
+"""A delayed path of a test's own whose route has no store: its settings name a Redis that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adapters.rabbitmq.levels import Waits, plan_waits
+from adapters.rabbitmq.packing import REASON_HEADER
+from bridge.settings import Settings, load
+from tests.bridge_process import Bridge, Tables, toml
+from tests.delay_line import Line, blocking, merged
+from tests.devstack.service import wait_for
+from tests.raw_amqp import Message, parts
+
+NO_STORE = "redis://127.0.0.1:1/0"
+#: Quick levels, and a last hop that is the bridge's however slow the machine is.
+LEVELS: Tables = {"headers": {"levels": ["300ms", "1s", "2s"]}, "levels": {"alone_after": "60s"}}
+#: For tests without a bridge.
+ALONE: Tables = {"levels": {"alone_after": "200ms"}}
+
+
+class LevelLine(Line):
+    """One route ``orders`` whose mode is levels or ladder."""
+
+    def __init__(self, broker_url: str, folder: Path, settings: Tables | None = None, mode: str = "levels") -> None:
+        wanted = merged(merged(LEVELS, {"routes": {"orders": {"mode": mode}}}), settings or {})
+        super().__init__(broker_url, NO_STORE, folder, wanted)
+
+    def loaded(self, settings: Tables | None = None) -> Settings:
+        """The settings, checked."""
+        file = self.folder / f"{self.name}.loaded.toml"
+        file.write_text(toml(merged(self.settings, settings or {})))
+        file.chmod(0o600)
+        return load(file, {})
+
+    def places(self, settings: Tables | None = None) -> Waits:
+        """Where its messages wait."""
+        return plan_waits(self.loaded(settings), "orders")
+
+    def run(self, settings: Tables | None = None) -> Bridge:
+        """A bridge that consumes both of its queues."""
+        bridge = self.bridge(settings).start()
+        self.wait_consumed(bridge, settings)
+        return bridge
+
+    def wait_consumed(self, bridge: Bridge, settings: Tables | None = None) -> None:
+        """Until somebody takes what comes to the intake and what is due."""
+        queues = [queue for queue in (self.intake, self.places(settings).due) if queue]
+
+        def consumed() -> bool:
+            with blocking(self.broker_url) as connection:
+                channel = connection.channel()
+                return all(channel.queue_declare(queue, passive=True).method.consumer_count for queue in queues)
+
+        wait_for(consumed, f"the bridge consumes {queues}; it says: {bridge.log_tail()}", 20)
+
+    def dead_letters(self, count: int = 1, deadline_s: float = 15.0) -> list[tuple[Message, str]]:
+        """So many dead letters, each with its reason."""
+        return [(one, reason_of(one)) for one in self.receive(count, deadline_s, self.places().dead)]
+
+
+def reason_of(message: Message) -> str:
+    """Why it is a dead letter."""
+    mark = bytes((len(REASON_HEADER),)) + REASON_HEADER + b"S"
+    return next(
+        (one[len(mark) + 4 :].decode() for one in parts(message.properties).headers if one.startswith(mark)), ""
+    )

@@ -1,0 +1,150 @@
+"""The queues of routes without a store as a plan: names, arguments, what they have in common. No broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from adapters.rabbitmq.declarations import Binding, Exchange, Queue
+from adapters.rabbitmq.levels import Waits, plan_waits
+from adapters.rabbitmq.topology import guarded, plan
+from bridge.errors import SettingsError
+from bridge.settings import Settings, load
+
+NOTHING: Mapping[str, object] = {}
+ORDERS = {"intercept": "orders.delay", "deliver_to": "orders"}
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(mode: str = "levels", more: Mapping[str, object] = NOTHING) -> Settings:
+    return load(None, {}, {"routes.orders": {**ORDERS, "mode": mode}, "headers.levels": ["1s", "1h 30m"], **more})
+
+
+def waits(mode: str = "levels", more: Mapping[str, object] = NOTHING) -> Waits:
+    return plan_waits(settings(mode, more), "orders")
+
+
+def queues(found: Waits) -> dict[str, Queue]:
+    return {one.name: one for one in found.declarations if isinstance(one, Queue)}
+
+
+def test_a_level_is_a_queue_with_its_time_that_leads_to_the_due_queue() -> None:
+    found = waits()
+    assert [name.rpartition(".")[0] for name in found.levels.values()] == [
+        "postdate.orders.level.1s",
+        "postdate.orders.level.1h30m",
+    ]
+    arguments = queues(found)[found.levels[1000]].arguments
+    assert arguments["x-message-ttl"] == 1000
+    assert arguments["x-dead-letter-exchange"] == found.due
+    assert "x-dead-letter-routing-key" not in arguments
+    assert (arguments["x-dead-letter-strategy"], arguments["x-overflow"]) == ("at-least-once", "reject-publish")
+    assert queues(found)[found.due].arguments["x-dead-letter-exchange"] == "orders"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"levels.queue_type": "classic"},
+        {"levels.alone_after": "9s"},
+        {"levels.last_hop": "broker"},
+        {"routes.orders": {**ORDERS, "mode": "levels", "deliver_to": "others"}},
+    ],
+)
+def test_what_may_not_differ_changes_the_names(more: dict[str, object]) -> None:
+    assert not set(waits().levels.values()) & set(waits(more=more).levels.values())
+
+
+def test_another_list_changes_neither_the_names_of_the_levels_that_stay_nor_the_due_queue() -> None:
+    longer = waits(more={"headers.levels": ["5s", "1s"]})
+    assert longer.levels[1000] == waits().levels[1000]
+    assert longer.due == waits().due
+
+
+def test_another_list_or_order_of_levels_is_seen_in_the_one_argument_that_amqp_compares() -> None:
+    def version(found: Waits) -> object:
+        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.remade]
+        return levels.arguments["alternate-exchange"]
+
+    assert version(waits()) == version(waits())
+    assert version(waits()) != version(waits(more={"headers.levels": ["1h 30m", "1s"]}))
+
+
+def test_a_level_is_bound_as_a_number_and_as_text() -> None:
+    found = waits()
+    bound = [
+        (one.arguments.get("x-delay-level"), one.queue)
+        for one in found.declarations
+        if isinstance(one, Binding) and one.exchange == "postdate.orders.levels"
+    ]
+    first, second = found.levels.values()
+    assert bound == [(1, first), ("1", first), (2, second), ("2", second)]
+
+
+def test_the_steps_of_a_ladder_lead_to_the_next_and_the_last_to_the_due_queue() -> None:
+    found = waits("ladder")
+    made = queues(found)
+    assert len(found.ladder) == 28
+    for step, name in enumerate(found.ladder):
+        after = found.ladder[step - 1] if step else found.due
+        assert made[name].arguments["x-message-ttl"] == 1000 * 2**step
+        assert made[name].arguments["x-dead-letter-exchange"] == after
+        exchanges = [one for one in found.declarations if isinstance(one, Exchange) and one.name == name]
+        assert [one.arguments for one in exchanges] == [{"alternate-exchange": after}]
+
+
+@pytest.mark.parametrize("mode", ["levels", "ladder"])
+def test_everything_is_declared_before_what_leads_to_it_and_no_name_is_too_long(mode: str) -> None:
+    longest = {**ORDERS, "mode": mode, "queue": "q" * 200}
+    (topology,) = plan(settings(more={"routes.orders": longest, "headers.levels": ["36499d 23h 59m 59.999s"]}))
+    there = {"orders"}
+    for one in topology.declarations():
+        if isinstance(one, Binding):
+            assert {one.exchange, one.queue} <= there
+        else:
+            assert one.arguments.get("alternate-exchange", "orders") in there
+            assert len(one.name.encode()) <= 255
+            there.add(one.name)
+
+
+def test_the_bindings_that_nothing_must_lose_are_those_that_sort_and_that_of_the_due_queue() -> None:
+    found = guarded(settings(), "orders")
+    assert [(one.exchange, one.queue) for one in found] == [
+        (waits().due, waits().due),
+        ("postdate.orders.plain", "postdate.orders.level"),
+        ("orders.delay", "postdate.orders"),
+        ("orders.delay", "postdate.orders"),
+    ]
+
+
+def test_the_front_differs_from_that_of_a_route_with_a_store() -> None:
+    fronts = [plan(settings(mode))[0].front.arguments for mode in ("redis", "levels", "ladder")]
+    assert fronts == [{"alternate-exchange": "orders"}, *[{"alternate-exchange": "postdate.orders.plain"}] * 2]
+
+
+def test_routes_with_and_without_a_store_are_houses_of_their_own() -> None:
+    other = {"intercept": "a.delay", "deliver_to": "a"}
+    both = settings(more={"routes.other": other})
+    assert [(list(house.routes), house.stored) for house in both.houses()] == [(["other"], True), (["orders"], False)]
+    assert [list(house.routes) for house in both.store_houses()] == [["other"]]
+    assert settings().store_houses() == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "said"),
+    [
+        ("ladder", {"levels.last_hop": "broker"}, "levels.last_hop must be bridge where a route has mode ladder"),
+        ("levels", {"headers.levels": ["1s", "1s"]}, "headers.levels must not hold a level twice"),
+        ("levels", {"routes.orders": {**ORDERS, "mode": "levels", "broker": "kafka"}}, "must be redis on Kafka"),
+        ("levels", {"routes.orders": {**ORDERS, "mode": "levels", "queue": "q" * 201}}, "must be at most 200 bytes"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(mode: str, more: dict[str, object], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        settings(mode, more)

@@ -1,0 +1,167 @@
+"""What a message of a route without a store looks like on each of its hops, and its expiration put aside. No broker."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.rabbitmq.expiration import expiration_of, put_aside, with_expiration, without_expiration
+from adapters.rabbitmq.levels import plan_waits
+from adapters.rabbitmq.packing import RabbitPacking, RoutePacking, places
+from adapters.rabbitmq.payload import pack, unpack
+from adapters.rabbitmq.properties import edit
+from bridge.levels import Bury, Deliver, Hold, Move
+from bridge.message import Delivery, HeaderValue
+from bridge.relay import Parcel
+from bridge.settings import Settings, load
+from tests.unit.raw_properties import Entry, Props, encode_entry, every_property, short, sized
+
+DUE_MS = 1_790_000_000_000
+KEPT: list[Entry] = [(b"a", "f", struct.pack(">f", 1.5)), (b"z", "V", b"")]
+DELAY: Entry = (b"x-delay", "I", struct.pack(">i", 1000))
+DEATH: Entry = (b"x-death", "A", sized(b""))
+
+
+def settings(mode: str) -> Settings:
+    route = {"intercept": "orders.delay", "deliver_to": "orders", "mode": mode}
+    return load(None, {}, {"routes.orders": route})
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def parcel(
+    mode: str, move: Move, properties: Props, lane: str = "orders", headers: dict[str, HeaderValue] | None = None
+) -> Parcel:
+    drop = frozenset({b"x-delay", b"x-delay-level", b"x-death", b"CC"})
+    packing = RoutePacking(plan_waits(settings(mode), "orders"), "orders", drop, True, True)
+    payload = pack(b"the.key", properties.encode(), b"body")
+    delivery = Delivery(None, lane, payload, b"the.key", headers or {}, DUE_MS)
+    return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).parcel(delivery, move, DUE_MS)
+
+
+def out(one: Parcel) -> bytes:
+    routing_key, properties, body = unpack(one.payload)
+    assert (routing_key, body) == (b"the.key", b"body")
+    return properties
+
+
+def due(value: int = DUE_MS) -> Entry:
+    return (b"x-delay-due", "l", struct.pack(">q", value))
+
+
+def test_a_held_message_loses_its_delay_and_its_expiration_for_the_time_it_waits() -> None:
+    held = parcel("levels", Hold(5000), Props([KEPT[0], DELAY, DEATH, KEPT[1]], {"expiration": short(b"60000")}))
+    assert held.place == plan_waits(settings("levels"), "orders").levels[5000]
+    wanted = Props([*KEPT, due(), (b"x-delay-expiration", "S", sized(b"60000"))], {})
+    assert sorted(out(held)) == sorted(wanted.encode())
+    assert expiration_of(out(held)) is None
+
+
+def test_it_arrives_as_it_was_written_and_says_when_it_was_due() -> None:
+    before = Props([*KEPT, DELAY], {"expiration": short(b"60000"), "type": short(b"t")})
+    held = parcel("levels", Hold(5000), before)
+    waited = Delivery(None, "orders.due", held.payload, b"the.key", {}, DUE_MS)
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset({b"x-delay"}), True, True)
+    last = RabbitPacking({"orders": packing}, {"orders.due": "orders"}).parcel(waited, Deliver(), 0)
+    others = {"expiration": short(b"60000"), "type": short(b"t")}
+    assert out(last) == Props([*KEPT, due()], others).encode()
+    assert places({"orders": packing})[last.place].exchange == "orders"
+
+
+def test_the_headers_of_a_ladder_name_the_steps_and_are_gone_at_the_end() -> None:
+    held = parcel("ladder", Hold(5000), Props([*KEPT, DELAY], {}))
+    assert held.place == plan_waits(settings("ladder"), "orders").ladder[2]
+    steps: list[Entry] = [(b"x-delay-step-02", "V", b""), (b"x-delay-step-00", "V", b"")]
+    assert out(held) == Props([*KEPT, *steps, due()], {}).encode()
+    last = parcel("ladder", Deliver(), Props([*KEPT, *steps, due()], {}), lane="orders.due")
+    assert out(last) == Props([*KEPT, due()], {}).encode()
+
+
+def test_what_rabbitmq_alone_brought_to_its_level_keeps_no_due_moment_of_an_earlier_delivery() -> None:
+    level: Entry = (b"x-delay-level", "I", b"\0\0\0\3")
+    came = Props([*KEPT, level, due(5), DEATH], {})
+    assert out(parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 3})) == Props(KEPT, {}).encode()
+
+
+def test_what_is_due_on_arrival_says_so() -> None:
+    assert out(parcel("levels", Deliver(), Props([*KEPT, DELAY], {}))) == Props([*KEPT, due()], {}).encode()
+
+
+def test_a_dead_letter_is_what_came_with_the_reason_and_without_a_user_id() -> None:
+    dead = parcel("levels", Bury("bad_header: soon"), Props([*KEPT, DELAY], {"user_id": short(b"somebody")}))
+    assert dead.place == "postdate.orders.dead"
+    assert out(dead) == Props([*KEPT, DELAY, (b"x-delay-reason", "S", sized(b"bad_header: soon"))], {}).encode()
+
+
+def test_a_dead_letter_does_not_expire() -> None:
+    dead = parcel("levels", Bury("why"), Props(KEPT, {"expiration": short(b"5"), "type": short(b"t")}))
+    headers: list[Entry] = [*KEPT, (b"x-delay-reason", "S", sized(b"why")), (b"x-delay-expiration", "S", sized(b"5"))]
+    assert out(dead) == Props(headers, {"type": short(b"t")}).encode()
+
+
+def expired(text: bytes) -> Entry:
+    """x-death as RabbitMQ writes it of a message that left a level by its own expiration."""
+    death = encode_entry((b"original-expiration", "S", sized(text)))
+    return (b"x-death", "A", sized(b"F" + sized(death)))
+
+
+@pytest.mark.parametrize(
+    ("text", "headers", "wait_ms"),
+    [
+        (b"4999", {"x-delay-level": 2}, 5000),
+        (b"4999", {"x-delay-level": "2"}, 5000),
+        (b"5000", {"x-delay-level": 2}, None),
+        (b"4999", {}, None),
+        (b"4999", {"x-delay-level": 19}, None),
+    ],
+)
+def test_a_level_that_an_expiration_has_cut_short_is_known(
+    text: bytes, headers: dict[str, HeaderValue], wait_ms: int | None
+) -> None:
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    payload = pack(b"k", Props([expired(text)], {}).encode(), b"")
+    delivery = Delivery(None, "orders.due", payload, b"k", headers, DUE_MS)
+    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery) == wait_ms
+
+
+def test_an_expiration_that_rabbitmq_has_taken_is_given_back() -> None:
+    level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
+    came = Props([*KEPT, level, expired(b"60000")], {})
+    last = parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 2})
+    assert out(last) == Props(KEPT, {"expiration": short(b"60000")}).encode()
+
+
+def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    broken = Props([(b"a", "?", b"")], {"type": short(b"t")}).encode()
+    delivery = Delivery(None, "orders.due", pack(b"the.key", broken, b"body"), b"", {}, DUE_MS)
+    relay = RabbitPacking({"orders": packing}, {"orders.due": "orders"})
+    with pytest.raises(ValueError, match="unknown type"):
+        relay.parcel(delivery, Bury("a reason"), 0)
+    plain = relay.plain_dead_letter(delivery)
+    assert (plain.place, plain.payload) == ("postdate.orders.dead", delivery.payload)
+
+
+@pytest.mark.parametrize("properties", [Props(KEPT, {}), every_property(KEPT), Props(None, {"app_id": short(b"x")})])
+def test_an_expiration_goes_and_comes_back_to_the_same_place(properties: Props) -> None:
+    before = without_expiration(properties.encode())
+    assert expiration_of(before) is None
+    with_it = with_expiration(before, b"1234")
+    assert expiration_of(with_it) == b"1234"
+    assert without_expiration(with_it) == before
+    if expiration_of(properties.encode()) is not None:
+        assert with_expiration(before, expiration_of(properties.encode()) or b"") == properties.encode()
+
+
+@given(st.binary(max_size=255))
+def test_whatever_was_put_aside_is_found(text: bytes) -> None:
+    entry = Props([*KEPT, (b"x-delay-expiration", "S", sized(text))], {}).encode()
+    assert put_aside(entry) == text
+    assert put_aside(edit(entry, frozenset({b"x-delay-expiration"}), False, b"")) is None
