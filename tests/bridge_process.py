@@ -139,12 +139,17 @@ class Bridge:
         assert self._process is not None
         own = self._settings["redis"]
         with store_client(own["url"]) as client:
-            rows = client.hgetall(f"{{{own['key_prefix']}}}:health")
+            rows = client.hgetall(f"{{{own['key_prefix']}{self._house()}}}:health")
         for instance, said in rows.items():
             if f"-{self._process.pid}-" in instance.decode():
                 report: dict[str, Any] = json.loads(said[1:])
                 return report
         return {}
+
+    def _house(self) -> str:
+        """What its keys have behind the prefix: Kafka's routes have a house of their own."""
+        brokers = {route.get("broker", "rabbitmq") for route in self._settings["routes"].values()}
+        return ".kafka" if brokers == {"kafka"} else ""
 
     def health(self) -> str:
         """Its sentence."""

@@ -194,7 +194,7 @@ def test_a_broker_and_its_controller_listen_on_loopback_ports_of_their_own(own_k
         pytest.skip("the broker runs in Docker, in a network of its own")
     sockets = [socket for process in processes for socket in process.net_connections("inet")]
     listening = {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
-    assert len({port for _, port in listening}) == 2
+    assert len({port for _, port in listening}) == 3
     assert {address for address, _ in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert all(port in PORTS for _, port in listening)
 

@@ -1,4 +1,4 @@
-"""aiokafka's clients: how they are made from the rules, what their errors say, and how one is given up.
+"""aiokafka's clients: how they are made from the rules, started, and given up.
 
 aiokafka is pinned exactly: beside its documented classes we use a few of its own (``sequence.py``, ``odd_names.py``,
 ``poison.py``, and the closing here), each because there is no other way to keep a promise.
@@ -7,47 +7,48 @@ aiokafka is pinned exactly: beside its documented classes we use a few of its ow
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
-from aiokafka.helpers import create_ssl_context
+from aiokafka.conn import CloseReason
+from aiokafka.errors import (
+    IllegalGenerationError,
+    KafkaConnectionError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import OffsetAndMetadata
 
+from adapters.kafka.access import broker_errors, security, sentence, why_not
 from bridge.errors import BrokerUnavailable
 from bridge.settings import Kafka
 
 _CLOSE_S = 2.0
+#: aiokafka has a connection for each group of requests to a broker; this is ours.
+_ASKING = "asking"
 #: A batch ends at this size; the broker's default limit is a megabyte. A single record may be larger.
 _BATCH_BYTES = 512 * 1024
+#: A broker that does not answer for so long may have failed in silence: its connection is closed, and whoever leads now
+#: is asked. Longer than a rebalance, during which the members wait for their answer.
+_REQUEST_MS = 10_000
+_REBALANCE_MS = 8000
+#: How often a member asks whether the group is to be shared out anew; until all have asked, nobody takes anything.
+_BEAT_MS = 1000
 
 
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
     """What every client of aiokafka is given; ``name`` is what the broker shows for it."""
-    wanted: dict[str, Any] = {
+    return {
         "bootstrap_servers": rules.bootstrap_servers,
         "client_id": name,
-        "security_protocol": rules.security_protocol,
+        **security(rules),
     }
-    if rules.security_protocol in ("SSL", "SASL_SSL"):
-        wanted["ssl_context"] = _ssl_context(rules)
-    if rules.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-        wanted["sasl_mechanism"] = rules.sasl_mechanism
-        wanted["sasl_plain_username"] = rules.sasl_username
-        wanted["sasl_plain_password"] = rules.sasl_password.get_secret_value()
-    return wanted
-
-
-def _ssl_context(rules: Kafka) -> ssl.SSLContext:
-    """Verifies the broker's certificate and host name."""
-    context: ssl.SSLContext = create_ssl_context(
-        cafile=rules.ca_file or None, certfile=rules.cert_file or None, keyfile=rules.key_file or None
-    )
-    return context
 
 
 def new_producer(rules: Kafka) -> AIOKafkaProducer:
@@ -60,7 +61,7 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
             linger_ms=0,
             max_batch_size=_BATCH_BYTES,
             compression_type=None if rules.compression == "none" else rules.compression,
-            request_timeout_ms=rules.confirm_timeout,
+            request_timeout_ms=_REQUEST_MS,
         )
 
 
@@ -75,46 +76,65 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
+            request_timeout_ms=_REQUEST_MS,
+            rebalance_timeout_ms=_REBALANCE_MS,
+            session_timeout_ms=rules.session_timeout,
+            heartbeat_interval_ms=min(_BEAT_MS, rules.session_timeout // 3),
             metadata_max_age_ms=rules.refresh,
             fetch_max_wait_ms=500,
         )
 
 
-@contextmanager
-def broker_errors(rules: Kafka) -> Iterator[None]:
-    """Turns every error of aiokafka and of the network into ``BrokerUnavailable``.
-
-    Also a cancellation that nobody asked for: aiokafka cancels its own tasks and then waits for them."""
+async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient, rules: Kafka) -> None:
+    """Start a client of any kind. Raises ``BrokerUnavailable`` with the reason, where aiokafka writes it to its log
+    alone: a wrong password, a certificate that nobody vouches for."""
     try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise BrokerUnavailable("the client gave up by itself") from error
-    except (KafkaError, OSError, ValueError, RuntimeError) as error:  # TimeoutError and ssl's errors are OSErrors
-        raise BrokerUnavailable(sentence(error, rules)) from error
+        await client.start()
+    except KafkaConnectionError as error:
+        raise BrokerUnavailable(await why_not(rules) or sentence(error, rules)) from error
 
 
-def sentence(error: BaseException, rules: Kafka) -> str:
-    """What went wrong, for a person."""
-    if isinstance(error, KafkaConnectionError):
-        return f"no broker of {rules.bootstrap_servers} answers"
-    if isinstance(error, TimeoutError):
-        return f"{rules.bootstrap_servers} does not answer in time"
-    return str(error) or type(error).__name__
+async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Try once to commit; false when the group has been shared out anew. Raises ``KafkaError``.
+
+    aiokafka's own ``commit`` goes on for ever where nobody answers, and leaves a task behind when it is cancelled."""
+    wanted = {place: OffsetAndMetadata(offset, "") for place, offset in offsets.items()}
+    try:
+        await consumer._coordinator._do_commit_offsets(None, wanted)
+    except (RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError):
+        return False
+    return True
 
 
 async def answers(client: AIOKafkaClient, timeout_s: float) -> bool:
-    """Whether any broker of the cluster answers; asks for nothing but that."""
-    for broker in client.cluster.brokers():
-        try:
-            async with asyncio.timeout(timeout_s):
-                await client.send(broker.nodeId, MetadataRequest([]))
-        except (KafkaError, OSError):
-            continue
-        return True
-    return False
+    """Whether any broker of the cluster answers; asks for nothing but that, on connections where nothing is before it.
+
+    One that has fallen silent while others answer is forgotten until they name it again: what waits for its answer is
+    asked of whoever leads now, and nobody tries to reach it meanwhile, which would hold up all others.
+    """
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    known = {node for node in nodes if (node, _ASKING) in client._conns}
+    heard = await asyncio.gather(*(_answers(client, node, timeout_s) for node in nodes))
+    if any(heard):
+        for node in known.difference(node for node, answered in zip(nodes, heard, strict=True) if answered):
+            _forget(client, node)
+    return any(heard)
+
+
+async def _answers(client: AIOKafkaClient, node: int, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.send(node, MetadataRequest([]), group=_ASKING)
+    except (KafkaError, OSError):
+        return False
+    return True
+
+
+def _forget(client: AIOKafkaClient, node: int) -> None:
+    for (number, _), connected in list(client._conns.items()):
+        if number == node:
+            connected.close(reason=CloseReason.CONNECTION_TIMEOUT)
+    client.cluster._brokers.pop(node, None)
 
 
 async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:

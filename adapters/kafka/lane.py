@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from adapters.kafka import refusals
 from adapters.kafka.odd_names import OddBatch
 from adapters.kafka.outgoing import Flight
-from adapters.kafka.sequence import take_back, wrap
+from adapters.kafka.sequence import last_batch, sent_once, take_back, wrap
 from bridge.message import Outcome, Refusal
 
 #: What became of records: called exactly once for each.
@@ -92,13 +92,15 @@ class Lane:
             self._refuse_all(refusals.missing_topic(topic) if gone else refusals.no_leader(topic, partition))
             self._producer.client.force_metadata_update()
             return
-        batch = self._next_batch()
+        batch, sending = self._next_batch(), None
         try:
-            if not await self._confirmed(await self._producer.send_batch(batch, topic, partition=partition)):
+            answer = await self._producer.send_batch(batch, topic, partition=partition)
+            sending = last_batch(self._producer, self.place)
+            if not await self._confirmed(answer):
                 self._break(f"Kafka confirmed nothing for {self._timeout_s:g} s")
                 return
         except KafkaError as error:
-            self._refused(error)
+            self._refused(error, sending is not None and sent_once(sending))
             return
         wrap(self._producer, self.place)
         sent, self._sent = self._sent, []
@@ -133,14 +135,14 @@ class Lane:
         batch.close()
         return batch
 
-    def _refused(self, error: KafkaError) -> None:
-        """The whole batch was refused, or nobody knows what became of it."""
-        refusal = refusals.of_error(error, self.place.topic)
-        if refusal is None:
+    def _refused(self, error: KafkaError, once: bool) -> None:
+        """The whole batch was refused, or nobody knows what became of it: not after it was sent more than ``once``."""
+        refusal = refusals.of_error(error, self.place)
+        if refusal is None or not once:
             self._break(str(error))
             return
         take_back(self._producer, self.place, len(self._sent))
-        if refusal.reason in refusals.OF_TOPIC:
+        if refusal.reason in refusals.OF_TOPIC or refusal.again_ms is not None:
             self._refuse_all(refusal)
         elif len(self._sent) > 1:
             self._alone = len(self._sent)

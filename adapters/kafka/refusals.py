@@ -5,6 +5,7 @@ Error codes: the Kafka protocol guide, "Error Codes".
 
 from __future__ import annotations
 
+from aiokafka import TopicPartition
 from aiokafka.errors import (
     BrokerResponseError,
     CorruptRecordException,
@@ -12,6 +13,7 @@ from aiokafka.errors import (
     InvalidTopicError,
     KafkaError,
     MessageSizeTooLargeError,
+    NotEnoughReplicasError,
     PolicyViolationError,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
@@ -30,7 +32,15 @@ class InvalidRecordError(BrokerResponseError):
     description = "The topic does not take such a record."
 
 
+class TooFewReplicasError(NotEnoughReplicasError):
+    """Kafka's code for a partition that has too few replicas in sync, and so has written nothing; aiokafka would send
+    the batch again until the replicas are back, and nobody would be told why nothing is delivered."""
+
+    retriable = False
+
+
 kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+kafka_errors[TooFewReplicasError.errno] = TooFewReplicasError
 
 _SOON_MS = 1000
 #: The reasons that speak of a topic and not of a record: its other records would be refused, too.
@@ -41,6 +51,12 @@ def no_leader(topic: str, partition: int) -> Refusal:
     """The broker that leads the partition is away and no other has taken over yet: nothing was tried."""
     text = f"partition {partition} of topic '{topic}' has no leader at the moment"
     return Refusal("no_leader", text, again_ms=_SOON_MS)
+
+
+def few_replicas(topic: str, partition: int) -> Refusal:
+    """Brokers are away, and the others alone may not take anything: nothing was written."""
+    text = f"partition {partition} of topic '{topic}' has fewer replicas in sync than the topic's min.insync.replicas"
+    return Refusal("few_replicas", text, again_ms=_SOON_MS)
 
 
 def not_known(topic: str) -> Refusal:
@@ -59,8 +75,11 @@ def forbidden(topic: str) -> Refusal:
     return Refusal("forbidden", f"postdate may not write to topic '{topic}'")
 
 
-def of_error(error: KafkaError, topic: str) -> Refusal | None:
+def of_error(error: KafkaError, place: TopicPartition) -> Refusal | None:
     """Why nothing of a batch was written; None where that is not known, or something was."""
+    topic = place.topic
+    if isinstance(error, NotEnoughReplicasError):
+        return few_replicas(topic, place.partition)
     if isinstance(error, (MessageSizeTooLargeError, RecordListTooLargeError)):
         return Refusal("too_large", f"topic '{topic}' takes no record of this size (max.message.bytes)", lasting=True)
     if isinstance(error, TopicAuthorizationFailedError):

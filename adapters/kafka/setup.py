@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from adapters.kafka.access import broker_errors
 from adapters.kafka.aim import Aim
-from adapters.kafka.client import broker_errors, connection
+from adapters.kafka.client import connection, start
 from bridge.duration import write_duration
 from bridge.errors import Refused
 from bridge.message import Refusal
@@ -111,7 +112,7 @@ def _with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaita
         with broker_errors(rules):
             admin = AIOKafkaAdminClient(**connection(rules, "postdate setup"), request_timeout_ms=_TIMEOUT_MS)
             try:
-                await admin.start()
+                await start(admin, rules)
                 return await work(admin)
             finally:
                 await admin.close()

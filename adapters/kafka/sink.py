@@ -14,7 +14,8 @@ from functools import partial
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from adapters.kafka import refusals
-from adapters.kafka.client import answers, broker_errors, give_up_producer, new_producer
+from adapters.kafka.access import broker_errors
+from adapters.kafka.client import answers, give_up_producer, new_producer, start
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.partition import Choice
@@ -30,6 +31,7 @@ from bridge.settings import Kafka
 _SUBJECT = "kafka publish"
 #: So often it is asked whether any broker still answers.
 _ASK_S = 5.0
+_ANSWER_S = 3.0
 
 
 class KafkaSink:
@@ -190,7 +192,7 @@ class KafkaSink:
         producer = new_producer(self._rules)
         try:
             async with asyncio.timeout(self._rules.confirm_timeout / 1000):
-                await producer.start()
+                await start(producer, self._rules)
                 await producer.client.force_metadata_update()
             self._producer = producer
             self._targets = Targets(producer.client)
@@ -207,11 +209,10 @@ class KafkaSink:
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:
         """While no broker answers there is no room; a producer survives that, and so do the records it has."""
-        while True:
+        while not broken.done():
+            self._reached(await answers(producer.client, _ANSWER_S))
             await asyncio.wait([broken], timeout=_ASK_S)
-            if broken.done():
-                return broken.result()
-            self._reached(await answers(producer.client, _ASK_S))
+        return broken.result()
 
     def _reached(self, reached: bool) -> None:
         if reached:

@@ -13,9 +13,10 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from adapters.kafka.client import answers, broker_errors, give_up_consumer, new_consumer
+from adapters.kafka.access import broker_errors, sentence
+from adapters.kafka.client import answers, commit_once, give_up_consumer, new_consumer, start
 from adapters.kafka.intake import Intake, Intakes, Part
 from adapters.kafka.poison import fetch_batch
 from adapters.kafka.stuck import Stuck
@@ -133,7 +134,7 @@ class KafkaSource:
         consumer = new_consumer(self._rules)
         try:
             async with asyncio.timeout(_START_S):
-                await consumer.start()
+                await start(consumer, self._rules)
             consumer.subscribe(pattern=self._intakes.pattern(), listener=_Listener(self, consumer))
             reconnect.worked()
             self._health.say(_SUBJECT, "")
@@ -149,8 +150,8 @@ class KafkaSource:
         self._drop_buffer(set(gone))
         try:
             await self._commit(consumer, gone)
-        except (KafkaError, OSError) as error:  # what is not committed comes again, and is known by its origin
-            self._health.say("kafka commit", f"offsets could not be committed to Kafka: {error}", for_s=_WATCH_S)
+        except (KafkaError, OSError) as error:
+            self._not_committed(error)
         finally:
             for part in gone:
                 part.alive = False
@@ -195,10 +196,12 @@ class KafkaSource:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._room.wait()
         except TimeoutError:
-            while self._full():
-                consumer.pause(*consumer.assignment())
-                await self._take_in(consumer, await consumer.getmany(timeout_ms=_POLL_MS // 2, max_records=1))
-            consumer.resume(*consumer.assignment())
+            try:
+                while self._full():
+                    consumer.pause(*consumer.assignment())
+                    await self._take_in(consumer, await consumer.getmany(timeout_ms=_POLL_MS // 2, max_records=1))
+            finally:
+                consumer.resume(*consumer.assignment())
 
     async def _take_in(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -305,32 +308,37 @@ class KafkaSource:
             await asyncio.sleep(_COMMIT_S)
             try:
                 await self._commit(consumer, tuple(self._parts.values()))
-            except TimeoutError:
-                self._health.say("kafka commit", "offsets could not be committed to Kafka: no answer", for_s=_WATCH_S)
+            except (KafkaError, OSError) as error:
+                self._not_committed(error)
+
+    def _not_committed(self, error: Exception) -> None:
+        """No harm: the next try commits more; and what is read again is known by its origin."""
+        text = f"offsets could not be committed to Kafka: {sentence(error, self._rules)}"
+        self._health.say("kafka commit", text, for_s=_WATCH_S)
 
     async def _commit(self, consumer: AIOKafkaConsumer, parts: Iterable[Part]) -> None:
         """Commit how far each is done. A rebalance in between makes it void, and so does no harm."""
         async with self._committing:
-            offsets = {p.place: p for p in parts if p.progress.committable not in (None, p.committed)}
-            wanted = {place: part.progress.committable for place, part in offsets.items()}
+            fresh = {part: done for part in parts if (done := part.progress.committable) is not None}
+            wanted = {part.place: done for part, done in fresh.items() if done != part.committed}
             if not wanted:
                 return
-            try:
-                async with asyncio.timeout(_ANSWER_S):
-                    await consumer.commit(wanted)
-            except (CommitFailedError, IllegalStateError):
+            async with asyncio.timeout(_ANSWER_S):
+                valid = await commit_once(consumer, wanted)
+            if not valid:
                 return
-            for place, part in offsets.items():
-                part.committed = wanted[place]
+            for part, done in fresh.items():
+                part.committed = done
 
     # -- watching ---------------------------------------------------------------------------------------------------
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         """Say which topics are missing, and end the session of a consumer that is stuck."""
         stuck, silent = Stuck(consumer), False
+        await answers(consumer._client, _ANSWER_S)  # the connections for it are made while all is well
         while True:
             await asyncio.sleep(_WATCH_S)
-            if not await answers(consumer._client, _WATCH_S):
+            if not await answers(consumer._client, _ANSWER_S):
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
                 if silent:  # twice: what a broker's restart does to a consumer is not worth the risk
                     raise error
@@ -347,7 +355,9 @@ class KafkaSource:
                     self._health.say(f"kafka topic {topic}", "")
             if missing:
                 consumer._client.force_metadata_update()
-            if not self._full():
+            if self._full():
+                stuck.forget()
+            else:
                 await stuck.look(self._took_at)
                 consumer.resume(*consumer.paused())
 

@@ -1,7 +1,7 @@
-"""Finds a consumer that lives and takes nothing.
+"""Finds a consumer that lives and takes nothing, or nothing of one partition.
 
 After a broker's restart or a rebalance aiokafka can hang without an error, and gives no sign of it. So it is compared,
-when nothing has come for a while, what the brokers have with how far the consumer is.
+every now and then, what the brokers have with how far the consumer is.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bridge.errors import BrokerUnavailable
 
-#: After so long without a record it is asked whether there is one.
+#: After so long without a record, two looks that find the same are enough; while others come, a partition may wait.
 _QUIET_S = 15.0
+_PATIENCE_S = 60.0
 _ANSWER_S = 10.0
 _REBALANCE_S = 60.0
 
@@ -24,33 +25,49 @@ class Stuck:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        self._behind: dict[TopicPartition, int] = {}
+        self._behind: dict[TopicPartition, tuple[int, float]] = {}
         self._assigned_at = time.monotonic()
+
+    def forget(self) -> None:
+        """The consumer waits for us: what it has not taken meanwhile proves nothing."""
+        self._behind = {}
 
     async def look(self, took_at: float) -> None:
         """``took_at`` is the monotonic second of the last record."""
         now = time.monotonic()
-        if not self._consumer._subscription.reassignment_in_progress:
-            self._assigned_at = now
-        elif now - self._assigned_at > _REBALANCE_S:
-            raise BrokerUnavailable("the consumer group has shared out no partitions for a minute")
-        else:
+        if self._consumer._subscription.reassignment_in_progress:
+            self.forget()
+            if now - self._assigned_at > _REBALANCE_S:
+                raise BrokerUnavailable("the consumer group has shared out no partitions for a minute")
             return
-        if now - took_at < _QUIET_S:
-            self._behind = {}
-            return
+        self._assigned_at = now
+        quiet = now - took_at >= _QUIET_S
         try:
             async with asyncio.timeout(_ANSWER_S):
                 behind = await self._ask()
         except TimeoutError:
+            if not quiet:
+                return
             raise BrokerUnavailable("the brokers do not say how far their partitions go") from None
-        if any(self._behind.get(place) == position for place, position in behind.items()):
-            raise BrokerUnavailable("records are waiting and the consumer takes none; it is made anew")
-        self._behind = behind
+        self._compare(behind, now, 0.0 if quiet else _PATIENCE_S)
+
+    def _compare(self, behind: dict[TopicPartition, int], now: float, patience_s: float) -> None:
+        before, self._behind = self._behind, {}
+        for place, position in behind.items():
+            known, since = before.get(place, (-1, now))
+            if known != position:
+                since = now
+            elif now - since >= patience_s:
+                raise BrokerUnavailable("records are waiting and the consumer takes none; it is made anew")
+            self._behind[place] = position, since
 
     async def _ask(self) -> dict[TopicPartition, int]:
-        """The partitions that have more than was taken, and how far the consumer is in each."""
-        places = [place for place in self._consumer.assignment() if place not in self._consumer.paused()]
+        """The partitions that have more than was taken, and how far the consumer is in each; one without a leader has
+        nobody to ask."""
+        leader, paused = self._consumer._client.cluster.leader_for_partition, self._consumer.paused()
+        places = [
+            place for place in self._consumer.assignment() if place not in paused and leader(place) not in (None, -1)
+        ]
         if not places:
             return {}
         ends = await self._consumer.end_offsets(places)

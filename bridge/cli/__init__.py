@@ -20,7 +20,8 @@ from bridge.errors import PostdateError
 
 def main() -> NoReturn:
     """Run the command that the command line names, and exit."""
-    logging.lastResort = None  # or a library's warnings would stand between our own words; `run` sets up its logs
+    # Or a library's warnings would stand between our own words; `run` sets up its logs.
+    logging.getLogger().addHandler(logging.NullHandler())
     if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

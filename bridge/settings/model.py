@@ -88,6 +88,7 @@ class RabbitMQ(Section):
 class Kafka(Section):
     bootstrap_servers: Annotated[str, Servers()] = "127.0.0.1:9092"
     group: Annotated[str, _GROUP] = "postdate"
+    session_timeout: Annotated[int, Duration("1s", "30m")] = milliseconds("6s")
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.bridge_process import Tables
+from tests.chaos.kafka_line import KafkaLine
 from tests.chaos.ledger import Ledger
 from tests.delay_line import QUICK, Line, merged
+from tests.devstack.kafka import Kafka
+from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 
 OpenLine = Callable[..., Line]
 OpenLedger = Callable[[Line], Ledger]
+OpenKafkaLine = Callable[..., KafkaLine]
 
 
 @pytest.fixture
@@ -36,3 +40,39 @@ def open_ledger(rabbitmq: RabbitMQ) -> Iterator[OpenLedger]:
     """The accountant of a line; it talks to the broker itself, whatever stands between the bridge and the broker."""
     with ExitStack() as opened:
         yield lambda line: opened.enter_context(Ledger(rabbitmq.url, line.front, line.queue))
+
+
+@contextmanager
+def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKafkaLine, list[KafkaLine]]]:
+    """A way to open lines, and those that were opened; the bridges end here, the topics stay."""
+    lines: list[KafkaLine] = []
+    with ExitStack() as opened:
+
+        def open_one(settings: Tables | None = None, broker_url: str = "", store_url: str = store_url) -> KafkaLine:
+            lines.append(opened.enter_context(KafkaLine(url, store_url, folder, settings, broker_url)))
+            return lines[-1]
+
+        yield open_one, lines
+
+
+@pytest.fixture
+def open_kafka_line(kafka: Kafka, redis_server: Redis, tmp_path: Path) -> Iterator[OpenKafkaLine]:
+    """``open_kafka_line(settings, broker_url=..., store_url=...)``: its topics, without a bridge; ``broker_url`` is the
+    way of the bridges to the broker, where it is another than the ledger's."""
+    with kafka_lines(kafka.url, redis_server.url, tmp_path) as (open_one, lines):
+        yield open_one
+    if kafka.owned:
+        kafka.resume()
+        kafka.start()
+    for line in lines:
+        line.delete()
+
+
+@pytest.fixture
+def open_cluster_line(kafka_cluster: KafkaCluster, redis_server: Redis, tmp_path: Path) -> Iterator[OpenKafkaLine]:
+    """The same on three nodes."""
+    with kafka_lines(kafka_cluster.url, redis_server.url, tmp_path) as (open_one, lines):
+        yield open_one
+    kafka_cluster.heal()
+    for line in lines:
+        line.delete()

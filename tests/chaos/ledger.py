@@ -12,76 +12,19 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
+from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing
 from tests.delay_line import LEASE_S, Line
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
 from tests.unit.raw_properties import Entry, Props, encode_entry, short, sized
 
-#: A receiver's clock and the sender's are one; this is for the rounding of due moments to milliseconds.
-SLACK_S = 0.001
 _WINDOW = 2000
 _TURN_S = 0.01
 _HEAD = struct.Struct(">QId")
-
-
-@dataclass(slots=True)
-class Owed:
-    """A message that was published: when it is due, and the digest of what must arrive."""
-
-    due: float
-    digest: bytes
-    confirmed: bool = False
-
-
-@dataclass(slots=True)
-class Receipt:
-    """One arrival."""
-
-    at: float
-    public_id: bytes
-    digest: bytes
-    due: float
-
-
-@dataclass
-class Verdict:
-    """``lost`` and the like are numbers of messages; ``copies`` are arrivals beyond the first."""
-
-    owed: int = 0
-    arrived: int = 0
-    unconfirmed: int = 0
-    lost: list[int] = field(default_factory=list)
-    early: list[float] = field(default_factory=list)
-    mangled: list[int] = field(default_factory=list)
-    strangers: int = 0
-    copies: int = 0
-    copies_with_another_id: int = 0
-    late_max_s: float = 0.0
-    last_at: float = 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"owed {self.owed}, arrived {self.arrived}, unconfirmed {self.unconfirmed}, lost {len(self.lost)}, "
-            f"early {len(self.early)}, mangled {len(self.mangled)}, copies {self.copies} "
-            f"({self.copies_with_another_id} with another id), late at most {self.late_max_s * 1000:.0f} ms"
-        )
-
-    def assert_kept(self, copies_max: int | None = None) -> None:
-        """The promises: nothing lost, nothing early, nothing changed; copies at most so many, each with the same id."""
-        print(self)
-        assert self.owed, "nothing was published"
-        assert not self.lost, f"lost {len(self.lost)}: {self.lost[:10]}; {self}"
-        assert not self.early, f"early by {[f'{seconds * 1000:.1f} ms' for seconds in self.early[:10]]}; {self}"
-        assert not self.mangled, f"mangled {self.mangled[:10]}; {self}"
-        assert not self.strangers, f"{self.strangers} messages that nobody sent; {self}"
-        assert not self.copies_with_another_id, str(self)
-        if copies_max is not None:
-            assert self.copies <= copies_max, str(self)
 
 
 class Ledger:
@@ -151,7 +94,7 @@ class Ledger:
     def settle(self, deadline_s: float = 30.0, linger_s: float = 0.5) -> Verdict:
         """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
         give_up = time.monotonic() + deadline_s
-        while time.monotonic() < give_up and self._missing():
+        while time.monotonic() < give_up and missing(self._owed, self._receipts):
             self._raise_failures()
             time.sleep(0.02)
         time.sleep(linger_s)
@@ -159,32 +102,7 @@ class Ledger:
 
     def verdict(self) -> Verdict:
         """How it stands."""
-        found = Verdict(strangers=self._strangers, arrived=len(self._receipts))
-        for number, owed in list(self._owed.items()):
-            found.owed += owed.confirmed
-            found.unconfirmed += not owed.confirmed
-            receipts = self._receipts.get(number, [])
-            if owed.confirmed and not receipts:
-                found.lost.append(number)
-            if receipts:
-                self._judge(found, number, owed, receipts)
-        return found
-
-    # -- the verdict ------------------------------------------------------------------------------------------------
-
-    def _missing(self) -> bool:
-        return any(owed.confirmed and number not in self._receipts for number, owed in list(self._owed.items()))
-
-    def _judge(self, found: Verdict, number: int, owed: Owed, receipts: list[Receipt]) -> None:
-        first = min(receipt.at for receipt in receipts)
-        if first < owed.due - SLACK_S:
-            found.early.append(owed.due - first)
-        found.late_max_s = max(found.late_max_s, first - owed.due)
-        found.last_at = max(found.last_at, *(receipt.at for receipt in receipts))
-        if any(receipt.digest != owed.digest for receipt in receipts):
-            found.mangled.append(number)
-        found.copies += len(receipts) - 1
-        found.copies_with_another_id += len({receipt.public_id for receipt in receipts}) - 1
+        return judge(self._owed, self._receipts, self._strangers)
 
     def _raise_failures(self) -> None:
         if self._failures:

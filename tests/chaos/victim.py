@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from aiokafka.producer.sender import SendProduceReqHandler
 
+from adapters.kafka.sink import KafkaSink
 from bridge import logs
 from bridge.app import build, instance_name, new_token, open_store
 from bridge.clock import StoreClock
@@ -101,7 +103,10 @@ def _after_claim(parts: Any, countdown: Countdown) -> None:
 
 
 def _after_publish(parts: Any, countdown: Countdown) -> None:
-    """The frames have left this process; no answer has been read."""
+    """The broker has or gets it; no answer has been read."""
+    if isinstance(parts.sink, KafkaSink):
+        _after_produce(countdown)
+        return
     publish = parts.sink.publish
 
     def wrapped(claims: Sequence[Any]) -> None:
@@ -111,6 +116,18 @@ def _after_publish(parts: Any, countdown: Countdown) -> None:
             countdown.die()
 
     parts.sink.publish = wrapped
+
+
+def _after_produce(countdown: Countdown) -> None:
+    """Kafka has written a batch, and its answer comes no further than to the socket's reader."""
+    handle_response = SendProduceReqHandler.handle_response
+
+    def wrapped(handler: Any, response: Any) -> None:
+        if countdown.step():
+            countdown.die()
+        handle_response(handler, response)
+
+    SendProduceReqHandler.handle_response = wrapped
 
 
 def _flush(transport: Any) -> None:
@@ -133,7 +150,7 @@ def _after_confirm(parts: Any, countdown: Countdown) -> None:
 
 async def main(file: str, step: str, nth: str) -> None:
     """As ``bridge.cli.start`` does it, without the topology, and armed."""
-    settings = load(Path(file), os.environ)
+    (settings,) = load(Path(file), os.environ).houses()
     logs.set_up(settings.log)
     clock, token = StoreClock(), new_token()
     instance = instance_name(settings, token)

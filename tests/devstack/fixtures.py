@@ -18,6 +18,7 @@ from tests.devstack import redis as redis_servers
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.kafka_java import QUICK
+from tests.devstack.kafka_secure import SecureKafka
 from tests.devstack.kafka_tools import KafkaTools, find_kcat, find_tools
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
@@ -64,9 +65,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         fetches.append(redis_servers.prepare)
     if "rabbitmq" in needed:
         fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
-    for fixture, servers in (("kafka", kafka_servers), ("kafka_cluster", kafka_clusters)):
-        if fixture in needed:
-            fetches.append(servers.prepare)
+    if "kafka" in needed:
+        fetches.append(kafka_servers.prepare)
+    if needed & {"kafka_cluster", "secure_kafka"}:
+        fetches.append(kafka_clusters.prepare)
     for fixture, find in (("kafka_tools", find_tools), ("kcat", find_kcat)):
         if fixture in needed:
             fetches.append(find)
@@ -222,6 +224,19 @@ def own_kafka(kafka: Kafka) -> Iterator[Kafka]:
 
 
 @pytest.fixture
+def kafka_link(kafka: Kafka) -> Iterator[ThreadedProxy]:
+    """A proxy before the session's Kafka, which sends its clients back to the proxy: `f"127.0.0.1:{kafka_link.port}"`.
+
+    Skips where the broker was given, or is in a container.
+    """
+    if kafka.detour is None:
+        pytest.skip(f"{kafka.url} knows of no proxy")
+    inner, outer = kafka.detour
+    with ThreadedProxy("127.0.0.1", inner, outer) as link:
+        yield link
+
+
+@pytest.fixture
 def kafka_topics(kafka: Kafka) -> Iterator[MakeTopic]:
     """`kafka_topics(3, cleanup_policy="compact")`: the random name of a new topic, which the end of the test deletes.
 
@@ -240,6 +255,17 @@ def kafka_topics(kafka: Kafka) -> Iterator[MakeTopic]:
         kafka.resume()
         kafka.start()
     kafka_admin.delete_topics(kafka.url, made)
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> Iterator[SecureKafka]:
+    """One Kafka node with TLS, passwords and access lists, always our own; make users and topics of the test's own."""
+    try:
+        server = SecureKafka.launch()
+    except Unavailable as reason:
+        without(reason)
+    with server:
+        yield server
 
 
 @pytest.fixture(scope="session")

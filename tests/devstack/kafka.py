@@ -62,6 +62,8 @@ class Kafka(Service):
     """Its `url` is what clients call bootstrap servers: host and port."""
 
     name = "kafka"
+    #: A port that it listens on, and another one under which it sends those there who came by the first: a proxy's.
+    detour: tuple[int, int] | None = None
 
     @classmethod
     def in_place(cls, java: tuple[str, ...], tool: tuple[str, ...], settings: Mapping[str, str], port: int) -> Self:
@@ -134,10 +136,18 @@ def launch(*options: str) -> Kafka:
 
 
 def _alone(java: tuple[str, ...], place: Place) -> Kafka:
-    port, controller_port = free_ports(2)
-    voter = {"controller.quorum.voters": f"1@127.0.0.1:{controller_port}"}
-    settings = {**ALONE, **listening(port, controller_port), **voter}
-    return Kafka.in_place(java, place.command(*QUICK), settings, port)
+    port, controller_port, inner, outer = free_ports(4)
+    plain = listening(port, controller_port)
+    settings = {
+        **ALONE,
+        "listeners": f"{plain['listeners']},DETOUR://127.0.0.1:{inner}",
+        "advertised.listeners": f"{plain['advertised.listeners']},DETOUR://127.0.0.1:{outer}",
+        "listener.security.protocol.map": f"{SETTINGS['listener.security.protocol.map']},DETOUR:PLAINTEXT",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+    }
+    node = Kafka.in_place(java, place.command(*QUICK), settings, port)
+    node.detour = inner, outer
+    return node
 
 
 def ready_place() -> Place:

@@ -69,6 +69,20 @@ def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
     return dict(client(bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
 
 
+def members(bootstrap: str, group: str) -> set[str]:
+    """The ids of a group's members, each with a name of its own for each time that it joined."""
+    admin = client(bootstrap)
+    found = admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group].result()
+    return {member.member_id for member in found.members}
+
+
+def coordinator(bootstrap: str, group: str) -> int:
+    """The number of the node that coordinates a group."""
+    admin = client(bootstrap)
+    node = admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group].result().coordinator
+    return int(node.id)
+
+
 def delete_groups(bootstrap: str, prefix: str = "") -> None:
     """The consumer groups whose names begin so and that have no members; others are left, as nobody can delete them."""
     admin = client(bootstrap)

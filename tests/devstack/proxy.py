@@ -202,8 +202,9 @@ class Proxy:
         self.port = 0
 
     @classmethod
-    async def start(cls, target_host: str, target_port: int) -> Self:
+    async def start(cls, target_host: str, target_port: int, port: int = 0) -> Self:
         proxy = cls(target_host, target_port)
+        proxy.port = port
         proxy._listen()
         return proxy
 
@@ -291,7 +292,7 @@ class Proxy:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
-        # The first time any port will do; after a cut it must be the one the client knows.
+        # The first time any port will do, unless one was named; after a cut it must be the one the client knows.
         listener.bind(("127.0.0.1", self.port))
         listener.listen(128)
         self.port = listener.getsockname()[1]
@@ -344,12 +345,12 @@ class Proxy:
 class ThreadedProxy:
     """The same proxy with a thread and a loop of its own; every order has taken effect when it returns."""
 
-    def __init__(self, target_host: str, target_port: int) -> None:
+    def __init__(self, target_host: str, target_port: int, port: int = 0) -> None:
         # Not the policy's loop: that may be uvloop, whose sockets take no SO_LINGER.
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="devstack-proxy", daemon=True)
         self._thread.start()
-        starting = asyncio.run_coroutine_threadsafe(Proxy.start(target_host, target_port), self._loop)
+        starting = asyncio.run_coroutine_threadsafe(Proxy.start(target_host, target_port, port), self._loop)
         self._proxy = starting.result()
         self._closed = False
 

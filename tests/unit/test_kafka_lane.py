@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka.aim import Aim
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.record import Record, pack
+from adapters.kafka.refusals import TooFewReplicasError
 from bridge.message import Claim, Outcome, Refusal
 from bridge.naming import Naming
 
@@ -23,11 +25,20 @@ PLACE = TopicPartition("target", 0)
 
 
 class Producer:
-    """A producer whose broker never answers, or whose sending fails with an error of its own."""
+    """A producer whose broker never answers, or answers with an error after so many sendings, or whose sending fails
+    with an error of its own. ``counted`` are the sequence numbers that it has given away."""
 
-    def __init__(self, error: Exception | None = None, leader: int = 1) -> None:
+    def __init__(
+        self, error: Exception | None = None, leader: int = 1, answer: KafkaError | None = None, sendings: int = 1
+    ) -> None:
         self._error = error
+        self._answer = answer
+        self.counted = 0
         self.sent: list[int] = []
+        self._message_accumulator = SimpleNamespace(_batches={PLACE: [SimpleNamespace(retry_count=sendings)]})
+        self._txn_manager = SimpleNamespace(
+            increment_sequence_number=self._count, sequence_number=lambda _: self.counted
+        )
         cluster = SimpleNamespace(leader_for_partition=lambda _: leader, partitions_for_topic=lambda _: {0})
         self.client = SimpleNamespace(cluster=cluster, force_metadata_update=lambda: None)
 
@@ -38,7 +49,14 @@ class Producer:
         self.sent.append(batch.record_count())
         if self._error is not None:
             raise self._error
-        return asyncio.get_running_loop().create_future()
+        self.counted += batch.record_count()
+        answer = asyncio.get_running_loop().create_future()
+        if self._answer is not None:
+            answer.set_exception(self._answer)
+        return answer
+
+    def _count(self, place: TopicPartition, records: int) -> None:
+        self.counted += records
 
 
 class Told:
@@ -70,10 +88,7 @@ async def test_without_an_answer_the_producer_is_called_broken_and_each_record_i
     lane = Lane(producer, PLACE, 0.05, told.tell, told.broken.append)
     for number in range(3):
         lane.add(flight(number))
-    end = time.monotonic() + 20
-    while not told.broken:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await until(lambda: told.broken)
     lane.add(flight(3))
     lane.end()
     lane.end()
@@ -82,13 +97,40 @@ async def test_without_an_answer_the_producer_is_called_broken_and_each_record_i
     assert "partition 0" in told.broken[0]
 
 
+async def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(TopicAuthorizationFailedError(), "forbidden"), (TooFewReplicasError(), "few_replicas")]
+)
+async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
+    told, producer = Told(), Producer(answer=answer)
+    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    for number in range(3):
+        lane.add(flight(number))
+    await until(lambda: len(told.answers) == 3)
+    assert [found[1:] for found in told.answers] == [(Outcome.REFUSED, reason)] * 3
+    assert (producer.sent, producer.counted, told.broken) == ([3], 0, [])
+
+
+async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
+    told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
+    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    lane.add(flight(0))
+    await until(lambda: told.broken)
+    lane.end()
+    assert told.answers == [(b"%020d" % 0, Outcome.UNKNOWN, "")]
+    assert producer.counted == 1, "the numbers of a batch that may stand in the log were given to others"
+
+
 async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
     told, producer = Told(), Producer(leader=-1)
     lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
     lane.add(flight(0))
-    end = time.monotonic() + 20
-    while not told.answers:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await until(lambda: told.answers)
     assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
     assert (producer.sent, told.broken) == ([], [])

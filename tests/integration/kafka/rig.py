@@ -205,7 +205,7 @@ class Source:
         self.health = Health()
         self.group = group
         intakes = [Intake(topic, Naming(topic, "target"), WANTED) for topic in intake_topics]
-        given = Kafka(bootstrap_servers=topics.url, group=group, **rules)
+        given = Kafka(**{"bootstrap_servers": topics.url, "group": group, **rules})
         self.source = KafkaSource(given, intakes, StoreClock(), BYTES_MAX, self.health)
 
     async def __aenter__(self) -> Self:
@@ -248,7 +248,7 @@ class Sink:
     def __init__(self, topics: Topics, outs: Mapping[str, Out], **rules: Any) -> None:
         self.results: list[Result] = []
         self.health = Health()
-        given = Kafka(bootstrap_servers=topics.url, **rules)
+        given = Kafka(**{"bootstrap_servers": topics.url, **rules})
         self.sink = KafkaSink(given, outs, BYTES_MAX, self.results.extend, self.health)
 
     async def __aenter__(self) -> Self:

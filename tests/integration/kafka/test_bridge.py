@@ -24,6 +24,8 @@ PARTITIONS = 3
 WINDOW = 100
 #: A window without its answers, and one that is being settled: what a death may copy.
 HELD = 2 * WINDOW
+#: The consumers' topic takes no larger record.
+TAKEN_BYTES = 50_000
 _BODY = struct.Struct(">Id")
 
 Headers = list[tuple[str, bytes | None]]
@@ -87,7 +89,7 @@ class Line:
 
 @pytest.fixture
 def line(kafka: Kafka, kafka_topics: Any, redis_url: str, tmp_path: Path) -> Iterator[Line]:
-    line = Line(kafka, redis_url, kafka_topics(PARTITIONS), tmp_path)
+    line = Line(kafka, redis_url, kafka_topics(PARTITIONS, max_message_bytes=str(TAKEN_BYTES)), tmp_path)
     with line.bridge.start():
         wait_for(lambda: '"started"' in line.bridge.log_tail(), f"it started: {line.bridge.log_tail()}")
         yield line
@@ -128,6 +130,18 @@ def test_a_record_whose_delay_is_no_moment_becomes_a_dead_letter_and_blocks_nobo
     found = line.consume(lambda found: len(found) == 1)
     assert [plain(message)[1] for _, message in found] == [b"good"]
     wait_for(lambda: [reason.partition(":")[0] for reason in line.dead()] == ["bad_header"], "there is a dead letter")
+
+
+def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(line: Line) -> None:
+    moment = b"%d" % int((time.time() + 1) * 1000)
+    for number in range(20):
+        value = b"x" * TAKEN_BYTES if number == 7 else b"%d" % number
+        line.produce(b"k", value, [("x-deliver-at", moment)])
+    line.produced()
+    found = line.consume(lambda found: len(found) == 19)
+    assert [plain(message)[1] for _, message in found] == [b"%d" % number for number in range(20) if number != 7]
+    wait_for(lambda: [reason.partition(":")[0] for reason in line.dead()] == ["too_large"], "there is a dead letter")
+    assert line.dead()[0].endswith("takes no record of this size (max.message.bytes)")
 
 
 def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: Line) -> None:

@@ -1,0 +1,116 @@
+"""Who we are to a cluster, and why it does not let us in, in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.metadata import MetadataRequest
+
+from bridge.errors import BrokerUnavailable
+from bridge.settings import Kafka
+
+_ASK_MS = 3000
+
+
+def security(rules: Kafka) -> dict[str, Any]:
+    """What a connection is given to be let in."""
+    wanted: dict[str, Any] = {"security_protocol": rules.security_protocol}
+    if rules.security_protocol in ("SSL", "SASL_SSL"):
+        wanted["ssl_context"] = _ssl_context(rules)
+    if rules.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+        wanted["sasl_mechanism"] = rules.sasl_mechanism
+        wanted["sasl_plain_username"] = rules.sasl_username
+        wanted["sasl_plain_password"] = rules.sasl_password.get_secret_value()
+    return wanted
+
+
+def _ssl_context(rules: Kafka) -> ssl.SSLContext:
+    """Verifies the broker's certificate and host name."""
+    context: ssl.SSLContext = create_ssl_context(
+        cafile=rules.ca_file or None, certfile=rules.cert_file or None, keyfile=rules.key_file or None
+    )
+    return context
+
+
+async def why_not(rules: Kafka) -> str:
+    """What a broker has against us; empty where none can be reached, or one has nothing."""
+    for host, port, _ in collect_hosts(rules.bootstrap_servers):
+        try:
+            found = await create_conn(host, port, request_timeout_ms=_ASK_MS, **security(rules))
+            try:
+                await found.send(MetadataRequest([]))
+            finally:
+                found.close()
+        except (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError, ssl.SSLError) as error:
+            return sentence(error, rules)
+        except (ConnectionResetError, KafkaConnectionError):
+            return (
+                f"{host}:{port} hangs up: it may want another kafka.security_protocol than {rules.security_protocol}, "
+                "or a certificate (kafka.cert_file)"
+            )
+        except (KafkaError, OSError):
+            continue
+    return ""
+
+
+@contextmanager
+def broker_errors(rules: Kafka) -> Iterator[None]:
+    """Turns every error of aiokafka and of the network into ``BrokerUnavailable``.
+
+    Also a cancellation that nobody asked for: aiokafka cancels its own tasks and then waits for them."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise BrokerUnavailable("the client gave up by itself") from error
+    except (KafkaError, OSError, ValueError, RuntimeError) as error:  # TimeoutError and ssl's errors are OSErrors
+        raise BrokerUnavailable(sentence(error, rules)) from error
+
+
+def sentence(error: BaseException, rules: Kafka) -> str:
+    """What went wrong, for a person."""
+    where = rules.bootstrap_servers
+    if isinstance(error, ssl.SSLError):
+        return _of_tls(error, where)
+    if isinstance(error, KafkaConnectionError):
+        return f"no broker of {where} answers"
+    if isinstance(error, TimeoutError):
+        return f"{where} does not answer in time"
+    return _of_rights(error, rules) or str(error) or type(error).__name__
+
+
+def _of_tls(error: ssl.SSLError, where: str) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of {where} is not trusted ({error.verify_message}): see kafka.ca_file"
+    why = error.reason or str(error)
+    return f"no TLS with {where} ({why}): see kafka.security_protocol"
+
+
+def _of_rights(error: BaseException, rules: Kafka) -> str:
+    where, mechanism, user = rules.bootstrap_servers, rules.sasl_mechanism, rules.sasl_username
+    if isinstance(error, SaslAuthenticationFailed):
+        return f"{where} does not let user '{user}' in by {mechanism}: there is no such user, or the password is wrong"
+    if isinstance(error, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
+        return f"{where} does not take {mechanism}: see kafka.sasl_mechanism"
+    if isinstance(error, GroupAuthorizationFailedError):
+        return f"user '{user}' may not read as the consumer group '{rules.group}' (permission Read on the group)"
+    if isinstance(error, ClusterAuthorizationFailedError):
+        return f"user '{user}' may write to no topic at all (permission Write)"
+    return ""

@@ -1,0 +1,109 @@
+"""The book of an accountant: what is owed, what came, and the verdict over both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+#: A receiver's clock and the sender's are one; this is for the rounding of due moments to milliseconds.
+SLACK_S = 0.001
+
+
+@dataclass(slots=True)
+class Owed:
+    """A message that was published: when it is due, and the digest of what must arrive."""
+
+    due: float
+    digest: bytes
+    confirmed: bool = False
+
+
+@dataclass(slots=True)
+class Receipt:
+    """One arrival."""
+
+    at: float
+    public_id: bytes
+    digest: bytes
+    due: float
+
+
+@dataclass
+class Verdict:
+    """``lost`` and the like are numbers of messages; ``copies`` are arrivals beyond the first; ``misordered`` is known
+    only to an accountant who looks at the order."""
+
+    owed: int = 0
+    arrived: int = 0
+    unconfirmed: int = 0
+    lost: list[int] = field(default_factory=list)
+    early: list[float] = field(default_factory=list)
+    mangled: list[int] = field(default_factory=list)
+    strangers: int = 0
+    copies: int = 0
+    copies_with_another_id: int = 0
+    misordered: int = 0
+    late_max_s: float = 0.0
+    last_at: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"owed {self.owed}, arrived {self.arrived}, unconfirmed {self.unconfirmed}, lost {len(self.lost)}, "
+            f"early {len(self.early)}, mangled {len(self.mangled)}, copies {self.copies} "
+            f"({self.copies_with_another_id} with another id), misordered {self.misordered}, "
+            f"late at most {self.late_max_s * 1000:.0f} ms"
+        )
+
+    def assert_kept(self, copies_max: int | None = None) -> None:
+        """The promises: nothing lost, nothing early, nothing changed; copies at most so many, each with the same id."""
+        print(self)
+        assert self.owed, "nothing was published"
+        assert not self.lost, f"lost {len(self.lost)}: {self.lost[:10]}; {self}"
+        assert not self.early, f"early by {[f'{seconds * 1000:.1f} ms' for seconds in self.early[:10]]}; {self}"
+        assert not self.mangled, f"mangled {self.mangled[:10]}; {self}"
+        assert not self.strangers, f"{self.strangers} messages that nobody sent; {self}"
+        assert not self.copies_with_another_id, str(self)
+        if copies_max is not None:
+            assert self.copies <= copies_max, str(self)
+
+
+def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], strangers: int) -> Verdict:
+    """How it stands, by the numbers of the messages; ``strangers`` are arrivals that bear none of them."""
+    found = Verdict(strangers=strangers, arrived=len(receipts))
+    for number, one in list(owed.items()):
+        found.owed += one.confirmed
+        found.unconfirmed += not one.confirmed
+        came = receipts.get(number, ())
+        if one.confirmed and not came:
+            found.lost.append(number)
+        if came:
+            _judge_one(found, number, one, came)
+    return found
+
+
+def missing(owed: Mapping[int, Owed], receipts: Mapping[int, object]) -> bool:
+    """Whether anything that is owed has not come."""
+    return any(one.confirmed and number not in receipts for number, one in list(owed.items()))
+
+
+def _judge_one(found: Verdict, number: int, owed: Owed, receipts: Sequence[Receipt]) -> None:
+    first = min(receipt.at for receipt in receipts)
+    if first < owed.due - SLACK_S:
+        found.early.append(owed.due - first)
+    found.late_max_s = max(found.late_max_s, first - owed.due)
+    found.last_at = max(found.last_at, *(receipt.at for receipt in receipts))
+    if any(receipt.digest != owed.digest for receipt in receipts):
+        found.mangled.append(number)
+    found.copies += len(receipts) - 1
+    found.copies_with_another_id += len({receipt.public_id for receipt in receipts}) - 1
+
+
+def out_of_order(sequences: Iterable[Sequence[int]]) -> int:
+    """How many numbers come after a higher one, over all sequences."""
+    found = 0
+    for numbers in sequences:
+        highest = -1
+        for number in numbers:
+            found += number < highest
+            highest = max(highest, number)
+    return found

@@ -1,0 +1,103 @@
+"""One Kafka node that trusts nobody: TLS, passwords, and access lists that allow what they name and nothing else.
+
+Its plain listener is the tests' own door, through which everybody is the superuser; the others are the users'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tests.devstack import kafka_admin
+from tests.devstack.certificates import Authority, Signed
+from tests.devstack.kafka import ALONE, HEAP, Kafka, listening, ready_place
+from tests.devstack.kafka_java import QUICK
+from tests.devstack.service import free_ports, new_folder
+
+PASSWORD = "correct horse; battery staple"
+#: Who may come with PLAIN; users of SCRAM are made by `add_user`.
+PLAIN_USER = "plain-user"
+
+_LOGIN = "org.apache.kafka.common.security"
+_SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+
+
+class SecureKafka(Kafka):
+    """``urls`` are the addresses by security protocol; ``ca`` is whom its certificate is from, ``client`` a certificate
+    that its listener ``SSL`` lets in."""
+
+    urls: Mapping[str, str]
+    ca: Path
+    client: Signed
+
+    @classmethod
+    def launch(cls) -> Self:
+        place, folder = ready_place(), new_folder("kafka-certificates")
+        authority = Authority(folder)
+        port, controller_port, *ports = free_ports(5)
+        urls = dict(zip(("SSL", "SASL_SSL", "SASL_PLAINTEXT"), (f"127.0.0.1:{one}" for one in ports), strict=True))
+        plain = listening(port, controller_port)
+        doors = ",".join(f"{protocol}://{url}" for protocol, url in urls.items())
+        settings = {
+            **ALONE,
+            **{name: f"{value},{doors}" for name, value in plain.items()},
+            **_security(authority, authority.sign("broker")),
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        }
+        node = cls.in_place(place.command(HEAP, *QUICK), place.command(*QUICK), settings, port)
+        node.urls, node.ca, node.client = urls, authority.ca, authority.sign("client")
+        return node.start_new()
+
+    def add_user(self, name: str, mechanism: str, password: str = PASSWORD) -> None:
+        """Who may come with this mechanism and password from now on; he may do nothing yet."""
+        wanted = UserScramCredentialUpsertion(name, ScramCredentialInfo(_SCRAM[mechanism], 4096), password.encode())
+        admin = kafka_admin.client(self.url)
+        for done in admin.alter_user_scram_credentials([wanted]).values():
+            done.result(kafka_admin.TIMEOUT_S)
+
+    def allow(self, user: str, kind: ResourceType, name: str, operations: Iterable[AclOperation]) -> None:
+        """From now on this user may do that to a topic or group."""
+        admin = kafka_admin.client(self.url)
+        pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        wanted = [AclBinding(kind, name, pattern, f"User:{user}", "*", operation, allow) for operation in operations]
+        for done in admin.create_acls(wanted).values():
+            done.result(kafka_admin.TIMEOUT_S)
+
+
+def _security(authority: Authority, broker: Signed) -> dict[str, str]:
+    return {
+        "listener.security.protocol.map": ",".join(
+            ("CONTROLLER:PLAINTEXT", *(f"{one}:{one}" for one in ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")))
+        ),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(broker.chain),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM)),
+        **{
+            f"listener.name.{door}.{name.lower()}.sasl.jaas.config": login
+            for door in ("sasl_ssl", "sasl_plaintext")
+            for name, login in _logins().items()
+        },
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+
+
+def _logins() -> dict[str, str]:
+    scram = f"{_LOGIN}.scram.ScramLoginModule required;"
+    plain = f'{_LOGIN}.plain.PlainLoginModule required user_{PLAIN_USER}="{PASSWORD}";'
+    return {"PLAIN": plain, **dict.fromkeys(_SCRAM, scram)}

@@ -1,0 +1,240 @@
+"""A Kafka that trusts nobody: every way in, and what postdate says where it is not let in, or not all the way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from adapters.kafka.record import Record
+from bridge.message import Outcome
+from tests.bridge_process import ROOT, Bridge, store_client, toml
+from tests.devstack import kafka_admin
+from tests.devstack.kafka_secure import PASSWORD, PLAIN_USER, SecureKafka
+from tests.devstack.service import wait_for
+from tests.integration.kafka.rig import Sink, Source, Topics, claim, to
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+RECORD = Record(0, 1_700_000_000_000, b"k", b"v", [])
+
+
+def rules(kafka: SecureKafka, protocol: str, mechanism: str, user: str) -> dict[str, Any]:
+    """The settings of [kafka] for one way in."""
+    wanted: dict[str, Any] = {"bootstrap_servers": kafka.urls[protocol], "security_protocol": protocol}
+    if "SSL" in protocol:
+        wanted["ca_file"] = str(kafka.ca)
+    if protocol == "SSL":
+        return {**wanted, "cert_file": str(kafka.client.cert), "key_file": str(kafka.client.key)}
+    return {**wanted, "sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": PASSWORD}
+
+
+@pytest.fixture
+def user(secure_kafka: SecureKafka, request: pytest.FixtureRequest) -> str:
+    """A user of the test's own."""
+    name = f"u{abs(hash(request.node.nodeid)) % 10**9}"
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        secure_kafka.add_user(name, mechanism)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [
+        ("SSL", ""),
+        ("SASL_SSL", "PLAIN"),
+        ("SASL_SSL", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-512"),
+    ],
+)
+async def test_records_come_and_go_by_every_way_in(
+    secure_kafka: SecureKafka, user: str, protocol: str, mechanism: str
+) -> None:
+    who = {"SSL": "CN=client", "PLAIN": PLAIN_USER}.get(mechanism or protocol, user)
+    async with Topics(secure_kafka.url, f"s{user}") as topics:
+        topic = await topics.make("target")
+        secure_kafka.allow(who, ResourceType.TOPIC, topic, (READ, WRITE, DESCRIBE))
+        secure_kafka.allow(who, ResourceType.GROUP, user, (READ,))
+        given = rules(secure_kafka, protocol, mechanism, user if who == "CN=client" else who)
+        async with Sink(topics, {"orders": to(topic)}, **given) as sink:
+            (result,) = await sink.publish(claim(1, RECORD))
+            assert result.outcome is Outcome.CONFIRMED, result
+        async with Source(topics, user, [topic], **given) as source:
+            (delivery,) = await source.take(1)
+    assert delivery.origin is not None
+
+
+# -- postdate as its users see it --------------------------------------------------------------------------------------
+
+
+class Line:
+    """A bridge with the routes ``good`` and ``bad``, on topics that its user may use as far as a test allows it."""
+
+    def __init__(self, kafka: SecureKafka, user: str, store_url: str, folder: Path) -> None:
+        self.kafka, self.user, self.folder, self.store_url = kafka, user, folder, store_url
+        self.topics = {
+            f"{route}.{end}": kafka_admin.create_topic(kafka.url) for route in ("good", "bad") for end in ("in", "out")
+        }
+        self.settings: dict[str, Any] = {
+            "redis": {"url": store_url, "key_prefix": user},
+            "kafka": {**rules(kafka, "SASL_SSL", "SCRAM-SHA-512", user), "group": user, "session_timeout": "2s"},
+            "retry": {"first": "200ms", "attempts": 3},
+            "bridge": {"setup": False},
+            "log": {"format": "json"},
+            "routes": {
+                route: {
+                    "broker": "kafka",
+                    "intercept": self.topics[f"{route}.in"],
+                    "deliver_to": self.topics[f"{route}.out"],
+                }
+                for route in ("good", "bad")
+            },
+        }
+        self._producer = Producer({"bootstrap.servers": kafka.url, "log_level": 0})
+
+    def allow(self, group: bool = True, bad: tuple[AclOperation, ...] = (WRITE, DESCRIBE)) -> None:
+        """Everything that postdate needs, or not."""
+        for route in ("good", "bad"):
+            self.kafka.allow(self.user, ResourceType.TOPIC, self.topics[f"{route}.in"], (READ, DESCRIBE))
+        self.kafka.allow(self.user, ResourceType.TOPIC, self.topics["good.out"], (WRITE, DESCRIBE))
+        if bad:
+            self.kafka.allow(self.user, ResourceType.TOPIC, self.topics["bad.out"], bad)
+        if group:
+            self.kafka.allow(self.user, ResourceType.GROUP, self.user, (READ,))
+
+    def bridge(self) -> Bridge:
+        return Bridge(self.folder, self.settings)
+
+    def produce(self, route: str, value: bytes, delay_ms: int = 0) -> None:
+        headers: Any = [("x-delay", b"%d" % delay_ms)]
+        self._producer.produce(self.topics[f"{route}.in"], value=value, headers=headers)
+        assert self._producer.flush(20) == 0
+
+    def arrivals(self, route: str, count: int) -> list[tuple[bytes | None, float]]:
+        """Values that arrive at a route's consumers, and when; at least so many."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.url, "group.id": "none", "log_level": 0})
+        consumer.assign([TopicPartition(self.topics[f"{route}.out"], 0, OFFSET_BEGINNING)])
+        found: list[tuple[bytes | None, float]] = []
+        give_up = time.monotonic() + 30
+        while len(found) < count:
+            assert time.monotonic() < give_up, f"{len(found)} of {count}"
+            found += [(message.value(), time.time()) for message in consumer.consume(100, 0.1)]
+        consumer.close()
+        return found
+
+    def dead(self) -> list[str]:
+        with store_client(self.store_url) as client:
+            keys = client.keys(f"{{{self.user}.kafka:*}}:why")
+            return [why.decode() for key in keys for why in client.hvals(key)]
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        file = self.folder / "command.toml"
+        file.write_text(toml(self.settings))
+        file.chmod(0o600)
+        command = [sys.executable, "-m", "bridge.cli", *words, "--config", str(file)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    def check(self) -> tuple[int, list[dict[str, str]]]:
+        """The exit code of ``postdate check``, and what it finds about the broker."""
+        done = self.command("check", "-o", "json")
+        assert not done.stderr, done.stderr
+        return done.returncode, [row for row in json.loads(done.stdout) if row["subject"] != "instances"]
+
+
+@pytest.fixture
+def line(secure_kafka: SecureKafka, user: str, redis_url: str, tmp_path: Path) -> Iterator[Line]:
+    line = Line(secure_kafka, user, redis_url, tmp_path)
+    yield line
+    kafka_admin.delete_topics(secure_kafka.url, list(line.topics.values()))
+
+
+def test_a_topic_that_may_not_be_written_to_makes_dead_letters_and_delays_no_other(line: Line) -> None:
+    line.allow(bad=(DESCRIBE,))
+    with line.bridge().start() as bridge:
+        bridge.wait_ready()
+        for number in range(20):
+            line.produce("bad", b"bad %d" % number)
+            line.produce("good", b"%d" % number, 100)
+        sent = time.time()
+        found = line.arrivals("good", 20)
+        assert [value for value, _ in found] == [b"%d" % number for number in range(20)]
+        assert found[-1][1] - sent < 5
+        wait_for(lambda: len(line.dead()) == 20, f"dead letters: {line.dead()}")
+        assert {why.partition(":")[0] for why in line.dead()} == {"forbidden"}
+        assert f"postdate may not write to topic '{line.topics['bad.out']}'" in line.dead()[0]
+        # The right comes, and the dead letters are tried again.
+        line.kafka.allow(line.user, ResourceType.TOPIC, line.topics["bad.out"], (WRITE,))
+        assert line.command("retry", "--all", "--reason", "forbidden", "--yes").returncode == 0
+        assert len(line.arrivals("bad", 20)) == 20
+
+
+def test_a_group_that_may_not_be_read_with_is_told_of_and_read_with_once_it_may(line: Line) -> None:
+    line.allow(group=False)
+    with line.bridge().start() as bridge:
+        bridge.wait_health(f"user '{line.user}' may not read as the consumer group '{line.user}'")
+        line.produce("good", b"waits")
+        line.kafka.allow(line.user, ResourceType.GROUP, line.user, (READ,))
+        assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]
+        bridge.wait_health("All well.")
+
+
+def wrong_password(line: Line) -> str:
+    line.settings["kafka"]["sasl_password"] = "wrong"
+    return (
+        f"{line.kafka.urls['SASL_SSL']} does not let user '{line.user}' in by SCRAM-SHA-512: there is no such user, or "
+        "the password is wrong"
+    )
+
+
+def unknown_authority(line: Line) -> str:
+    del line.settings["kafka"]["ca_file"]
+    return f"the certificate of {line.kafka.urls['SASL_SSL']} is not trusted"
+
+
+def no_tls_there(line: Line) -> str:
+    line.settings["kafka"] |= {"bootstrap_servers": line.kafka.url}
+    return f"{line.kafka.url} hangs up"
+
+
+def no_tls_here(line: Line) -> str:
+    line.settings["kafka"] = {"bootstrap_servers": line.kafka.urls["SASL_SSL"]}
+    return f"{line.kafka.urls['SASL_SSL']} hangs up"
+
+
+def no_certificate(line: Line) -> str:
+    given = rules(line.kafka, "SSL", "", "")
+    line.settings["kafka"] = {name: given[name] for name in ("bootstrap_servers", "security_protocol", "ca_file")}
+    return f"{line.kafka.urls['SSL']} hangs up"
+
+
+@pytest.mark.parametrize("mistake", [wrong_password, unknown_authority, no_tls_there, no_tls_here, no_certificate])
+def test_check_says_in_a_sentence_why_it_is_not_let_in_and_exits_with_4(line: Line, mistake: Any) -> None:
+    words = mistake(line)
+    code, found = line.check()
+    (broker,) = [row for row in found if row["subject"] == "broker"]
+    assert broker["text"].startswith(words), broker["text"]
+    assert "\n" not in broker["text"]
+    assert PASSWORD not in str(found)
+    assert code == 4
+
+
+def test_a_bridge_that_is_not_let_in_says_so_waits_and_starts_when_it_is(line: Line) -> None:
+    line.allow()
+    words = wrong_password(line)
+    line.produce("good", b"waits")
+    with line.bridge().start() as bridge:
+        bridge.wait_log(words)
+        assert bridge.running()
+        # The password is changed there, to what postdate believed.
+        line.kafka.add_user(line.user, "SCRAM-SHA-512", "wrong")
+        assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]

@@ -1,0 +1,157 @@
+"""A consumer that takes nothing and a producer that hears nothing: they are noticed, told of, and made anew."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from adapters.kafka import sink as sink_module
+from adapters.kafka import source as source_module
+from adapters.kafka import stuck
+from adapters.kafka.client import new_consumer
+from adapters.kafka.record import Record
+from bridge.message import Outcome
+from bridge.settings import Kafka
+from tests.devstack.proxy import ThreadedProxy
+from tests.integration.kafka.rig import Sink, Source, Topics, claim, to, until
+
+pytestmark = pytest.mark.kafka
+
+#: As much as a client may need that notices by itself when it waits for an answer that never comes.
+RECOVERY_S = 15.0
+
+
+def small(number: int) -> Record:
+    return Record(0, 1_700_000_000_000, b"k", b"%d" % number, [])
+
+
+class Consumers:
+    """The consumers that a source has made, in their order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[AIOKafkaConsumer] = []
+        monkeypatch.setattr(source_module, "new_consumer", self._make)
+
+    def _make(self, rules: Kafka) -> AIOKafkaConsumer:
+        self.made.append(new_consumer(rules))
+        return self.made[-1]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks that come more often than in earnest; a broker with nothing to say says so after half a second."""
+    monkeypatch.setattr(source_module, "_WATCH_S", 1.0)
+    monkeypatch.setattr(sink_module, "_ASK_S", 1.0)
+    monkeypatch.setattr(stuck, "_QUIET_S", 1.5)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_consumer_that_lives_and_fetches_nothing_is_told_of_and_made_anew(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = Consumers(monkeypatch)
+    topic = await topics.make("intake")
+    async with Source(topics, topic, [topic]) as source:
+        await topics.write(topic, [small(0)])
+        await source.take(1)
+        said: list[str] = []
+        say = source.health.say
+
+        def overheard(subject: str, text: str, for_s: float = float("inf")) -> None:
+            said.append(text)
+            say(subject, text, for_s)
+
+        monkeypatch.setattr(source.health, "say", overheard)
+        # As it hangs in the field: its fetching ends without an error, and all else goes on.
+        fetcher = consumers.made[0]._fetcher
+        fetcher._fetch_task.cancel()
+        await until(lambda: not fetcher._in_flight, "its last request has no answer")
+        await topics.write(topic, [small(1)])
+        (delivery,) = await source.take(1)
+        assert delivery.payload.endswith(b"1")
+        assert len(consumers.made) == 2
+        words = "nothing is taken from Kafka: records are waiting and the consumer takes none; it is made anew"
+        assert [text for text in said if text] == [words]
+        await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_partition_that_is_not_fetched_while_others_are_is_noticed_too(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = Consumers(monkeypatch)
+    monkeypatch.setattr(stuck, "_PATIENCE_S", 3.0)
+    topic = await topics.make("intake", partitions=2)
+    async with Source(topics, topic, [topic]) as source:
+        await topics.write(topic, [small(0), small(0)._replace(partition=1)])
+        await source.take(2)
+        fetcher = consumers.made[0]._fetcher
+        select = fetcher._select_read_replica
+        # It believes that it has asked somebody for this partition, and waits for the answer.
+        fetcher._in_flight.add("nobody")
+        fetcher._select_read_replica = lambda place: "nobody" if place.partition == 1 else select(place)
+        await topics.write(topic, [small(9)])
+        await source.take(1)
+        await topics.write(topic, [small(1)._replace(partition=1)])
+        values: list[bytes] = []
+        number = 2
+        while len(consumers.made) == 1:
+            await topics.write(topic, [small(number)])
+            values += [delivery.payload[-1:] for delivery in await source.take(1)]
+            number += 1
+        while b"1" not in values:
+            values += [delivery.payload[-1:] for delivery in await source.take(1)]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_quiet_consumer_with_nothing_to_take_is_left_alone(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = Consumers(monkeypatch)
+    looks: list[Any] = []
+    look = stuck.Stuck.look
+
+    async def counted(self: stuck.Stuck, took_at: float) -> None:
+        await look(self, took_at)
+        looks.append(took_at)
+
+    monkeypatch.setattr(stuck.Stuck, "look", counted)
+    topic = await topics.make("intake", partitions=3)
+    async with Source(topics, topic, [topic]) as source:
+        await topics.write(topic, [small(0)])
+        await source.take(1, accept=False)
+        await until(lambda: len(looks) > 3, "no looks")
+        assert len(consumers.made) == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_who_hears_nothing_any_more_says_so_and_comes_back_by_himself(
+    topics: Topics, kafka_link: ThreadedProxy
+) -> None:
+    topic = await topics.make("both")
+    url = f"127.0.0.1:{kafka_link.port}"
+    outs = {"orders": to(topic)}
+    rules = {"bootstrap_servers": url, "confirm_timeout": 2000}
+    async with (
+        Sink(topics, outs, **rules) as sink,
+        Source(topics, topic, [topic], session_timeout=2000, **rules) as source,
+    ):
+        assert [result.outcome for result in await sink.publish(claim(0, small(0)))] == [Outcome.CONFIRMED]
+        await source.take(1)
+        # What they say is heard, and what they are told is thrown away.
+        kafka_link.swallow("down")
+        (result,) = await sink.publish(claim(1, small(1)))
+        assert result.outcome is Outcome.UNKNOWN
+        await until(lambda: "nothing is taken from Kafka" in source.health.sentence(), source.health.sentence())
+        await until(lambda: "nothing can be published to Kafka" in sink.health.sentence(), sink.health.sentence())
+        kafka_link.heal()
+        healed = time.monotonic()
+        await until(sink.sink.ready, sink.health.sentence())
+        assert [found.outcome for found in await sink.publish(claim(2, small(2)))] == [Outcome.CONFIRMED]
+        values = [delivery.payload[-1:] for delivery in await source.take(2)]
+        assert values == [b"1", b"2"]
+        assert time.monotonic() - healed < RECOVERY_S
+        await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
