@@ -329,6 +329,18 @@ def test_run_has_servers_up_for_one_command_and_hands_on_its_exit_code() -> None
         client.ping()
 
 
+def test_run_says_why_and_goes_on_without_a_server_that_is_only_wanted(tmp_path: Path) -> None:
+    # Nobody listens there, and a server that was named is not replaced by another.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    environ |= {"POSTDATE_TEST_KAFKA": "127.0.0.1:1", "POSTDATE_DEVSTACK_DIR": str(tmp_path)}
+    code = "import os; print(os.environ.get('POSTDATE_KAFKA__BOOTSTRAP_SERVERS'))"
+    for wanted, ends, printed in (("kafka?", 0, "None\n"), ("kafka", 1, "")):
+        command = [sys.executable, "-m", "tests.devstack", "run", wanted, "--", sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (ends, printed)
+        assert "Apache Kafka cannot be started here: " in done.stderr
+
+
 def test_run_uses_a_server_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POSTDATE_REDIS__URL", "redis://127.0.0.1:1/0")
     command = [sys.executable, "-m", "tests.devstack", "run", "redis", "--", "true"]

@@ -40,13 +40,16 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("status", help="what runs")
     commands.add_parser("down", help="stop what `up` started")
     run_parser = commands.add_parser("run", help="run SERVER ... -- COMMAND: with these servers up, then stop them")
-    run_parser.add_argument("servers", nargs="*", metavar="SERVER")
+    run_parser.add_argument("servers", nargs="*", metavar="SERVER", help="with a ? behind it: if it can be had")
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     chosen, command = parser.parse_args(words[:cut]), words[cut + 1 :]
     if (chosen.command == "run") != bool(command):
         parser.error("run, and only run, has a command after --")
-    if unknown := sorted(set(getattr(chosen, "servers", ())) - SERVERS.keys()):
+    named = getattr(chosen, "servers", ())
+    if unknown := sorted(
+        {name.removesuffix("?") if chosen.command == "run" else name for name in named} - SERVERS.keys()
+    ):
         parser.error(f"unknown server: {', '.join(unknown)} (known: {', '.join(SERVERS)})")
     if chosen.command == "run":
         running = {record["name"]: record["url"] for record in _read() if _runs(record)}

@@ -35,6 +35,9 @@ DEPENDENCY = """
 BROKER = (("org.apache.kafka", "kafka_2.13", VERSION), ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"))
 TOOLS = (("org.apache.kafka", "kafka-tools", VERSION),)
 
+#: Told before the jars are fetched, which takes a while; replaced by who has somebody to tell.
+announce: Callable[[], object] = bool
+
 
 @dataclass(frozen=True)
 class Place:
@@ -107,7 +110,9 @@ def _copy(folder: Path, wanted: Iterable[tuple[str, str, str]], *options: str) -
     lines = [DEPENDENCY.format(group=group, artifact=artifact, version=version) for group, artifact, version in wanted]
     pom.write_text(POM.format(dependencies="".join(lines)))
     goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime", *options)
-    run_tool((program("mvn", "maven"), "-q", "-B", "-f", str(pom), *goal), os.environ)
+    maven = program("mvn", "maven")
+    announce()
+    run_tool((maven, "-q", "-B", "-f", str(pom), *goal), os.environ)
     pom.unlink()
 
 

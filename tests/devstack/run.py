@@ -1,6 +1,7 @@
 """`python -m tests.devstack run redis rabbitmq -- COMMAND`: a command with servers up, which are stopped afterwards.
 
-A server that the settings' environment already names, or that `up` has started, is used and left alone.
+A server that the settings' environment already names, or that `up` has started, is used and left alone. Of one whose
+name ends in a question mark (`kafka?`) it is said why it cannot be had, and the command runs without it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from tests.devstack import debian, kafka, rabbitmq, rabbitmq4, redis
+from tests.devstack import debian, kafka, kafka_java, rabbitmq, rabbitmq4, redis
 from tests.devstack.service import Service, StartFailed, Unavailable
 
 #: Where postdate itself looks for each server.
@@ -31,30 +32,34 @@ Servers = Mapping[str, tuple[str, Callable[[], Service]]]
 
 
 def run(names: Sequence[str], command: Sequence[str], servers: Servers, running: Mapping[str, str]) -> int:
-    """The command's exit code; 1 when a server cannot be had, 130 when interrupted before the command ran.
+    """The command's exit code; 1 when a server that it needs cannot be had, 130 when interrupted before it ran.
 
     `servers`: the environment's name of the tests and the finder of each; `running`: URLs of what `up` started.
     """
     environ = dict(os.environ)
     with ExitStack() as started:
-        try:
-            for name in names:
-                variable, find = servers[name]
-                if os.environ.get(SETTINGS[name]):
-                    continue
+        for wanted in names:
+            name = wanted.removesuffix("?")
+            variable, find = servers[name]
+            if os.environ.get(SETTINGS[name]):
+                continue
+            try:
                 url = running.get(name) or started.enter_context(_start(name, find)).url
-                environ[SETTINGS[name]] = environ[variable] = url
-        except (Unavailable, StartFailed) as reason:
-            print(f"{TITLES[name]} cannot be started here: {reason}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            return 130
+            except (Unavailable, StartFailed) as reason:
+                print(f"{TITLES[name]} cannot be started here: {reason}", file=sys.stderr)
+                if name == wanted:
+                    return 1
+                continue
+            except KeyboardInterrupt:
+                return 130
+            environ[SETTINGS[name]] = environ[variable] = url
         return _run(command, environ)
 
 
 def _start(name: str, find: Callable[[], Service]) -> Service:
     with _progress(f"Starting {TITLES[name]}") as say:
         debian.announce = lambda packages: say(f"Installing {' and '.join(packages)} from Debian, once")
+        kafka_java.announce = lambda: say(f"Fetching {TITLES[name]} from Maven Central, 43 MB, once")
         return find()
 
 
