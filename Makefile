@@ -17,8 +17,8 @@ $(READY): pyproject.toml $(wildcard requirements.lock)
 	@.ci/env "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-demo: $(READY) ## six messages from producer to consumer, live; starts RabbitMQ and Redis where none are named
-	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate demo
+demo: $(READY) ## messages from producer to consumer, live; starts RabbitMQ, Kafka and Redis where none are named
+	@$(BIN)/python -m tests.devstack run redis rabbitmq 'kafka?' -- $(BIN)/postdate demo
 
 test: $(READY) ## every test but the long ones, in two processes with servers of their own
 	@$(BIN)/python -m pytest -q -m "not long" -n 2 --dist worksteal
@@ -33,8 +33,8 @@ check: $(READY) ## ruff and mypy --strict
 	@failed=0; $(BIN)/ruff check . || failed=1; $(BIN)/ruff format --check . || failed=1; \
 		$(BIN)/mypy || failed=1; exit $$failed
 
-bench: $(READY) ## the yardstick, a quarter of an hour; postdate bench --quick takes one minute
-	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate bench
+bench: $(READY) ## the yardstick, half an hour; postdate bench --quick takes one minute
+	@$(BIN)/python -m tests.devstack run redis rabbitmq 'kafka?' -- $(BIN)/postdate bench
 
 compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick takes less than one
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate compare

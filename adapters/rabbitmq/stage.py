@@ -62,10 +62,10 @@ class Stage:
             self._connection.close()
 
     @property
-    def version(self) -> str:
+    def versions(self) -> dict[str, str]:
         """The broker's version, as it tells every client."""
         properties: dict[str, Any] = self._connection._impl.server_properties
-        return str(properties.get("version", "unknown"))
+        return {"rabbitmq": str(properties.get("version", "unknown"))}
 
     def put_up(self) -> None:
         """The exchange that consumers know, and their queue behind it: classic, durable, any routing key."""

@@ -61,6 +61,11 @@ class StoreStage:
         with store_errors():
             return sum(await asyncio.gather(*(self._client.zcard(keys.due) for keys in self._shards)))
 
+    async def drained(self) -> bool:
+        """Whether somebody takes what is due out of every shard."""
+        with store_errors():
+            return all(await asyncio.gather(*(self._client.exists(keys.drain) for keys in self._shards)))
+
     async def kept(self) -> list[Kept]:
         """Every message there is; for a handful of them."""
         with store_errors():

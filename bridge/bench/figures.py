@@ -15,7 +15,7 @@ _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 #: many milliseconds: less is noise.
 _GROWTH, _GROWTH_MS = 1.5, 5.0
 #: Messages that are not as they must be.
-FAULTS = ("lost", "duplicates", "early", "refused")
+FAULTS = ("lost", "duplicates", "early", "refused", "disordered")
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
@@ -41,6 +41,7 @@ def lateness(in_order: Sequence[float]) -> Figures:
 def of_load(load: Load, sent: Sent, got: Got) -> Figures:
     """Everything about one load that was metered."""
     took_s, out_s = sent.ended - sent.began, got.last - got.first
+    order: Figures = {"disordered": got.disordered} if load.due_at else {}
     return {
         "messages": load.count,
         "publish_per_s": round(load.count / took_s) if took_s > 0 else None,
@@ -49,6 +50,7 @@ def of_load(load: Load, sent: Sent, got: Got) -> Figures:
         "duplicates": got.duplicates,
         "early": got.early,
         "refused": sent.refused,
+        **order,
         **lateness(got.late_ms),
     }
 

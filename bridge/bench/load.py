@@ -6,8 +6,11 @@ import random
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
+#: A body begins with the number of its message, which holds the run's in its upper half, and the Unix time it is due.
+STAMP = Struct(">Qd")
 #: A message is early when it comes so long before it is due: clocks are read to a fraction of a millisecond.
 EARLY_MS = -1.0
 #: How long copies are watched for when every message has come.
@@ -16,12 +19,13 @@ LINGER_S = 1.0
 
 @dataclass(frozen=True)
 class Load:
-    """``count`` messages of ``size`` bytes to an exchange, and the queue in which they must arrive ("": nobody looks).
+    """``count`` messages of ``size`` bytes to an exchange or a topic, and the queue or the topic in which
+    they must arrive ("": nobody looks).
 
     ``rate`` a second, 0 for as fast as the confirms allow with ``window`` of them outstanding. Due after ``delay_ms``
     (from, to; (0, 0) for no delay at all) in steps of ``delay_step_ms``, or all at the Unix time ``due_at``.
-    ``run`` is a 31-bit number that tells this run's messages from any others. ``asks`` is how the producer asks for
-    the delay: the header ``x-delay``, or what else the load's broker knows.
+    They have ``keys`` order keys, in turn. ``run`` is a 31-bit number that tells this run's messages from any others.
+    ``asks`` is how the producer asks for the delay: the header ``x-delay``, or what else the load's broker knows.
     """
 
     exchange: str
@@ -35,6 +39,7 @@ class Load:
     due_at: float = 0
     size: int = 256
     window: int = 2000
+    keys: int = 1
     asks: str = "x-delay"
     seed: int = 7
 
@@ -59,7 +64,8 @@ class Got(NamedTuple):
     """What a meter saw. ``first`` and ``last`` are Unix seconds, 0 for none.
 
     ``late_ms``, ``numbers`` (places in the order of publishing, from 0) and ``at`` (Unix seconds) are in the order of
-    arrival, the copies left out.
+    arrival, the copies left out. ``disordered`` came after a later one of their key, where all are due at one moment;
+    else it is 0.
     """
 
     messages: int
@@ -70,6 +76,7 @@ class Got(NamedTuple):
     last: float
     numbers: Sequence[int] = ()
     at: Sequence[float] = ()
+    disordered: int = 0
 
 
 #: Carries out a load, telling ``progress(confirmed, received)`` of it; what came of it. Blocking.

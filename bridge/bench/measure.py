@@ -13,7 +13,7 @@ from bridge.bench.load import Carry, Got, Load, Sent
 from bridge.bench.plan import Plan
 from bridge.errors import PostdateError
 
-#: The one routing key, and so with order = "key" the one order that is kept.
+#: What the routing key or the keys of the records are called: with order = "key" the order of each is kept.
 KEY = "load"
 _HOUR_MS = 3_600_000
 _STANDSTILL_S = 30.0
@@ -95,7 +95,7 @@ class Bench:
             "plain": self._plain,
             "share": self._shares,
             "rate": self._rates,
-            "burst": self._burst,
+            "burst": self._bursts,
             "backlog": self._backlog,
         }
         for kind, step in steps.items():
@@ -130,15 +130,31 @@ class Bench:
             sent, got = self._carried(name, load)
             row.runs.append({"rate_per_s": round(rate), **of_load(load, sent, got)})
 
-    def _burst(self) -> None:
-        """Many messages that are due at one moment."""
-        row = self._row("burst")
-        for _ in range(self._plan.runs):
-            due_at = time.time() + self._plan.burst_after_s
-            load = replace(self._load(self._plan.burst), due_at=due_at)
-            sent, got = self._carried("burst", load)
-            out_ms = round((got.last - due_at) * 1000, 1) if got.messages else None
-            row.runs.append({**of_load(load, sent, got), "all_out_ms": out_ms, "parked_in_time": sent.ended < due_at})
+    def _bursts(self) -> None:
+        """Many messages that are due at one moment, and so have an order to keep."""
+        for count in self._plan.bursts:
+            row = self._row(f"burst {count}")
+            for _ in range(self._plan.runs):
+                row.runs.append(self._burst(row.name, count))
+
+    def _burst(self, name: str, count: int) -> Figures:
+        before = self._house.parked()
+        due_at = round(time.time() + self._plan.burst_after_s, 3)
+        load = replace(self._load(count), due_at=due_at)
+        in_time = False
+
+        def look(_: int, received: int) -> None:
+            nonlocal in_time
+            self._at(received)
+            if not in_time and time.time() < due_at:
+                parked = self._house.parked() - before
+                in_time = parked >= count and time.time() < due_at
+
+        self._progress.step(name, count)
+        sent, got = self._carry(load, look)
+        assert got is not None
+        out_ms = round((got.last - due_at) * 1000, 1) if got.messages else None
+        return {**of_load(load, sent, got), "all_out_ms": out_ms, "parked_in_time": in_time}
 
     def _backlog(self) -> None:
         """Many messages that wait, and what that costs: memory, an idle processor, punctuality."""
@@ -161,7 +177,8 @@ class Bench:
                 "idle_cpu_percent": self._idle_percent(),
             }
         )
-        self._steady(f"rate {plan.backlog_rate:g} + backlog", plan.backlog_rate)
+        if plan.backlog_rate:
+            self._steady(f"rate {plan.backlog_rate:g} + backlog", plan.backlog_rate)
 
     def _wait_parked(self, before: int, count: int) -> None:
         last, since = -1, time.monotonic()
@@ -188,7 +205,7 @@ class Bench:
     def _load(self, count: int) -> Load:
         place, plan = self._place, self._plan
         run = random.getrandbits(31)
-        return Load(place.front, KEY, place.queue, count, run, size=plan.size, window=plan.window)
+        return Load(place.front, KEY, place.queue, count, run, size=plan.size, window=plan.window, keys=plan.keys)
 
     def _carried(self, name: str, load: Load) -> tuple[Sent, Got]:
         self._progress.step(name, load.count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,34 +13,37 @@ from bridge.bench.figures import Figures
 from bridge.bench.measure import Row
 from bridge.bench.plan import Plan
 from bridge.settings import Settings
+from bridge.settings.model import BrokerKind
 
 #: The version of the document: raised when a figure changes its name or its meaning.
-FORMAT = 1
+FORMAT = 2
 _MIB = 1024 * 1024
+_OF_BROKER = {
+    "rabbitmq": ("queue_type", "prefetch", "window"),
+    "kafka": ("window", "compression", "partitioner", "timestamp"),
+}
 
 
-def document(
-    rows: Sequence[Row], plan: Plan, settings: Settings, about: dict[str, Any], complete: bool
-) -> dict[str, Any]:
-    """Everything: ``about`` (date, machine, versions), the settings that matter, each row's medians and single runs."""
+def document(found: Mapping[BrokerKind, Mapping[str, Any]], about: dict[str, Any], ok: bool) -> dict[str, Any]:
+    """Everything: ``about`` (date, machine, versions), and a ``section`` for each broker, by its name."""
+    return {"format": FORMAT, **about, "ok": ok, "brokers": found}
+
+
+def section(rows: Sequence[Row], plan: Plan, settings: Settings) -> dict[str, Any]:
+    """One broker: the settings and numbers that matter, each row's medians and single runs."""
     return {
-        "format": FORMAT,
-        **about,
         "settings": {**settings_that_matter(settings), **asdict(plan)},
-        "ok": complete and not complaints(rows),
         "rows": [{"name": row.name, "figures": row.figures(), "runs": row.runs} for row in rows if row.runs],
     }
 
 
 def settings_that_matter(settings: Settings) -> dict[str, Any]:
     """Those that move the figures. No addresses and no secrets."""
-    redis, rabbitmq, limits, dispatch = settings.redis, settings.rabbitmq, settings.limits, settings.dispatch
+    redis, limits, dispatch, broker = settings.redis, settings.limits, settings.dispatch, settings.broker
     return {
         "redis.durability": redis.durability,
         "redis.shards": redis.shards,
-        "rabbitmq.queue_type": rabbitmq.queue_type,
-        "rabbitmq.prefetch": rabbitmq.prefetch,
-        "rabbitmq.window": rabbitmq.window,
+        **{f"{broker}.{name}": getattr(getattr(settings, broker), name) for name in _OF_BROKER[broker]},
         "limits.batch_max": limits.batch_max,
         "dispatch.pace_ms": dispatch.pace,
         "bridge.workers": settings.bridge.workers,
@@ -49,7 +52,8 @@ def settings_that_matter(settings: Settings) -> dict[str, Any]:
 
 
 def complaints(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each row with messages that were lost, came twice, came early or were refused."""
+    """A sentence for each row with messages that were lost, came twice, came early, were refused or lost
+    their order."""
     return [
         f"{row.name}: " + ", ".join(f"{count} {name}" for name, count in faults.items())
         for row in rows
@@ -57,10 +61,10 @@ def complaints(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(title: str, rows: Sequence[Row]) -> Table:
     """A line for each row; lateness in milliseconds."""
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    found.add_column("", no_wrap=True)
+    found.add_column(title, no_wrap=True)
     for title in ("messages", "per s", "p50 ms", "p99 ms", "p999 ms", "max ms"):
         found.add_column(title, justify="right", no_wrap=True)
     for row in rows:
@@ -79,12 +83,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def _said(row: Row, figures: Figures) -> list[str]:
     said = [f"{count} {name}" for name, count in row.faults().items()]
-    if figures.get("growing") and row.name not in ("plain", "burst"):
+    if figures.get("growing") and row.name != "plain" and not row.name.startswith("burst"):
         said.append("growing later, so this rate is too high")
     if figures.get("all_out_ms") is not None:
         said.append(f"all are out {_number(figures['all_out_ms'])} ms after the moment")
     if figures.get("parked_in_time") is False:
-        said.append("not all were published before it")
+        said.append("not all were parked before it")
     if figures.get("bytes_per_message") is not None:
         said.append(f"{_number(figures['bytes_per_message'])} bytes for each in the store")
     rss, idle = figures.get("bridge_rss_bytes"), figures.get("idle_cpu_percent")

@@ -1,4 +1,4 @@
-"""What ``bench`` is put together from: the adapters' load, and what is to be known of the bridge and its store."""
+"""What ``bench`` is put together from: the adapters' load and figures, and the bar on the terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,28 @@ import platform
 from functools import partial
 from importlib.metadata import version
 
-from adapters.rabbitmq.load.processes import carry
 from bridge.bench.measure import Bench, Place
-from bridge.bench.plan import Plan
+from bridge.bench.plan import Plan, quick
+from bridge.bench.processes import Ends, carry
 from bridge.cli.bar import Bar
-from bridge.cli.trial import Trial
+from bridge.cli.trial import TITLES, Trial
+from bridge.settings import Settings
+from bridge.settings.model import BrokerKind
 from bridge.trial.usage import cpu_s, rss_bytes
+
+
+class Titled:
+    """A bar whose steps are said to be a broker's."""
+
+    def __init__(self, bar: Bar, title: str) -> None:
+        self._bar = bar
+        self._title = title
+
+    def step(self, name: str, total: int) -> None:
+        self._bar.step(f"{self._title}: {name}", total)
+
+    def at(self, done: int) -> None:
+        self._bar.at(done)
 
 
 class House:
@@ -36,11 +52,32 @@ class House:
         return cpu_s(self._trial.bridge.pid)
 
 
+def base_plan(broker: BrokerKind, is_quick: bool) -> Plan:
+    """The numbers of a broker's bench, before any option changes them."""
+    if broker == "kafka":
+        from adapters.kafka.load.plan import PLAN, QUICK
+
+        return QUICK if is_quick else PLAN
+    return quick(Plan()) if is_quick else Plan()
+
+
 def make_bench(plan: Plan, trial: Trial, bar: Bar) -> Bench:
     """The bench of a running trial."""
     names = trial.names
     place = Place(names.front, names.target, names.queue)
-    return Bench(plan, place, partial(carry, trial.settings.rabbitmq), House(trial), bar)
+    return Bench(
+        plan, place, partial(carry, _ends(trial.settings)), House(trial), Titled(bar, TITLES[trial.settings.broker])
+    )
+
+
+def _ends(settings: Settings) -> Ends:
+    if settings.broker == "kafka":
+        from adapters.kafka.load import ends as kafka_ends
+
+        return kafka_ends(settings.kafka)
+    from adapters.rabbitmq.load import ends as rabbitmq_ends
+
+    return rabbitmq_ends(settings.rabbitmq)
 
 
 def steps_of(plan: Plan) -> int:
@@ -50,7 +87,7 @@ def steps_of(plan: Plan) -> int:
 
 def versions(trial: Trial) -> dict[str, str]:
     """Of everything that has a part in the figures."""
-    return own_versions() | {"rabbitmq": trial.broker.version} | store_version(trial)
+    return own_versions() | dict(trial.broker.versions) | store_version(trial)
 
 
 def own_versions() -> dict[str, str]:

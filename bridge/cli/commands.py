@@ -28,12 +28,12 @@ from bridge.cli.stats import stats
 
 EXIT_CODES = (
     "\b\nExit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 not found,\n"
-    "4 RabbitMQ or Redis cannot be reached, 5 refused (on its way already, or not allowed), 130 interrupted."
+    "4 a broker or Redis cannot be reached, 5 refused (on its way already, or not allowed), 130 interrupted."
 )
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.
 app = typer.Typer(
-    help="Deliver messages later: a delay bridge beside RabbitMQ, with Redis as its store.",
+    help="Deliver messages later: a delay bridge beside RabbitMQ or Kafka, with Redis as its store.",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

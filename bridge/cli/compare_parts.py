@@ -12,10 +12,11 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 from adapters.rabbitmq import ways
-from adapters.rabbitmq.load.processes import carry
+from adapters.rabbitmq.load import ends
 from adapters.rabbitmq.stage import Stage
 from adapters.redis.stage import StoreStage
 from bridge.bench.measure import Place, Progress
+from bridge.bench.processes import carry
 from bridge.cli.bench_parts import store_version
 from bridge.cli.output import complain
 from bridge.cli.trial import ADVICE, Trial, uninterrupted
@@ -78,7 +79,7 @@ def measurement(
     put_up = _bridge_way if mode.ours else _bare_way
     with put_up(settings, mode, names, versions) as way:
         levels, run = settings.headers.levels, random.getrandbits(30)
-        yield Measurement(plan, mode, way, partial(carry, settings.rabbitmq), bar, levels, run)
+        yield Measurement(plan, mode, way, partial(carry, ends(settings.rabbitmq)), bar, levels, run)
 
 
 def _place(names: Names) -> Place:
@@ -118,6 +119,7 @@ class _BridgeWay:
         self._trial.bridge.check()
 
     def unsettled(self) -> int:
+        assert isinstance(self._trial.broker, Stage)
         return self._trial.broker.waiting(self._trial.names.intake)
 
     def usage(self) -> dict[str, Usage]:
@@ -136,7 +138,7 @@ class _BridgeWay:
 def _bridge_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
     own = trial_settings(settings, names, mode.route_mode, log={"level": "warning"})
     with Trial(own, names) as trial:
-        versions |= {"rabbitmq": trial.broker.version} | store_version(trial)
+        versions |= dict(trial.broker.versions) | store_version(trial)
         yield _BridgeWay(trial, mode)
 
 
@@ -166,7 +168,7 @@ def _bare_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, 
     with _advice():
         stage = Stage(trial_settings(settings, names), names)
     with stage:
-        versions["rabbitmq"] = stage.version
+        versions |= stage.versions
         try:
             stage.put_up()
             ways.put_up(settings.rabbitmq, mode.name, names)

@@ -5,32 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.bench.plan import KINDS, Plan
-from bridge.bench.plan import quick as quick_plan
 from bridge.duration import read_duration_ms
 from bridge.errors import SettingsError
 
 
 def a_plan(
-    quick: bool,
+    base: Plan,
     only: str | None,
     shares: str | None,
     rates: str | None,
     duration: str | None,
-    burst: int | None,
+    bursts: str | None,
     backlog: int | None,
     runs: int,
 ) -> Plan:
-    """What the options ask for. Raises ``SettingsError``."""
-    plan = quick_plan(Plan()) if quick else Plan()
+    """What the options ask for; ``base`` is what they leave. Raises ``SettingsError``."""
     given = {
         "only": _kinds(only) if only else None,
         "shares": numbers("--shares", shares) if shares else None,
         "rates": numbers("--rates", rates) if rates else None,
         "duration_s": seconds(duration) if duration else None,
-        "burst": burst,
+        "bursts": tuple(map(int, numbers("--burst", bursts))) if bursts else None,
         "backlog": backlog,
     }
-    return replace(plan, runs=runs, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    return replace(base, runs=runs, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _kinds(text: str) -> tuple[str, ...]:

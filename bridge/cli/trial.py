@@ -6,28 +6,78 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import NoReturn, Protocol, Self, TypeVar
 
-from adapters.rabbitmq.payload import unpack
-from adapters.rabbitmq.stage import Stage
 from adapters.redis.stage import StoreStage
-from bridge.cli.output import complain
+from bridge.cli.output import complain, say
 from bridge.clock import StoreClock
 from bridge.demo.fate import Sighting
 from bridge.errors import PostdateError, Unreachable
 from bridge.settings import Settings
-from bridge.trial.config import Names
+from bridge.settings.model import BrokerKind
+from bridge.trial.config import Names, new_names, trial_settings
 from bridge.trial.process import BridgeProcess
 
 T = TypeVar("T")
 
 ADVICE = (
-    "In a clone, `make demo` starts RabbitMQ and Redis by itself; "
-    "to use yours, set POSTDATE_RABBITMQ__URL and POSTDATE_REDIS__URL."
+    "In a clone, `make demo` starts RabbitMQ, Kafka and Redis by itself; to use yours, set POSTDATE_RABBITMQ__URL or "
+    "POSTDATE_KAFKA__BOOTSTRAP_SERVERS, and POSTDATE_REDIS__URL."
 )
+
+TITLES: Mapping[BrokerKind, str] = {"rabbitmq": "RabbitMQ", "kafka": "Kafka"}
+
+
+class Stage(AbstractContextManager["Stage"], Protocol):
+    """What a run puts on its broker. Every method raises ``BrokerUnavailable``."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """What has a part in the figures, and its version."""
+
+    def put_up(self) -> None:
+        """The consumers' side, that the route delivers to."""
+
+    def consumed(self) -> bool:
+        """Whether the bridge has begun to take messages."""
+
+    def take_down(self) -> None:
+        """Delete all that is the run's, whether it is there or not."""
+
+
+def open_stage(settings: Settings, names: Names) -> Stage:
+    """The stage on the broker of the settings' routes. Raises ``BrokerUnavailable``."""
+    if settings.broker == "kafka":
+        from adapters.kafka.stage import Stage as Topics
+
+        return Topics(settings.kafka, names)
+    from adapters.rabbitmq.stage import Stage as Queues
+
+    return Queues(settings, names)
+
+
+def answering(settings: Settings, required: Sequence[BrokerKind] = ()) -> list[BrokerKind]:
+    """The required brokers, or, where none are, those that answer, and a word about each that does not.
+
+    Raises ``Unreachable`` if one that is required does not answer, or none at all.
+    """
+    found: list[BrokerKind] = []
+    silent: dict[str, Unreachable] = {}
+    for broker in required or TITLES:
+        names = new_names("probe", broker)
+        try:
+            with open_stage(trial_settings(settings, names, broker=broker), names):
+                found.append(broker)
+        except Unreachable as error:
+            silent[TITLES[broker]] = error
+    if not found or (required and silent):
+        raise Unreachable(f"{'; '.join(f'{title}: {why}' for title, why in silent.items())}. {ADVICE}")
+    for title, why in silent.items():
+        say(f"{title} is left out: {why}.")
+    return found
 
 
 class Trial:
@@ -39,6 +89,7 @@ class Trial:
     def __init__(self, settings: Settings, names: Names) -> None:
         self.settings = settings
         self.names = names
+        self.title = TITLES[settings.broker]
         self.clock = StoreClock()
 
     def __enter__(self) -> Self:
@@ -59,17 +110,17 @@ class Trial:
         ends = self._ends
         self._runner = ends.enter_context(asyncio.Runner())
         try:
-            self.store = StoreStage(self.settings.redis, self.clock)
+            self.store = StoreStage(self.settings.of_broker(self.settings.broker).redis, self.clock)
             ends.callback(lambda: self.wait_for(self.store.close()))
             self.wait_for(self.store.look_at_clock())
-            self.broker = ends.enter_context(Stage(self.settings, self.names))
+            self.broker = ends.enter_context(open_stage(self.settings, self.names))
         except Unreachable as error:
             raise Unreachable(f"{error}. {ADVICE}") from error
         ends.callback(self._clear, "in Redis", lambda: self.wait_for(self.store.remove()))
-        ends.callback(self._clear, "on RabbitMQ", self.broker.take_down)
+        ends.callback(self._clear, f"on {self.title}", self.broker.take_down)
         self.broker.put_up()
         self.bridge = ends.enter_context(BridgeProcess(self.settings))
-        self.bridge.wait_ready(self.broker.consumed)
+        self.bridge.wait_ready(lambda: self.broker.consumed() and self.wait_for(self.store.drained()))
 
     def _end(self) -> None:
         """Stop the bridge, then remove what is left on the broker and in the store."""
@@ -106,7 +157,16 @@ class Trial:
     def sightings(self) -> dict[bytes, Sighting]:
         """Every message in the store by its body. For a handful of them."""
         kept = self.wait_for(self.store.kept())
-        return {unpack(one.payload).body: Sighting(one.state, one.due_ms, one.reason) for one in kept}
+        return {self._body(one.payload): Sighting(one.state, one.due_ms, one.reason) for one in kept}
+
+    def _body(self, payload: bytes) -> bytes:
+        if self.settings.broker == "kafka":
+            from adapters.kafka.record import unpack as unpack_record
+
+            return unpack_record(payload).value or b""
+        from adapters.rabbitmq.payload import unpack
+
+        return unpack(payload).body
 
 
 @contextmanager

@@ -58,8 +58,8 @@ class Fate:
         return {"parked": "parked", "dead": End.DEAD.value}.get(self.sighting.state, "on its way")
 
     def late_ms(self) -> float | None:
-        """How late it was; None for one that has not come or had no due moment."""
-        due_ms = self.arrivals[0].due_ms if self.arrivals else None
+        """How late it was; None for one that has not come, or has come without having to wait."""
+        due_ms = self.arrivals[0].due_ms if self.arrivals and self.order.delayed else None
         return None if due_ms is None else self.arrivals[0].at_ms - due_ms
 
     def settled(self, now_ms: float) -> bool:
@@ -68,6 +68,13 @@ class Fate:
             due_ms = self.parked_due_ms
             return bool(self.arrivals) or (self.cancel_sent and due_ms is not None and now_ms > due_ms + WATCH_MS)
         return self.state() == str(self.order.end.value)
+
+
+class Act(NamedTuple):
+    """One broker's part of the demo: the broker's title, and what became of its messages."""
+
+    title: str
+    fates: list[Fate]
 
 
 def complaints(fates: Iterable[Fate]) -> list[str]:

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bridge.demo.fate import Fate
+from bridge.demo.fate import Act, Fate
 from bridge.demo.story import End
 from bridge.printable import printable
 
@@ -24,16 +24,6 @@ _STYLES = {
     "parked": "cyan",
 }
 
-LESSON = """\
-What did it:
-  [routes.orders]
-  intercept = "orders.delay"   # where producers publish
-  deliver_to = "orders"        # where consumers stay
-and one header in the producer; the consumer is unchanged:
-  channel.basic_publish("orders.delay", "new", body,
-      pika.BasicProperties(headers={"x-delay": 3000}))
-README.md goes on from here."""
-
 
 class Show(Protocol):
     """Somebody who watches: told of the state of things many times a second."""
@@ -42,7 +32,7 @@ class Show(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def look(self, fates: Sequence[Fate], now_ms: float) -> None:
+    def look(self, acts: Sequence[Act], now_ms: float) -> None:
         """The messages as they are at ``now_ms``."""
 
 
@@ -66,8 +56,8 @@ class Board:
     ) -> None:
         self._live.stop()
 
-    def look(self, fates: Sequence[Fate], now_ms: float) -> None:
-        self._live.update(_table(fates, now_ms), refresh=True)
+    def look(self, acts: Sequence[Act], now_ms: float) -> None:
+        self._live.update(Group(*_with_gaps([_table(act, now_ms) for act in acts])), refresh=True)
 
 
 class Lines:
@@ -85,15 +75,19 @@ class Lines:
     ) -> None:
         pass
 
-    def look(self, fates: Sequence[Fate], now_ms: float) -> None:
-        first_ms = min((fate.sent_ms for fate in fates), default=now_ms)
-        for fate in fates:
-            state = fate.state()
-            if state and self._said.get(fate.order.name) != state:
-                self._said[fate.order.name] = state
-                cells = (fate.order.asked, state_text(fate, now_ms), late_text(fate))
-                words = ", ".join(cell for cell in cells if cell)
-                self._console.out(f"{(now_ms - first_ms) / 1000:5.2f} s  {fate.order.name}: {words}", highlight=False)
+    def look(self, acts: Sequence[Act], now_ms: float) -> None:
+        first_ms = min((fate.sent_ms for act in acts for fate in act.fates if fate.sent_ms), default=now_ms)
+        for act in acts:
+            for fate in act.fates:
+                state = fate.state()
+                if state and self._said.get(fate.order.name) != state:
+                    self._said[fate.order.name] = state
+                    self._say((now_ms - first_ms) / 1000, act.title, fate, now_ms)
+
+    def _say(self, at_s: float, title: str, fate: Fate, now_ms: float) -> None:
+        cells = (fate.order.asked, state_text(fate, now_ms), late_text(fate))
+        words = ", ".join(cell for cell in cells if cell)
+        self._console.out(f"{at_s:5.2f} s  {title}, {fate.order.name}: {words}", highlight=False)
 
 
 def state_text(fate: Fate, now_ms: float) -> str:
@@ -110,23 +104,27 @@ def late_text(fate: Fate) -> str:
     return "" if late_ms is None else f"{max(0.0, late_ms):.1f} ms late"
 
 
-def _table(fates: Sequence[Fate], now_ms: float) -> Table:
-    # 58 columns in all, and always as many: the widths are those of the longest texts.
+def _with_gaps(tables: Sequence[Table]) -> Sequence[RenderableType]:
+    return [part for table in tables for part in (Text(), table)][1:]
+
+
+def _table(act: Act, now_ms: float) -> Table:
+    # 60 columns in all, and always as many: the widths are those of the longest texts.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    for title, width in (("message", 7), ("header", 23), ("state", 13)):
+    for title, width in ((act.title, 9), ("header", 23), ("state", 13)):
         table.add_column(title, no_wrap=True, width=width)
     table.add_column("late", no_wrap=True, justify="right", width=9)
-    for fate in fates:
+    for fate in act.fates:
         state = Text(state_text(fate, now_ms), style=_STYLES.get(fate.state(), ""))
         table.add_row(fate.order.name, Text(fate.order.asked), state, late_text(fate).removesuffix(" late"))
     return table
 
 
-def summary(fates: Sequence[Fate], width: int) -> str:
+def summary(act: Act, width: int) -> str:
     """What was delivered and how late, what became a dead letter and why, what was cancelled; in ``width`` columns."""
-    lines: list[str] = []
+    lines = [act.title]
     for end in End:
-        found = [fate for fate in fates if fate.state() == end.value]
+        found = [fate for fate in act.fates if fate.state() == end.value]
         if found:
             words = printable(", ".join(map(_epitaph, found)))
             lines += wrap(f"{end.value:<13}{words}", width, subsequent_indent=" " * 13)
@@ -136,7 +134,7 @@ def summary(fates: Sequence[Fate], width: int) -> str:
 def _epitaph(fate: Fate) -> str:
     state = fate.state()
     if state == End.DELIVERED.value:
-        return f"{fate.order.name} ({late_text(fate) or 'at once, past postdate'})"
+        return f"{fate.order.name} ({late_text(fate) or 'at once'})"
     if state == End.DEAD.value and fate.sighting is not None:
         return f"{fate.order.name} ({fate.sighting.reason})"
     return f"{fate.order.name} (never delivered)"

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from bridge.settings import Route, Settings
+from bridge.settings.model import BrokerKind
 from bridge.settings.names import leaves, rule_of
 from bridge.settings.rules import ListOf, Number, Whole
 
@@ -20,7 +21,11 @@ ROUTE = "trial"
 
 @dataclass(frozen=True)
 class Names:
-    """What the run calls its own on the broker and in the store; all of it is removed at the end."""
+    """What the run calls its own on the broker and in the store; all of it is removed at the end.
+
+    Producers publish to ``front``, the route delivers to ``target``, consumers read ``queue``, which is the target
+    where a broker has no queues. ``prefix`` begins the keys, and names the consumer group where there is one.
+    """
 
     front: str
     target: str
@@ -29,19 +34,30 @@ class Names:
     prefix: str
 
 
-def new_names(purpose: str) -> Names:
+def new_names(purpose: str, broker: BrokerKind = "rabbitmq") -> Names:
     """Names that no other run has, so that two may go on at once and neither finds what a killed one left."""
     base = f"postdate.{purpose}.{secrets.token_hex(3)}"
+    if broker == "kafka":
+        return Names(f"{base}.delay", base, base, "", base)
     return Names(f"{base}.delay", base, f"{base}.queue", f"{base}.intake", base)
 
 
-def trial_settings(settings: Settings, names: Names, mode: str = "redis", **other: dict[str, Any]) -> Settings:
+def trial_settings(
+    settings: Settings, names: Names, mode: str = "redis", broker: BrokerKind = "rabbitmq", **other: dict[str, Any]
+) -> Settings:
     """The user's settings with the run's names and one route of that mode; ``other`` changes single settings:
     ``bridge={"workers": 1}``."""
     route = Route.model_validate(
-        {"intercept": names.front, "deliver_to": names.target, "queue": names.intake, "mode": mode}
+        {
+            "broker": broker,
+            "intercept": names.front,
+            "deliver_to": names.target,
+            "queue": names.intake,
+            "mode": mode,
+        }
     )
     own: dict[str, dict[str, Any]] = {
+        "kafka": {"group": names.prefix},
         "redis": {"key_prefix": names.prefix},
         "bridge": {"instance": "", "setup": True},
     }

@@ -5,15 +5,37 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.bridge_process import store_client
-from tests.integration.test_demo import environment
+from tests.devstack.kafka import Kafka
+from tests.integration.test_demo import NOBODY, environment, left_on_kafka
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "bench", "--quick")
 LATENESS = {"p50_ms", "p99_ms", "p999_ms", "max_ms", "growing", "lost", "duplicates", "early", "refused"}
+
+
+def benched(environ: Mapping[str, str], folder: Path, *options: str) -> tuple[str, Any]:
+    """What a tiny bench prints, and its document."""
+    done = subprocess.run(
+        (*COMMAND, "--rates", "100", "--duration", "1s", "--backlog", "300", "--out", "b.json", *options),
+        env=environ,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "b.json").read_text())
+
+
+def rows_of(found: Any, broker: str) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row["figures"] for row in found["brokers"][broker]["rows"]}
 
 
 @pytest.mark.redis
@@ -21,38 +43,62 @@ LATENESS = {"p50_ms", "p99_ms", "p999_ms", "max_ms", "growing", "lost", "duplica
 def test_a_tiny_bench_counts_right_and_writes_everything_down(
     redis_url: str, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
-    options = ("--only", "rate,backlog", "--rates", "100", "--duration", "1s", "--backlog", "300", "--out", "b.json")
-    done = subprocess.run(
-        (*COMMAND, *options),
-        env=environment(redis_url, rabbitmq_vhost),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "rate 100" in done.stdout
-    found = json.loads((tmp_path / "b.json").read_text())
-    assert {"format", "date", "machine", "versions", "settings", "ok", "rows"} <= found.keys()
+    printed, found = benched(environment(redis_url, rabbitmq_vhost), tmp_path, "--only", "rate,backlog")
+    assert "rate 100" in printed
+    assert {"format", "date", "machine", "versions", "ok", "brokers"} <= found.keys()
     assert found["ok"] is True
     assert found["machine"]["cores"] >= 1
     assert found["versions"].keys() >= {"postdate", "python", "rabbitmq"}
-    assert found["settings"]["redis.durability"] == "everysec"
-    rows = {row["name"]: row["figures"] for row in found["rows"]}
-    assert rows.keys() == {"rate 100", "backlog", "rate 2000 + backlog"}
+    assert found["brokers"].keys() == {"rabbitmq"}, "Kafka does not answer, so it is left out"
+    assert found["brokers"]["rabbitmq"]["settings"]["redis.durability"] == "everysec"
+    rows = rows_of(found, "rabbitmq")
+    assert rows.keys() == {"rate 100", "backlog"}
     assert rows["rate 100"].keys() >= LATENESS
     assert rows["rate 100"]["messages"] == 100
     assert rows["rate 100"]["lost"] == rows["rate 100"]["duplicates"] == rows["rate 100"]["early"] == 0
-    assert rows["rate 2000 + backlog"]["messages"] == 2000
     assert rows["backlog"]["bytes_per_message"] > 256
     with store_client(redis_url) as client:
         assert not list(client.scan_iter(match="*postdate.bench.*"))
 
 
+@pytest.mark.redis
+@pytest.mark.kafka
+def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka, tmp_path: Path) -> None:
+    environ = environment(redis_url, f"amqp://{NOBODY}/", kafka.url)
+    options = ("--broker", "kafka", "--only", "plain,rate,burst,backlog", "--burst", "3000")
+    printed, found = benched(environ, tmp_path, *options)
+    assert printed.startswith("Kafka")
+    assert found["ok"] is True
+    assert found["brokers"]["kafka"]["settings"]["kafka.window"] == 5000
+    rows = rows_of(found, "kafka")
+    assert rows.keys() == {"plain", "rate 100", "burst 3000", "backlog"}
+    assert rows["plain"]["messages"] == 200_000
+    assert rows["rate 100"].keys() >= LATENESS
+    for name in ("plain", "rate 100", "burst 3000"):
+        assert [rows[name][fault] for fault in ("lost", "duplicates", "early")] == [0, 0, 0]
+    assert rows["burst 3000"]["disordered"] == 0
+    assert rows["burst 3000"]["all_out_ms"] > 0
+    assert rows["backlog"]["bytes_per_message"] > 256
+    assert left_on_kafka(kafka, "bench") == []
+    with store_client(redis_url) as client:
+        assert not list(client.scan_iter(match="*postdate.bench.*"))
+
+
+@pytest.mark.redis
+def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_url: str, tmp_path: Path) -> None:
+    environ = environment(redis_url, f"amqp://{NOBODY}/")
+    for options in (("--broker", "kafka"), ()):
+        done = subprocess.run(
+            (*COMMAND, *options), env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 4, done.stderr
+        assert f"no broker of {NOBODY} answers" in done.stderr
+        assert "make demo" in done.stderr
+
+
 def test_wrong_numbers_are_refused_with_2_before_anything_is_started(tmp_path: Path) -> None:
     environ = environment("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/")
-    for option, value in (("--only", "all"), ("--rates", "fast"), ("--duration", "60")):
+    for option, value in (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0")):
         done = subprocess.run(
             (*COMMAND, option, value), env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
         )

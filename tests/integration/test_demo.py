@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,15 +14,23 @@ import psutil
 import pytest
 
 from tests.bridge_process import store_client
+from tests.devstack import kafka_admin
+from tests.devstack.kafka import Kafka
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import free_ports
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "demo")
+NOBODY = "127.0.0.1:1"
 
 
-def environment(redis_url: str, rabbitmq_url: str) -> Mapping[str, str]:
+def environment(redis_url: str, rabbitmq_url: str, kafka_url: str = NOBODY) -> Mapping[str, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
-    return {**plain, "POSTDATE_REDIS__URL": redis_url, "POSTDATE_RABBITMQ__URL": rabbitmq_url, "COLUMNS": "200"}
+    servers = {
+        "POSTDATE_REDIS__URL": redis_url,
+        "POSTDATE_RABBITMQ__URL": rabbitmq_url,
+        "POSTDATE_KAFKA__BOOTSTRAP_SERVERS": kafka_url,
+    }
+    return {**plain, **servers, "COLUMNS": "200"}
 
 
 def left_behind(redis_url: str, rabbitmq: RabbitMQ, vhost_url: str, purpose: str = "demo") -> list[str]:
@@ -34,9 +43,52 @@ def left_behind(redis_url: str, rabbitmq: RabbitMQ, vhost_url: str, purpose: str
     return found
 
 
+def left_on_kafka(kafka: Kafka, word: str) -> list[str]:
+    """Topics and groups of a run."""
+    admin = kafka_admin.client(kafka.url)
+    groups = admin.list_consumer_groups(request_timeout=kafka_admin.TIMEOUT_S).result().valid
+    names = [*kafka_admin.topics(kafka.url), *(group.group_id for group in groups)]
+    return [name for name in names if name.startswith(f"postdate.{word}.")]
+
+
+def ends_of(printed: str, title: str) -> dict[str, str]:
+    """The lines of a broker's summary by their first word."""
+    lines = printed.partition(f"\n\n{title}\n")[2].partition("\n\n")[0].splitlines()
+    return {line.split("  ")[0]: line for line in lines}
+
+
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_the_demo_says_what_became_of_all_six_messages_and_leaves_nothing(
+@pytest.mark.kafka
+def test_the_demo_says_what_became_of_all_messages_on_both_brokers_and_leaves_nothing(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, kafka: Kafka, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        COMMAND,
+        env=environment(redis_url, rabbitmq_vhost, kafka.url),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left out" not in done.stderr
+    for title, noun in (("RabbitMQ", "order"), ("Kafka", "payment")):
+        ends = ends_of(done.stdout, title)
+        for number in (1, 2, 3):
+            assert re.search(rf"{noun} {number} \([\d.]+ ms late\)", ends["delivered"])
+        assert f"{noun} 4 (at once)" in ends["delivered"]
+        assert f"{noun} 5 (bad_header: header x-delay: 'tomorrow'" in ends["dead letter"]
+        assert f"{noun} 6 (never delivered)" in ends["cancelled"]
+    assert "x-delay" in done.stdout.rpartition("What did it;")[2]
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
+    assert left_on_kafka(kafka, "demo") == []
+
+
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_a_broker_that_does_not_answer_is_left_out_with_a_word(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -49,15 +101,10 @@ def test_the_demo_says_what_became_of_all_six_messages_and_leaves_nothing(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    summary = done.stdout.partition("\n\n")[2]
-    ends = {line.split("  ")[0]: line for line in summary.splitlines()}
-    for number in (1, 2, 3):
-        assert f"order {number} (" in ends["delivered"]
-        assert "ms late" in ends["delivered"]
-    assert "order 4 (at once, past postdate)" in ends["delivered"]
-    assert "order 5 (bad_header: header x-delay: 'tomorrow'" in ends["dead letter"]
-    assert "order 6 (never delivered)" in ends["cancelled"]
-    assert "x-delay" in summary.rpartition("What did it:")[2]
+    said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a bridge of its own."]
+    assert done.stderr.splitlines() == said
+    assert "order 4 (at once)" in ends_of(done.stdout, "RabbitMQ")["delivered"]
+    assert "payment" not in done.stdout
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
 
 
@@ -74,11 +121,12 @@ def test_without_servers_the_demo_ends_with_4_and_says_what_to_type(tmp_path: Pa
 
 @pytest.mark.redis
 @pytest.mark.rabbitmq
+@pytest.mark.kafka
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_no_process_and_no_queue(
-    sign: signal.Signals, redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+def test_an_interrupted_demo_leaves_no_process_no_queue_and_no_topic(
+    sign: signal.Signals, redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, kafka: Kafka, tmp_path: Path
 ) -> None:
-    environ = environment(redis_url, rabbitmq_vhost)
+    environ = environment(redis_url, rabbitmq_vhost, kafka.url)
     with subprocess.Popen(
         COMMAND, env=environ, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as demo:
@@ -91,3 +139,4 @@ def test_an_interrupted_demo_leaves_no_process_and_no_queue(
     assert children
     assert not [child for child in children if child.is_running()]
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
+    assert left_on_kafka(kafka, "demo") == []

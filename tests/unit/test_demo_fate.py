@@ -6,20 +6,21 @@ import io
 
 from rich.console import Console
 
-from bridge.demo.fate import Arrival, Fate, Sighting, complaints
-from bridge.demo.show import LESSON, Board, Lines, late_text, state_text, summary
+from bridge.demo.fate import Act, Arrival, Fate, Sighting, complaints
+from bridge.demo.lesson import lesson
+from bridge.demo.show import Board, Lines, late_text, state_text, summary
 from bridge.demo.story import orders
 
 NOW = 1_795_268_000_123
 
 
-def fates() -> list[Fate]:
-    return [Fate(order, sent_ms=NOW) for order in orders(NOW)]
+def fates(noun: str = "order") -> list[Fate]:
+    return [Fate(order, sent_ms=NOW) for order in orders(NOW, noun)]
 
 
-def well() -> list[Fate]:
+def well(noun: str = "order") -> list[Fate]:
     """Six messages that came out as they must."""
-    found = fates()
+    found = fates(noun)
     for fate in found[:4]:
         due_ms = NOW + 2000 if fate.order.delayed else None
         fate.arrivals.append(Arrival(NOW + 2001.5, due_ms))
@@ -70,23 +71,49 @@ def test_twice_early_late_and_never_are_complained_about() -> None:
     ]
 
 
-def test_table_and_words_fit_in_sixty_columns() -> None:
+def test_what_had_not_to_wait_is_not_late_also_where_postdate_saw_it() -> None:
+    fate = fates()[3]
+    fate.arrivals.append(Arrival(NOW + 7, NOW))
+    assert late_text(fate) == ""
+    assert "order 4 (at once)" in summary(Act("Kafka", [fate]), 60)
+    assert complaints([fate]) == []
+
+
+def test_tables_and_words_fit_in_sixty_columns() -> None:
     console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
+    acts = [Act("RabbitMQ", well()), Act("Kafka", well("payment"))]
     with Board(console) as board:
-        board.look(well(), NOW)
+        board.look(acts, NOW)
     assert isinstance(console.file, io.StringIO)
-    assert "…" not in console.file.getvalue()
-    assert max(map(len, [*summary(well(), 60).splitlines(), *LESSON.splitlines()])) <= 60
+    drawn = console.file.getvalue()
+    assert "…" not in drawn
+    assert "payment 6  x-delay: 5000, a key     cancelled" in drawn
+    words = [*summary(acts[0], 60).splitlines(), *summary(acts[1], 60).splitlines()]
+    assert max(map(len, [*words, *lesson(("rabbitmq", "kafka")).splitlines()])) <= 60
+
+
+def test_two_tables_fit_on_a_terminal_of_twenty_four_lines() -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False)
+    with Board(console) as board:
+        board.look([Act("RabbitMQ", well()), Act("Kafka", well("payment"))], NOW)
+    assert isinstance(console.file, io.StringIO)
+    assert "payment 6" in console.file.getvalue()
+
+
+def test_the_lesson_speaks_of_the_brokers_that_were_shown() -> None:
+    assert "pika" in lesson(("rabbitmq",))
+    assert "Kafka" not in lesson(("rabbitmq",))
+    assert "pika" not in lesson(("kafka",))
 
 
 def test_off_a_terminal_a_line_is_written_when_a_state_changes_and_only_then() -> None:
     console = Console(file=io.StringIO(), width=60)
-    lines, seen = Lines(console), fates()
-    lines.look(seen, NOW)
-    lines.look(seen, NOW + 100)
-    seen[0].see(Sighting("parked", NOW + 2000, ""))
-    lines.look(seen, NOW + 200)
+    lines, act = Lines(console), Act("Kafka", fates("payment"))
+    lines.look([act], NOW)
+    lines.look([act], NOW + 100)
+    act.fates[0].see(Sighting("parked", NOW + 2000, ""))
+    lines.look([act], NOW + 200)
     assert isinstance(console.file, io.StringIO)
     written = console.file.getvalue().splitlines()
     assert len(written) == 7
-    assert written[-1] == " 0.20 s  order 1: x-delay: 2000, parked, 1.8 s"
+    assert written[-1] == " 0.20 s  Kafka, payment 1: x-delay: 2000, parked, 1.8 s"

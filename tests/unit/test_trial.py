@@ -53,6 +53,15 @@ def test_the_run_has_one_route_and_names_and_keys_of_its_own() -> None:
     assert own.bridge.setup
 
 
+def test_on_kafka_the_run_has_topics_and_a_group_of_its_own(tmp_path: Path) -> None:
+    names = new_names("bench", "kafka")
+    own = read_back(trial_settings(load(None, {}, {"kafka.group": "users"}), names, broker="kafka"), tmp_path)
+    assert own.broker == "kafka"
+    assert (own.routes[ROUTE].intercept, own.routes[ROUTE].deliver_to) == (names.front, names.target)
+    assert own.kafka.group == names.prefix
+    assert own.of_broker("kafka").redis.key_prefix.startswith(names.prefix)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_a_process_has_memory_and_has_used_the_processor_and_a_gone_one_has_neither() -> None:
     memory, used = rss_bytes(os.getpid()), cpu_s(os.getpid())

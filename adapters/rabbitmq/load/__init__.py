@@ -3,3 +3,15 @@
 Both speak raw AMQP 0-9-1 frames, encoded with pika's own codecs: a client library would take more of the machine's
 cores than the thing that is measured.
 """
+
+from functools import partial
+
+from adapters.rabbitmq.load.generator import Generator
+from adapters.rabbitmq.load.meter import Meter
+from bridge.bench.processes import Ends
+from bridge.settings import RabbitMQ
+
+
+def ends(settings: RabbitMQ) -> Ends:
+    """What ``bridge.bench.processes.carry`` needs of RabbitMQ."""
+    return Ends(partial(Generator, settings), partial(Meter, settings))

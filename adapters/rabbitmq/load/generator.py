@@ -6,17 +6,14 @@ import select
 import ssl
 import time
 from collections.abc import Callable
-from struct import Struct
 
 from pika import frame, spec
 
 from adapters.rabbitmq.frames import ACK, METHOD, NACK, OVERHEAD, frame_head, method_id, tag_and_flag
 from adapters.rabbitmq.load.wire import Wire
-from bridge.bench.load import Load, Sent
+from bridge.bench.load import STAMP, Load, Sent
 from bridge.settings import RabbitMQ
 
-#: A body begins with the number of its message, which holds the run's in its upper half, and the Unix time it is due.
-STAMP = Struct(">Qd")
 #: The way to ask for a delay that is no header: the message's own time to live.
 EXPIRATION = "expiration"
 _OUT_BYTES = 1 << 18
@@ -33,6 +30,8 @@ class Generator:
         self._publish = frame.Method(1, spec.Basic.Publish(exchange=load.exchange, routing_key=load.key)).marshal()
         self._headers: dict[int, bytes] = {}
         self._delays = load.delays()
+        # One moment for all, to the millisecond, where it can be said: only then have they an order.
+        self._at_moment = bool(load.due_at) and load.asks == "x-delay"
         self._body_head = frame_head.pack(3, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
         self._out = bytearray()
@@ -67,15 +66,18 @@ class Generator:
         while self._sent < allowed and len(self._out) < _OUT_BYTES:
             now = time.time()
             delay_ms = self._delay_ms(now)
+            due = load.due_at if self._at_moment else now + delay_ms / 1000
             self._out += self._publish
             self._out += self._header(delay_ms)
             self._out += self._body_head
-            self._out += STAMP.pack(load.run << 32 | self._sent, now + delay_ms / 1000)
+            self._out += STAMP.pack(load.run << 32 | self._sent, due)
             self._out += self._pad
             self._sent += 1
 
     def _delay_ms(self, now: float) -> int:
         load = self._load
+        if self._at_moment:
+            return 0
         if load.due_at:
             return max(1, int((load.due_at - now) * 1000))
         return next(self._delays)
@@ -86,7 +88,9 @@ class Generator:
             properties = spec.BasicProperties(
                 headers={}, delivery_mode=2, content_type="application/octet-stream", message_id="load"
             )
-            if delay_ms and self._load.asks == EXPIRATION:
+            if self._at_moment:
+                properties.headers["x-deliver-at"] = round(self._load.due_at * 1000)
+            elif delay_ms and self._load.asks == EXPIRATION:
                 properties.expiration = str(delay_ms)
             elif delay_ms:
                 properties.headers[self._load.asks] = delay_ms

@@ -1,21 +1,20 @@
-"""Runs a generator and a meter as processes of their own and hands back what they found."""
+"""Runs a broker's generator and meter as processes of their own and hands back what they found."""
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from adapters.rabbitmq.load.generator import Generator
-from adapters.rabbitmq.load.meter import Meter
 from bridge.bench.load import Got, Load, Sent
 from bridge.errors import BrokerUnavailable, PostdateError
-from bridge.settings import RabbitMQ
 from bridge.workers import end_with_parent
 
 #: A meter that has heard nothing for so long after the last message was due hears nothing any more.
@@ -26,11 +25,36 @@ _CONSUMES = "consumes"
 Progress = Callable[[int, int], None]
 
 
+class Generator(Protocol):
+    """Publishes one load."""
+
+    def run(self, confirmed: Callable[[int], None]) -> Sent:
+        """Publish all; ``confirmed`` is told of the number every now and then. Raises ``BrokerUnavailable``."""
+
+
+class Meter(Protocol):
+    """Consumes one load, from the moment it is made."""
+
+    def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
+        """Count until all have come and a second has passed in which copies could come, or until ``over``.
+
+        ``received`` is told of the number every now and then. Raises ``BrokerUnavailable``.
+        """
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of a broker: what makes a generator and a meter of a load. They are pickled into their processes."""
+
+    generator: Callable[[Load], Generator]
+    meter: Callable[[Load], Meter]
+
+
 class _Counter(Protocol):
     value: int
 
 
-def carry(settings: RabbitMQ, load: Load, progress: Progress) -> tuple[Sent, Got | None]:
+def carry(ends: Ends, load: Load, progress: Progress) -> tuple[Sent, Got | None]:
     """See ``bridge.bench.load.Carry``. Raises ``BrokerUnavailable``, and ``PostdateError`` for a process that died."""
     # Spawned: a fork would copy the threads' locks of whatever runs in this process.
     context = multiprocessing.get_context("spawn")
@@ -39,7 +63,7 @@ def carry(settings: RabbitMQ, load: Load, progress: Progress) -> tuple[Sent, Got
 
     def start(work: Any, *counters: Any) -> Connection:
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(work, settings, load, there, os.getpid(), counters), daemon=True)
+        process = context.Process(target=_work, args=(work, ends, load, there, os.getpid(), counters), daemon=True)
         process.start()
         started.append(process)
         there.close()
@@ -101,22 +125,23 @@ def _answer(pipe: Connection) -> Any:
 # -- in the processes -------------------------------------------------------------------------------------------------
 
 
-def _work(work: Any, settings: RabbitMQ, load: Load, pipe: Connection, parent: int, counters: tuple[Any, ...]) -> None:
+def _work(work: Any, ends: Ends, load: Load, pipe: Connection, parent: int, counters: tuple[Any, ...]) -> None:
     # Ctrl-C reaches every process of the terminal; the bench ends these two itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
+    logging.basicConfig(handlers=[logging.NullHandler()])  # what goes wrong is told through the pipe
     try:
-        pipe.send(work(settings, load, pipe, *counters))
+        pipe.send(work(ends, load, pipe, *counters))
     except (BrokerUnavailable, OSError) as error:
         pipe.send(BrokerUnavailable(str(error)))
 
 
-def _generate(settings: RabbitMQ, load: Load, _: Connection, confirmed: _Counter) -> Sent:
-    return Generator(settings, load).run(partial(_set, confirmed))
+def _generate(ends: Ends, load: Load, _: Connection, confirmed: _Counter) -> Sent:
+    return ends.generator(load).run(partial(_set, confirmed))
 
 
-def _measure(settings: RabbitMQ, load: Load, pipe: Connection, received: _Counter, over: _Counter) -> Got:
-    meter = Meter(settings, load)
+def _measure(ends: Ends, load: Load, pipe: Connection, received: _Counter, over: _Counter) -> Got:
+    meter = ends.meter(load)
     pipe.send(_CONSUMES)
     return meter.run(lambda: bool(over.value), partial(_set, received))
 
