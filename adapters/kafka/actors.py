@@ -11,7 +11,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from adapters.kafka.client import broker_errors, connection
+from adapters.kafka.access import broker_errors
+from adapters.kafka.client import connection
 from bridge.settings import Kafka
 
 #: What the consumer tells of each record: its value and its headers.

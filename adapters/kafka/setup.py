@@ -191,9 +191,9 @@ def _missing(topic: Topic) -> str:
 
 
 async def _make(admin: AIOKafkaAdminClient, intake: Topic, target: Topic | None) -> None:
-    """-1 leaves it to the broker's own defaults."""
+    """-1 leaves it to the broker's own defaults; aiokafka then wants to be told that nobody assigns the replicas."""
     partitions, replicas = (target.partitions, target.replicas) if target else _NOT_THERE
-    wanted = NewTopic(intake.name, partitions or -1, replicas or -1)
+    wanted = NewTopic(intake.name, partitions or -1, replicas or -1, None if partitions and replicas else {})
     answer = await admin.create_topics([wanted], timeout_ms=_TIMEOUT_MS)
     for _, code, *rest in answer.topic_errors:
         error = for_code(code)

@@ -20,7 +20,8 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from adapters.kafka.client import broker_errors, connection
+from adapters.kafka.access import broker_errors
+from adapters.kafka.client import connection
 from bridge.errors import BrokerUnavailable
 from bridge.settings import Kafka
 from bridge.trial.config import Names

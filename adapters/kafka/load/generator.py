@@ -11,7 +11,7 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from adapters.kafka.client import broker_errors
+from adapters.kafka.access import broker_errors
 from adapters.kafka.load.wire import Wire
 from adapters.kafka.partition import murmur2
 from bridge.bench.load import STAMP, Load, Sent

@@ -11,7 +11,7 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from adapters.kafka.client import broker_errors
+from adapters.kafka.access import broker_errors
 from adapters.kafka.load.fetch import Fetch, fetched
 from adapters.kafka.load.wire import Wire
 from bridge.bench.load import LINGER_S, STAMP, Got, Load

@@ -103,3 +103,8 @@ def test_what_is_sent_says_which_topic_it_is_from_and_shows_it(commands: Command
     assert (listed["id"], listed["routing_key"]) == (sent["id"], "k")
     shown = commands.rows("show", sent["id"])
     assert (shown["properties"]["topic"], shown["properties"]["key"], shown["body"]) == ("t.a.delay", "k", "body")
+
+
+def test_an_intake_is_made_also_where_its_target_is_missing(kafka: Kafka, commands: Commands) -> None:
+    commands("setup")
+    assert partitions(kafka.url, f"{commands.name}.x.later")
