@@ -134,10 +134,10 @@ async def test_who_hears_nothing_any_more_says_so_and_comes_back_by_himself(
     topic = await topics.make("both")
     url = f"127.0.0.1:{kafka_link.port}"
     outs = {"orders": to(topic)}
-    rules = {"bootstrap_servers": url, "confirm_timeout": 2000}
+    rules = {"bootstrap_servers": url, "confirm_timeout": "2s"}
     async with (
         Sink(topics, outs, **rules) as sink,
-        Source(topics, topic, [topic], session_timeout=2000, **rules) as source,
+        Source(topics, topic, [topic], session_timeout="2s", **rules) as source,
     ):
         assert [result.outcome for result in await sink.publish(claim(0, small(0)))] == [Outcome.CONFIRMED]
         await source.take(1)
