@@ -216,7 +216,7 @@ class Line:
                     reasons[name.decode()] = why.decode()
         return reasons
 
-    def wait_dead(self, count: int = 1, deadline_s: float = 15.0) -> list[str]:
+    def wait_dead(self, count: int = 1, deadline_s: float = 40.0) -> list[str]:
         """The reasons, when there are so many dead letters."""
         wait_for(lambda: len(self.dead()) >= count, f"{count} dead letters", deadline_s)
         return list(self.dead().values())
