@@ -16,7 +16,8 @@ The way in           arrivals.py (what a source holds), header.py (when is it du
 The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
                      settle.py (gone, later or dead), retry.py
 Where to             naming.py (from one topic to another), destination.py (may a header say so)
-Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), mend.py
+Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), mend.py,
+                     held_back.py (a source that waits)
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py

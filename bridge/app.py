@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,13 +24,15 @@ from bridge.park import Parker, ParkLimits
 from bridge.ports import Result
 from bridge.relay import Relay, RelayLimits
 from bridge.retry import RetryRules
-from bridge.service import Parts, RelayParts, RelayService, Service
+from bridge.service import Parts, RelayParts, RelayService, Service, Way
 from bridge.settings import Settings
 from bridge.settle import Settler
 from bridge.wake import Wake
 from bridge.watch import Watch
 
 if TYPE_CHECKING:
+    from adapters.kafka.intake import Intake as KafkaIntake
+    from adapters.kafka.outgoing import Out as KafkaOut
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
     from adapters.rabbitmq.outgoing import Out
@@ -169,22 +171,31 @@ def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, heal
     return Ends(source, sink, rabbitmq.window, rabbitmq.prefetch * len(settings.routes) + limits.batch_max)
 
 
-def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
+def _kafka_lane(settings: Settings, names: Iterable[str]) -> tuple[list[KafkaIntake], dict[str, KafkaOut]]:
+    """Where the records of Kafka routes come from, and how those of each leave."""
     from adapters.kafka.aim import Aim
     from adapters.kafka.intake import Intake
     from adapters.kafka.outgoing import AUDIT_HEADERS, Out
-    from adapters.kafka.sink import KafkaSink
-    from adapters.kafka.source import KafkaSource
 
-    rules, limits, audit = settings.kafka, settings.limits, settings.headers.audit
+    audit = settings.headers.audit
     taken = [(name, naming) for name, route in settings.routes.items() for naming in route.namings()]
     intakes, outs = [], {}
-    for name, route in settings.routes.items():
+    for name in names:
+        route = settings.routes[name]
         headers = frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
         keyed = route.tombstones == "cancel"
         intakes += [Intake(name, naming, headers, keyed) for naming in route.namings()]
         aim = Aim(name, route.namings(), route.allow_to, taken)
         outs[name] = Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
+    return intakes, outs
+
+
+def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
+    from adapters.kafka.sink import KafkaSink
+    from adapters.kafka.source import KafkaSource
+
+    rules, limits = settings.kafka, settings.limits
+    intakes, outs = _kafka_lane(settings, settings.routes)
     source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
     sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
     return Ends(source, sink, rules.window, 0)  # what is read again is known by its origin
@@ -194,15 +205,14 @@ def build(
     settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
     """A service for one process, on a store that is open; ``settings`` are those of one house."""
-    limits, retry = settings.limits, settings.retry
+    limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     answered: list[Answered] = []
     ends = _kafka_ends if settings.broker == "kafka" else _rabbit_ends
-    source, sink, window, taken_max = ends(settings, clock, lambda results: answered[0](results), health)
+    source, sink, window, taken_max = ends(settings, clock, partial(_tell, answered), health)
     departures = Departures(sink, clock)
     dispatcher = Dispatcher(store, sink, wake, departures, _dispatch_rules(settings, window), health)
-    retries = RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
-    settler = Settler(store, clock, retries, lateness, dispatcher.ended, health)
+    settler = Settler(store, clock, _retries(settings), lateness, dispatcher.ended, health)
 
     def on_answers(results: list[Result]) -> None:
         settler.answered(results)
@@ -280,8 +290,8 @@ def _own_queues(settings: Settings) -> frozenset[bytes]:
     return frozenset(name.encode() for name in names)
 
 
-def build_without_store(settings: Settings, health: Health) -> RelayService:
-    """A service for one process without a store; ``settings`` are those of one house."""
+def _rabbit_relays(settings: Settings, clock: StoreClock, health: Health) -> list[Way]:
+    """One way for all routes of a house without a store: from the intakes and the due queues."""
     from adapters.rabbitmq.connection import check_seams
     from adapters.rabbitmq.levels import LEVEL_HEADER
     from adapters.rabbitmq.packing import RabbitPacking, places
@@ -290,7 +300,7 @@ def build_without_store(settings: Settings, health: Health) -> RelayService:
     from adapters.rabbitmq.source import Intake, RabbitSource
 
     check_seams()
-    clock, limits, retry, rabbitmq = StoreClock(), settings.limits, settings.retry, settings.rabbitmq
+    limits, rabbitmq = settings.limits, settings.rabbitmq
     packings = {name: _route_packing(settings, name) for name in settings.routes}
     due = {name: packing.waits.due for name, packing in packings.items() if packing.waits.due}
     level = frozenset({LEVEL_HEADER.encode()})
@@ -301,20 +311,79 @@ def build_without_store(settings: Settings, health: Health) -> RelayService:
     again = partial(declare, settings) if settings.bridge.setup else None
     answered: list[Answered] = []
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, again)
-    sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, lambda results: answered[0](results), health)
+    sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, partial(_tell, answered), health)
     relay = Relay(
         source,
         sink,
         clock,
         {name: level_rules(settings, name) for name in settings.routes},
         RabbitPacking(packings, {f"{name}.due": name for name in due}),
-        RetryRules(retry.first, retry.factor, retry.max, retry.attempts),
+        _retries(settings),
         Mend(again, health) if again is not None else lambda: None,
         health,
         RelayLimits(limits.batch_max, limits.batch_bytes, max(1, rabbitmq.prefetch // 4)),
     )
     answered.append(relay.answered)
-    return RelayService(RelayParts(source, (source.run, sink.run), relay, clock, settings.bridge.shutdown_grace))
+    return [Way(source, (source.run, sink.run), relay)]
+
+
+def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list[Way]:
+    """Two ways for each route of a house without a store, from its intake and from its levels: with a source and a sink
+    of their own, so that a destination that is gone holds up nobody else."""
+    from adapters.kafka.level_packing import LevelPacking, level_intakes, places
+    from adapters.kafka.level_source import BoundedSource, LevelSource
+    from adapters.kafka.levels import level_topics
+    from adapters.kafka.setup import declare
+    from adapters.kafka.sink import KafkaSink
+
+    limits, rules = settings.limits, settings.kafka
+    mend = Mend(partial(declare, settings), health) if settings.bridge.setup else lambda: None
+    relay_limits = RelayLimits(limits.batch_max, limits.batch_bytes, rules.window)
+    share = 2 * len(settings.routes)
+    made = []
+    for name in settings.routes:
+        topics, lane = level_topics(settings, name), f"{name}.level"
+        intakes, outs = _kafka_lane(settings, [name])
+        levels = rules.model_copy(update={"group": topics.group})
+        for source in (
+            BoundedSource(rules, intakes, clock, limits.intake_bytes // share, health),
+            LevelSource(levels, level_intakes(topics, lane), clock, limits.intake_bytes // share, health),
+        ):
+            answered: list[Answered] = []
+            told = partial(_tell, answered)
+            sink = KafkaSink(rules, places(topics, outs[name]), limits.window_bytes // share, told, health)
+            relay = Relay(
+                source,
+                sink,
+                clock,
+                {name: level_rules(settings, name)},
+                LevelPacking(topics, lane),
+                _retries(settings),
+                mend,
+                health,
+                relay_limits,
+            )
+            answered.append(relay.answered)
+            made.append(Way(source, (source.run, sink.run), relay))
+    return made
+
+
+def _tell(whom: list[Answered], results: list[Result]) -> None:
+    """A sink is made before those whom it tells."""
+    for answered in whom:
+        answered(results)
+
+
+def _retries(settings: Settings) -> RetryRules:
+    retry = settings.retry
+    return RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
+
+
+def build_without_store(settings: Settings, health: Health) -> RelayService:
+    """A service for one process without a store; ``settings`` are those of one house."""
+    clock = StoreClock()
+    relays = _kafka_relays if settings.broker == "kafka" else _rabbit_relays
+    return RelayService(RelayParts(tuple(relays(settings, clock, health)), clock, settings.bridge.shutdown_grace))
 
 
 def new_token() -> str:

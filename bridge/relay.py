@@ -31,10 +31,13 @@ _UNKNOWN_S = 0.05
 
 
 class Parcel(NamedTuple):
-    """A message as it is to be sent: the name of the place for the sink (``Claim.route``), and its payload."""
+    """A message as it is to be sent: the name of the place for the sink (``Claim.route``), and its payload. The sink
+    may tell the consumer an id, and when it was due (Unix ms; None for the moment that the move means)."""
 
     place: str
     payload: bytes
+    public_id: bytes = b""
+    due_ms: int | None = None
 
 
 class Packing(Protocol):
@@ -153,10 +156,10 @@ class Relay:
         if isinstance(move, Bury):
             self._dead.tell("dead letter", delivery.route, move.reason)
         try:
-            place, payload = self._packing.parcel(delivery, move, due_ms)
+            parcel = self._packing.parcel(delivery, move, due_ms)
         except ValueError as error:
             if isinstance(move, Bury):
-                place, payload = self._packing.plain_dead_letter(delivery)
+                parcel = self._packing.plain_dead_letter(delivery)
             else:
                 return self._carried(delivery, Bury(f"unreadable: {error}"))
         self._number += 1
@@ -164,13 +167,13 @@ class Relay:
             id=self._number.to_bytes(8, "big"),
             shard=0,
             token=b"",
-            due_ms=due_ms,
+            due_ms=due_ms if parcel.due_ms is None else parcel.due_ms,
             arrived_ms=delivery.arrived_ms,
             tries=0,
-            route=place,
+            route=parcel.place,
             key=b"",
-            payload=payload,
-            public_id=b"",
+            payload=parcel.payload,
+            public_id=parcel.public_id,
             lease_ends=0.0,
             delivery=delivery,
             move=move,
@@ -209,7 +212,8 @@ class Relay:
         reason = f"{refusal.reason}: {refusal.text}"
         if isinstance(carried.move, Bury):
             self._health.say("dead letters", f"a dead letter cannot be kept, {reason}", for_s=60)
-            carried.route, carried.payload = self._packing.plain_dead_letter(carried.delivery)
+            plain = self._packing.plain_dead_letter(carried.delivery)
+            carried.route, carried.payload = plain.place, plain.payload
             self._again_later(carried, self._retries.max_ms)
             return
         if isinstance(carried.move, Hold) and not refusal.lasting:

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -176,13 +176,19 @@ class Service(Running):
         await self._parts.store.meet(0, False, "{}")
 
 
-@dataclass(frozen=True)
-class RelayParts:
-    """Everything that runs in one process without a store. ``links`` keep the broker's connections."""
+class Way(NamedTuple):
+    """A relay and where it takes from. ``links`` keep the broker's connections."""
 
     source: Source
     links: tuple[Link, ...]
     relay: Relay
+
+
+@dataclass(frozen=True)
+class RelayParts:
+    """Everything that runs in one process without a store."""
+
+    ways: tuple[Way, ...]
     clock: StoreClock
     grace_ms: int
 
@@ -196,9 +202,10 @@ class RelayService(Running):
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
         """See ``Running.loops``."""
-        parts = self._parts
-        links = (link() for link in parts.links)
-        return (*links, parts.relay.run(), parts.relay.run_again(), self._tell_time())
+        ways = self._parts.ways
+        links = (link() for way in ways for link in way.links)
+        relays = (loop for way in ways for loop in (way.relay.run(), way.relay.run_again()))
+        return (*links, *relays, self._tell_time())
 
     async def _tell_time(self) -> None:
         """The machine's clock is the one that counts here, and somebody may set it."""
@@ -209,17 +216,21 @@ class RelayService(Running):
 
     def take_no_more(self) -> int:
         """See ``Running.take_no_more``."""
-        self._parts.source.stop()
-        self._parts.relay.stopping = True
-        return self._parts.relay.under_way()
+        for way in self._parts.ways:
+            way.source.stop()
+            way.relay.stopping = True
+        return self._under_way()
 
     def finished(self) -> bool:
         """See ``Running.finished``."""
-        return self._parts.relay.under_way() == 0
+        return self._under_way() == 0
 
     async def leave(self) -> int:
         """See ``Running.leave``. What is not accepted goes back when the connection closes."""
-        return self._parts.relay.under_way()
+        return self._under_way()
+
+    def _under_way(self) -> int:
+        return sum(way.relay.under_way() for way in self._parts.ways)
 
 
 async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:

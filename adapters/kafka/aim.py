@@ -17,6 +17,17 @@ _HEADER = HEADER.encode()
 _UNKNOWN_MS = 5000
 
 
+class Always:
+    """One topic, whatever a record says."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def target(self, topic: bytes, headers: Sequence[Header]) -> str:
+        """See ``Aim.target``."""
+        return self._topic
+
+
 class Aim:
     """Of one route. ``taken`` are the namings of all routes, each beside its route's name: none is delivered to."""
 

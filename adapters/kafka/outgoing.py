@@ -9,24 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.kafka.aim import Aim
+from adapters.kafka.aim import Aim, Always
 from adapters.kafka.odd_names import OddName
 from adapters.kafka.record import Record
 from bridge.message import Claim
 
-_ID = "x-delay-id"
-_DUE = "x-delay-due"
+ID_HEADER = "x-delay-id"
+DUE_HEADER = "x-delay-due"
 #: Dropped before they are added, or a record that a consumer sends on with its headers would carry them twice.
-AUDIT_HEADERS = frozenset({_ID.encode(), _DUE.encode()})
+AUDIT_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 
 
 @dataclass(frozen=True)
 class Out:
-    """How a route's records leave: to which topic, without which headers, with or without the audit headers."""
+    """How a route's records leave: to which topic, without which headers, with or without the audit headers.
 
-    aim: Aim
+    ``keep_partition``: whatever the settings say of partitions, each keeps the number of the one it was in."""
+
+    aim: Aim | Always
     drop: frozenset[bytes]
     audit: bool
+    keep_partition: bool = False
 
 
 class Flight:
@@ -50,8 +53,8 @@ class Flight:
             headers = [(_name(name), content) for name, content in record.headers if name not in drop]
             self.odd = True
         if out.audit:
-            headers.append((_ID, claim.public_id))
-            headers.append((_DUE, b"%d" % claim.due_ms))
+            headers.append((ID_HEADER, claim.public_id))
+            headers.append((DUE_HEADER, b"%d" % claim.due_ms))
         self.headers = headers
 
 

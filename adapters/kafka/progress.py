@@ -19,6 +19,10 @@ class Progress:
         self._early: set[int] = set()
         self.committable: int | None = None
 
+    def open(self) -> int:
+        """How many would be handed over again after a crash."""
+        return len(self._waiting)
+
     def handed_over(self, offset: int) -> None:
         """A record goes out; its offset is higher than those before."""
         self._waiting.append(offset)

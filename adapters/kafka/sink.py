@@ -51,6 +51,7 @@ class KafkaSink:
         self._answered = answered
         self._health = health
         self._choice = Choice(rules.partitioner)
+        self._kept = Choice("same")
         self._keep_timestamp = rules.timestamp == "original"
         self._producer: AIOKafkaProducer | None = None
         self._targets: Targets | None = None
@@ -88,6 +89,7 @@ class KafkaSink:
         self._bytes += sum(len(claim.payload) for claim in claims)
         refused: list[Result] = []
         self._choice.next_batch()
+        self._kept.next_batch()
         for claim in claims:
             refusal = self._sort(claim, targets)
             if refusal is not None:
@@ -114,7 +116,8 @@ class KafkaSink:
         if not partitions or topic in self._asking:
             self._ask(topic, claim, targets)
             return None
-        number = self._choice.partition(record.key, record.partition, partitions)
+        choice = self._kept if out.keep_partition else self._choice
+        number = choice.partition(record.key, record.partition, partitions)
         lane = self._lanes.get((topic, number)) or self._new_lane(topic, number)
         lane.add(Flight(claim, record, out, self._keep_timestamp))
         return None

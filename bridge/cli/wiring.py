@@ -94,31 +94,53 @@ def settings_of_file(file: Path) -> Settings:
     return load(file, {})
 
 
-def level_queues(settings: Settings, before: Sequence[Settings]) -> list[dict[str, Any]]:
-    """The queues of routes without a store: how many messages, and whether they are in use, old or missing. Blocking.
+def level_places(settings: Settings, before: Sequence[Settings]) -> list[dict[str, Any]]:
+    """The queues and topics of routes without a store: how many messages, and whether they are in use, old or missing.
+    Blocking.
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
-    from adapters.rabbitmq.level_desk import count
+    found = []
+    for house in _houses_without_store(settings):
+        if house.broker == "kafka":
+            from adapters.kafka.level_desk import count as count_topics
 
-    return [_level_row(one) for one in count(settings, before)]
+            found += [_level_row("topic", one) for one in count_topics(house)]
+        else:
+            from adapters.rabbitmq.level_desk import count
+
+            found += [_level_row("queue", one) for one in count(house, before)]
+    return found
 
 
-def remove_level_queues(
+def remove_level_places(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[dict[str, Any]]:
     """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
-    from adapters.rabbitmq.level_desk import remove
+    found = []
+    for house in _houses_without_store(settings):
+        if house.broker == "kafka":
+            from adapters.kafka.level_desk import remove as remove_topics
 
-    return [_level_row(one) for one in remove(settings, before, everything, force, dry_run)]
+            found += [_level_row("topic", one) for one in remove_topics(house, everything, force, dry_run)]
+        else:
+            from adapters.rabbitmq.level_desk import remove
+
+            found += [_level_row("queue", one) for one in remove(house, before, everything, force, dry_run)]
+    return found
 
 
-def _level_row(one: Any) -> dict[str, Any]:
+def _houses_without_store(settings: Settings) -> list[Settings]:
+    return [house for house in settings.houses() if not house.stored]
+
+
+def _level_row(kind: str, one: Any) -> dict[str, Any]:
     state = "old" if one.old else "missing" if one.messages is None else "in use"
     text = f"holds {one.messages} messages and drains" if one.messages else "is empty: `postdate levels remove`"
     return {
         "route": one.route,
-        "queue": one.name,
+        "kind": kind,
+        "name": one.name,
         "messages": one.messages,
         "state": state,
         "text": text if one.old else "",
@@ -145,7 +167,7 @@ def refuse_without_store(settings: Settings, route: str | None = None) -> None:
     if named and "redis" not in modes:
         what = f"route {named[0]} has" if len(named) == 1 else "all routes have"
         raise Refused(
-            f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in queues of RabbitMQ, where nobody "
+            f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in the broker itself, where nobody "
             "can look at one, cancel it or move it; `postdate levels stats` counts them"
         )
 

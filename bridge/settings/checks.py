@@ -133,9 +133,9 @@ def _levels(settings: Settings) -> Iterator[Conflict]:
     listed = ("headers", "levels")
     for name, route in settings.routes.items():
         mode: Path = (ROUTES, name, "mode")
-        if route.mode != "redis" and route.broker == "kafka":
-            yield Conflict((mode, (ROUTES, name, "broker")), "must be redis on Kafka in this version")
-        if route.mode == "ladder" and settings.levels.last_hop == "broker":
+        if route.mode == "ladder" and route.broker == "kafka":
+            yield Conflict((mode, (ROUTES, name, "broker")), "must be redis or levels on Kafka: it has no ladder")
+        if route.mode == "ladder" and route.broker == "rabbitmq" and settings.levels.last_hop == "broker":
             yield Conflict((("levels", "last_hop"), mode), "must be bridge where a route has mode ladder")
         if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
             yield Conflict((listed, mode), "must not hold a level twice where a route has mode levels")

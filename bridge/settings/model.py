@@ -153,6 +153,7 @@ class Levels(Section):
     queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
     last_hop: Annotated[Literal["bridge", "broker"], OneOf(("bridge", "broker"))] = "bridge"
     alone_after: Annotated[int, Duration("100ms", "1h")] = milliseconds("5s")
+    retention: Annotated[int, Duration("1h", "3650d")] = milliseconds("7d")
 
 
 class Log(Section):
@@ -257,6 +258,10 @@ class Settings(BaseSettings):
     def queue_of(self, route: str) -> str:
         """The intake queue of a route. Raises KeyError for a route that does not exist."""
         return self.routes[route].queue or f"postdate.{route}"
+
+    def waiting_of(self, route: str) -> str:
+        """What the topics begin with in which a Kafka route's records wait."""
+        return f"{self.kafka.group}.{route}."
 
     def queue_type_of(self, route: str) -> QueueType:
         """The type of a route's intake queue. Raises KeyError for a route that does not exist."""

@@ -11,6 +11,8 @@ from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import Route, Settings
 from bridge.settings.names import ROUTES
 
+#: The names of level topics begin with the group and the route's name, and a topic's name has at most 249 characters.
+_WAITING_MAX = 200
 _RABBITMQS = ("queue", "queue_type")
 _KAFKAS = ("also", "allow_to", "binary_numbers", "tombstones")
 
@@ -49,6 +51,23 @@ def topic_conflicts(settings: Settings) -> Iterator[Conflict]:
     for one in good:
         yield from _loop(one, good)
     yield from _allowed(settings, good)
+    for name, route in settings.routes.items():
+        if route.broker == "kafka" and route.mode == "levels":
+            yield from _without_store(settings, name, good)
+
+
+def _without_store(settings: Settings, name: str, named: list[_Named]) -> Iterator[Conflict]:
+    mode: Path = (ROUTES, name, "mode")
+    waiting = settings.waiting_of(name)
+    if len(waiting) > _WAITING_MAX:
+        text = f"is too long with the route's name: both together have at most {_WAITING_MAX - 2} characters"
+        yield Conflict((("kafka", "group"), mode), text)
+    if settings.routes[name].tombstones == "cancel":
+        yield Conflict(((ROUTES, name, "tombstones"), mode), "must be deliver where the mode is levels")
+    for one in named:
+        if one.naming.meets(Naming(f"{waiting}*", "")):
+            text = f'is "{one.naming.intercept}", which takes from "{waiting}*", where records of {ROUTES}.{name} wait'
+            yield Conflict((one.path("intercept"), mode), one.says(text))
 
 
 def _strange(name: str, route: Route) -> Iterator[Conflict]:

@@ -79,7 +79,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     put(line, b"new 1", number(1))
     before = shell.file({}, "before")
     old = [row for row in shell.rows("levels", "stats", "--before", before, settings=changed) if row["state"] == "old"]
-    assert [row["queue"].split(".")[3] for row in old] == ["2s", "8s"]
+    assert [row["name"].split(".")[3] for row in old] == ["2s", "8s"]
     assert old[1]["messages"] == 1
     shell("levels", "remove", "--before", before, settings=changed, code=5)
     assert "holds 1 messages" in shell.said

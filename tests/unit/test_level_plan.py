@@ -141,7 +141,11 @@ def test_routes_with_and_without_a_store_are_houses_of_their_own() -> None:
     [
         ("ladder", {"levels.last_hop": "broker"}, "levels.last_hop must be bridge where a route has mode ladder"),
         ("levels", {"headers.levels": ["1s", "1s"]}, "headers.levels must not hold a level twice"),
-        ("levels", {"routes.orders": {**ORDERS, "mode": "levels", "broker": "kafka"}}, "must be redis on Kafka"),
+        (
+            "ladder",
+            {"routes.orders": {**ORDERS, "mode": "ladder", "broker": "kafka"}},
+            "must be redis or levels on Kafka",
+        ),
         ("levels", {"routes.orders": {**ORDERS, "mode": "levels", "queue": "q" * 201}}, "must be at most 200 bytes"),
     ],
 )

@@ -119,3 +119,29 @@ def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> Non
 
 def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:
     assert from_toml(route_toml("", intercept="*.delay", deliver_to="*")).routes["orders"].deliver_to == "*"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('mode = "ladder"', "routes.orders.mode must be redis or levels on Kafka: it has no ladder"),
+        ('mode = "levels"\ntombstones = "cancel"', "routes.orders.tombstones must be deliver where the mode is levels"),
+        (
+            'mode = "levels"\nalso = ["postdate.* -> *"]',
+            'routes.orders.also (item 1) is "postdate.*", which takes from "postdate.orders.*", where records of',
+        ),
+        (f'mode = "levels"\n[kafka]\ngroup = "{"g" * 193}"', "kafka.group is too long with the route's name"),
+    ],
+)
+def test_a_wrong_word_about_levels_on_kafka_is_one_sentence(more: str, said: str) -> None:
+    refused = refusal(route_toml(KAFKA + more))
+    assert refused.startswith(f"some.toml: {said}")
+    assert len(refused.splitlines()) == 1
+
+
+def test_no_route_may_take_from_where_the_records_of_another_wait() -> None:
+    levels = route_toml(KAFKA + 'mode = "levels"', "pay", "pay.delay", "pay")
+    said = refusal(levels + route_toml(KAFKA, "dead", "*.dead", "*"))
+    assert (
+        'routes.dead.intercept is "*.dead", which takes from "postdate.pay.*", where records of routes.pay wait' in said
+    )

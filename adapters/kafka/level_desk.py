@@ -1,0 +1,93 @@
+"""Looks at the topics of routes without a store, and removes those that settings of before have left. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from adapters.kafka.client import connection, start
+from adapters.kafka.levels import LevelTopics, level_topics
+from adapters.kafka.topics import Known, delete, known_topics, with_admin
+from bridge.errors import Refused
+from bridge.settings import Settings
+
+_Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTopic:
+    """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
+    exist. ``old``: the settings do not have it any more."""
+
+    route: str
+    name: str
+    messages: int | None
+    old: bool
+
+
+def count(settings: Settings) -> list[LevelTopic]:
+    """Every topic of the routes without a store, and those that settings of before have left.
+
+    Raises ``BrokerUnavailable``.
+    """
+
+    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+        return await _count(settings, admin)
+
+    return with_admin(settings, work)
+
+
+def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
+    """Delete what is old, or everything that ``setup`` made for these routes; returns what it is about.
+
+    ``force`` deletes records, too. Raises ``Refused`` before anything is deleted where a topic holds records, and
+    ``BrokerUnavailable``.
+    """
+
+    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+        found = await _count(settings, admin)
+        doomed = [one for one in found if one.messages is not None and (one.old or everything)]
+        if full := [f"topic '{one.name}' holds {one.messages} records" for one in doomed if one.messages and not force]:
+            raise Refused(f"{', '.join(full)}: wait until they have left, or delete them too with --force")
+        if doomed and not dry_run:
+            await delete(admin, [one.name for one in doomed])
+        return doomed
+
+    return with_admin(settings, work)
+
+
+async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+    known = await known_topics(admin)
+    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
+    await start(consumer, settings.kafka)
+    try:
+        found = []
+        for route in settings.routes:
+            topics = level_topics(settings, route)
+            read = {place: at.offset for place, at in (await admin.list_consumer_group_offsets(topics.group)).items()}
+            for name, old in _names(topics, known).items():
+                waiting = await _waiting(consumer, name, known, {} if name == topics.dead else read)
+                found.append(LevelTopic(route, name, waiting, old))
+        return found
+    finally:
+        await consumer.stop()
+
+
+def _names(topics: LevelTopics, known: Known) -> dict[str, bool]:
+    """The topics of a route, and whether each is an old one."""
+    now = [*topics.levels.values(), topics.dead]
+    old = [name for name in sorted(known) if topics.every.text_in(name) is not None and name not in now]
+    return {**dict.fromkeys(now, False), **dict.fromkeys(old, True)}
+
+
+async def _waiting(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int | None:
+    """How many records of a topic are behind what was ``read``."""
+    if name not in known:
+        return None
+    places = [TopicPartition(name, number) for number in range(known[name][0])]
+    first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+    waiting: int = sum(max(0, end[place] - max(first[place], read.get(place, 0))) for place in places)
+    return waiting

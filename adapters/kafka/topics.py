@@ -1,0 +1,121 @@
+"""Topics as ``setup`` sees them: what there is, how each stands, and making one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from adapters.kafka.access import broker_errors
+from adapters.kafka.client import connection, start
+from bridge.errors import Refused
+from bridge.settings import Settings
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 5000
+NOT_THERE = (0, 0)
+_NO_CONFIG: Mapping[str, str] = MappingProxyType({})
+#: Partitions and replicas by topic.
+Known = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of a route. ``partitions`` and ``replicas`` are 0 for one that does not exist; ``ours`` says that
+    postdate makes it."""
+
+    route: str
+    name: str
+    partitions: int
+    replicas: int
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How a topic stands: same, missing, different, or "none" for a rule that no topic matches yet; ``text`` is a
+    sentence for a person wherever it is not "same"."""
+
+    topic: Topic
+    state: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A topic of ours as ``declare`` left it."""
+
+    topic: Topic
+    new: bool
+
+
+def with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaitable[T]]) -> T:
+    """Do ``work`` with a client for topics. Blocking. Raises ``BrokerUnavailable``, and what ``work`` raises."""
+
+    async def visit() -> T:
+        rules = settings.kafka
+        with broker_errors(rules):
+            admin = AIOKafkaAdminClient(**connection(rules, "postdate setup"), request_timeout_ms=TIMEOUT_MS)
+            try:
+                await start(admin, rules)
+                return await work(admin)
+            finally:
+                await admin.close()
+
+    return asyncio.run(visit())
+
+
+async def known_topics(admin: AIOKafkaAdminClient) -> Known:
+    """Every topic that this user may see. All are listed, because a question about one that does not exist makes it
+    where the broker creates topics by itself. Raises the errors of aiokafka and of the network."""
+    found: list[dict[str, Any]] = await admin.describe_topics()
+    return {
+        one["topic"]: (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"]))
+        for one in found
+        if one["partitions"]
+    }
+
+
+def topic_in(known: Known, route: str, name: str, ours: bool) -> Topic:
+    """A topic as it is known."""
+    return Topic(route, name, *known.get(name, NOT_THERE), ours=ours)
+
+
+def missing(topic: Topic) -> str:
+    """The sentence for a topic that is not there."""
+    if topic.ours:
+        return f"topic '{topic.name}' of route {topic.route} does not exist: run `postdate setup`"
+    return (
+        f"topic '{topic.name}', which route {topic.route} delivers to, does not exist, so what is due is refused: "
+        f"create it, as the consumers need it, or correct routes.{topic.route}"
+    )
+
+
+async def create(admin: AIOKafkaAdminClient, wanted: Topic, config: Mapping[str, str] = _NO_CONFIG) -> None:
+    """Make a topic, unless it is there already. Without partitions and replicas it gets as many as the broker's own
+    defaults say; aiokafka then wants to be told that nobody assigns the replicas.
+
+    Raises ``Refused``, and the errors of aiokafka and of the network."""
+    partitions, replicas = wanted.partitions or -1, wanted.replicas or -1
+    by_default: dict[int, list[int]] | None = {} if -1 in (partitions, replicas) else None
+    new = NewTopic(wanted.name, partitions, replicas, by_default, dict(config))
+    answer = await admin.create_topics([new], timeout_ms=TIMEOUT_MS)
+    for _, code, *rest in answer.topic_errors:
+        error = for_code(code)
+        if code and error is not TopicAlreadyExistsError:
+            why = next((text for text in rest if isinstance(text, str)), "") or error.__name__
+            raise Refused(f"Kafka refuses to make topic '{wanted.name}' of route {wanted.route}: {why}")
+
+
+async def delete(admin: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+    """Delete topics, with all that is in them. Raises ``Refused``, and the errors of aiokafka and of the network."""
+    answer = await admin.delete_topics(list(names), timeout_ms=TIMEOUT_MS)
+    for name, code, *_ in answer.topic_error_codes:
+        if code:
+            raise Refused(f"Kafka refuses to delete topic '{name}': {for_code(code).__name__}")

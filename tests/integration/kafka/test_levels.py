@@ -1,0 +1,289 @@
+"""Routes without a store on a real Kafka: a topic for each level; no Redis anywhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.kafka.level_desk import count, remove
+from adapters.kafka.setup import declare, verify
+from bridge.cli import run_command
+from bridge.errors import Refused, TopologyMismatch
+from tests.bridge_process import Tables
+from tests.devstack import kafka_admin
+from tests.devstack.kafka import Kafka
+from tests.devstack.service import wait_for
+from tests.kafka_level_line import ROUTE, Came, Headers, KafkaLevelLine
+
+pytestmark = pytest.mark.kafka
+
+ODD: Headers = [("trace", b"\xff"), ("trace", b"2"), ("null", None), ("", b"")]
+
+
+@pytest.fixture(scope="module")
+def line(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLevelLine]:
+    """With a bridge."""
+    line = KafkaLevelLine(kafka.url, tmp_path_factory.mktemp("levels"))
+    line.run()
+    yield line
+    line.close()
+
+
+@pytest.fixture
+def idle(kafka: Kafka, tmp_path: Path) -> Iterator[KafkaLevelLine]:
+    """No bridge runs yet."""
+    line = KafkaLevelLine(kafka.url, tmp_path)
+    yield line
+    line.close()
+
+
+def delay(ms: int) -> tuple[str, bytes]:
+    return "x-delay", b"%d" % ms
+
+
+def values(came: list[Came]) -> list[bytes | None]:
+    return [one.value for one in came]
+
+
+def test_what_is_left_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
+    levels = {b"10": 0.5, b"500": 0.5, b"700": 1.0, b"1500": 3.0, b"3000": 3.0}
+    sent = time.time()
+    for value in levels:
+        line.produce(value, [delay(int(value))])
+    line.produced()
+    for one in line.consume(len(levels)):
+        assert one.value is not None
+        assert int(one.value) / 1000 <= one.at - sent
+        assert one.due() - sent < levels[one.value] + 3.0
+        assert one.due() <= one.at < one.due() + 1.0
+
+
+def test_a_level_by_its_number_and_a_moment_wait_too(line: KafkaLevelLine) -> None:
+    sent = time.time()
+    at_ms = int(sent * 1000) + 900
+    line.produce(b"level", [("x-delay-level", b"2")])
+    line.produce(b"moment", [("x-deliver-at", b"%d" % at_ms)])
+    line.produced()
+    came = {one.value: one for one in line.consume(2)}
+    assert came[b"level"].at - sent >= 1.0
+    assert came[b"moment"].at >= at_ms / 1000
+
+
+def test_every_byte_arrives_as_it_was_written(line: KafkaLevelLine) -> None:
+    records = [(b"k", b"v"), (None, b"null key"), (b"gone", None), (b"", b""), (b"\xff\x00", b"x" * 500_000)]
+    for key, value in records:
+        line.produce(value, [ODD[0], delay(500), *ODD[1:]], key)
+    line.produced()
+    came = line.consume(len(records))
+    assert sorted((one.key, one.value) for one in came if one.key and one.value) == sorted(
+        record for record in records if record[0] and record[1]
+    )
+    assert {(one.key, one.value) for one in came} == set(records)
+    assert all(one.plain() == ODD for one in came)
+    assert len({one.header("x-delay-id") for one in came}) == len(records)
+
+
+def test_records_without_a_delay_go_on_at_once_and_in_order(line: KafkaLevelLine) -> None:
+    line.produce(b"waits", [delay(3000)], partition=0)
+    for number in range(200):
+        line.produce(b"%d" % number, [], partition=0)
+    line.produced()
+    assert values(line.consume(200)) == [b"%d" % number for number in range(200)]
+    assert values(line.consume(1)) == [b"waits"]
+
+
+def test_equal_waits_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
+    numbers = range(600)
+    for number in numbers:
+        line.produce(b"%d" % number, [("x-delay-level", b"2" if number % 3 else b"3")], key=b"key %d" % (number % 7))
+    line.produced()
+    came = line.consume(len(numbers))
+    for key in range(7):
+        for level in (True, False):
+            of_key = [int(one.value or b"") for one in came if one.key == b"key %d" % key]
+            mine = [number for number in of_key if bool(number % 3) is level]
+            assert mine == sorted(mine)
+
+
+def test_a_short_level_behind_a_long_one_does_not_wait_for_it(line: KafkaLevelLine) -> None:
+    for number in range(2000):
+        line.produce(b"long %d" % number, [delay(3000)], partition=number % 3)
+    line.produced()
+    line.produce(b"short", [delay(400)], partition=0)
+    line.produced()
+    came = line.consume(lambda found: b"short" in values(list(found)))
+    (short,) = (one for one in came if one.value == b"short")
+    assert short.due() <= short.at < short.due() + 1.0
+    came += line.consume(2001 - len(came))
+    assert sum(one.due() > short.due() + 1.0 for one in came) > 1000
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (("x-delay", b"soon"), "bad_header: header x-delay: 'soon' is not a duration"),
+        (delay(60_000), "bad_header: the delay of "),
+        (("x-delay-level", b"4"), "bad_header: header x-delay-level: '4' is not a level from 1 to 3"),
+        (("x-delay-cancel", b"a key"), "not_possible: a route without a store cannot cancel"),
+    ],
+)
+def test_what_cannot_be_done_becomes_a_dead_letter_and_holds_up_nobody(
+    line: KafkaLevelLine, header: tuple[str, bytes], reason: str
+) -> None:
+    line.produce(b"dead", [header, *ODD], partition=0)
+    line.produce(b"alive", [delay(300)], partition=0)
+    line.produced()
+    assert values(line.consume(1)) == [b"alive"]
+    (dead,) = line.dead_letters()
+    assert (dead.key, dead.value, dead.headers[:-1]) == (b"k", b"dead", [header, *ODD])
+    assert (dead.header("x-delay-reason") or b"").decode().startswith(reason)
+
+
+def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_nobody(line: KafkaLevelLine) -> None:
+    topic = line.topics().levels[1000]
+    line.produce(b"a stranger's", [("x-delay-due", b"1"), ("x-delay-id", b"an id")], topic=topic, partition=0)
+    line.produce(b"nor one of ours", [], topic=topic, partition=0)
+    line.produce(b"ours", [delay(1000)], partition=0)
+    line.produced()
+    assert values(line.consume(1)) == [b"ours"]
+    assert set(values(line.dead_letters(2))) == {b"a stranger's", b"nor one of ours"}
+
+
+def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevelLine) -> None:
+    bridge = idle.run()
+    for number in range(300):
+        idle.produce(b"%d" % number, [delay(3000)])
+    idle.produced()
+    wait_for(lambda: sum(one.messages or 0 for one in count(idle.loaded())) == 300, "all of it waits", 20)
+    assert bridge.terminate() == 0
+    idle.run()
+    came = idle.consume(300)
+    assert len(set(values(came))) == 300
+    idle.nothing_more()
+
+
+def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_notice(idle: KafkaLevelLine) -> None:
+    gone = f"{idle.topic}-gone"
+    route = {**idle.settings["routes"][ROUTE], "intercept": f"{gone}.delay", "deliver_to": gone}
+    idle.run({"routes": {"gone": route}})
+    for number in range(100):
+        idle.produce(b"gone %d" % number, [delay(500)] if number % 2 else [], topic=f"{gone}.delay")
+    idle.produced()
+    sent = time.time()
+    idle.produce(b"behind them", [delay(500)])
+    idle.produced()
+    (one,) = idle.consume(1)
+    assert one.at - sent >= 0.5
+    assert one.at < one.due() + 1.0
+    dead = idle.consume(lambda found: len(set(values(list(found)))) == 100, f"{idle.topic}.gone.dead")
+    assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: there is no topic") for one in dead)
+
+
+def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle: KafkaLevelLine) -> None:
+    first = idle.run(name="first")
+    idle.run(name="second")
+    for number in range(900):
+        idle.produce(b"%d" % number, [delay(1000)], partition=number % 3)
+        if number == 450:
+            idle.produced()
+            first.kill()
+    done = idle.produced()
+    came = idle.consume(lambda found: len(set(values(list(found)))) == 900)
+    ids: dict[bytes | None, set[bytes | None]] = {}
+    for one in came:
+        ids.setdefault(one.value, set()).add(one.header("x-delay-id"))
+        assert one.due() <= one.at
+    assert all(len(one) == 1 for one in ids.values()), "a copy has another id"
+    assert came[-1].at - done < 30
+
+
+def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: KafkaLevelLine) -> None:
+    idle.run(name="first")
+    came: list[Came] = []
+    for number in range(1200):
+        idle.produce(b"%d" % number, [delay(500)] if number % 2 else [], partition=number % 3)
+        if number == 300:
+            second = idle.run(name="second")
+        if number == 900:
+            assert second.terminate() == 0
+        if number % 100 == 99:
+            came += idle.consume(20)
+    idle.produced()
+    came += idle.consume(1200 - len(came))
+    idle.nothing_more()
+    assert len(set(values(came))) == 1200
+
+
+def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_is_empty(idle: KafkaLevelLine) -> None:
+    bridge = idle.run()
+    sent = time.time()
+    idle.produce(b"by the old list", [delay(3000)])
+    idle.produced()
+    old = idle.topics().levels[3000]
+    waiting = {"headers": {"levels": ["500ms", "1s"]}}
+    after = idle.loaded(waiting)
+    wait_for(lambda: any(one.name == old and one.messages for one in count(idle.loaded())), "it waits", 20)
+    assert bridge.terminate() == 0
+    with pytest.raises(Refused, match=f"topic '{old}' holds 1 records: wait until they have left"):
+        remove(after, everything=False, force=False, dry_run=False)
+    idle.run(waiting)
+    (one,) = idle.consume(1)
+    assert one.at - sent >= 3.0
+    wait_for(lambda: [one.messages for one in count(after) if one.old] == [0], "it is empty", 20)
+    assert [one.name for one in remove(after, everything=False, force=False, dry_run=True)] == [old]
+    assert [one.name for one in remove(after, everything=False, force=False, dry_run=False)] == [old]
+    wait_for(lambda: old not in kafka_admin.topics(idle.url), "it is gone", 20)
+
+
+def test_topics_are_made_to_keep_what_waits_and_one_that_would_not_is_refused(idle: KafkaLevelLine) -> None:
+    settings = idle.loaded()
+    assert {one.state for one in verify(settings) if one.topic.ours} == {"missing"}
+    made, _ = declare(settings)
+    topics = idle.topics()
+    assert {one.topic.name for one in made if one.new} == {idle.intake, *topics.levels.values(), topics.dead}
+    wait_for(lambda: {one.state for one in verify(settings)} == {"same"}, "all of it is there", 20)
+    assert all(not one.new for one in declare(settings)[0])
+    config = kafka_admin.topic_config(idle.url, topics.levels[3000])
+    assert int(config["retention.ms"]) == 3000 + 7 * 86_400_000
+    assert (config["cleanup.policy"], config["message.timestamp.type"]) == ("delete", "LogAppendTime")
+    assert kafka_admin.topic_config(idle.url, topics.dead)["retention.ms"] == "-1"
+    assert len(kafka_admin.partitions(idle.url, topics.levels[3000])) == idle.partitions
+    longer = idle.loaded({"levels": {"retention": "30d"}})
+    words = r"deletes records after retention.ms \(604803000\), read or not: set it to 2592003000"
+    with pytest.raises(TopologyMismatch, match=words):
+        declare(longer)
+
+
+def test_the_commands_look_after_the_topics_and_count_what_waits(
+    idle: KafkaLevelLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shell(*words: str, code: int = 0, settings: Tables | None = None) -> tuple[list[dict[str, Any]], str]:
+        ended = run_command([*words, "-o", "json", "--config", str(idle.file(settings))])
+        out, said = capsys.readouterr()
+        assert ended == code, f"{words} ended with {ended}, wrote {out} and said {said}"
+        return json.loads(out) if out else [], said
+
+    ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
+    assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
+    assert {row["state"] for row in shell("levels", "stats")[0]} == {"missing"}
+    assert {row["state"] for row in shell("levels", "setup")[0]} == {"made"}
+    assert {row["level"] for row in shell("check")[0]} == {"OK"}
+    assert {row["state"] for row in shell("levels", "verify")[0]} == {"same"}
+    unfit = {"levels": {"retention": "8d"}}
+    assert "different" in {row["state"] for row in shell("levels", "verify", settings=unfit, code=1)[0]}
+    assert "deletes records after retention.ms" in shell("levels", "setup", settings=unfit, code=5)[1]
+    idle.produce(b"a stranger's", [], topic=idle.topics().levels[1000])
+    idle.produced()
+    waiting = [row for row in shell("levels", "stats")[0] if row["messages"]]
+    assert [(row["kind"], row["name"], row["messages"]) for row in waiting] == [
+        ("topic", idle.topics().levels[1000], 1)
+    ]
+    assert shell("levels", "remove")[0] == []
+    assert "holds 1 records" in shell("levels", "remove", "--all", code=5)[1]
+    assert len(shell("levels", "remove", "--all", "--force")[0]) == 4
+    assert "no store (mode levels)" in shell("list", code=5)[1]

@@ -1,0 +1,161 @@
+"""A delayed path of a test's own on Kafka whose route has no store: its settings name a Redis that is not there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from adapters.kafka.levels import LevelTopics, level_topics
+from bridge.settings import Settings, load
+from tests.bridge_process import Bridge, Tables, toml
+from tests.delay_line import merged
+from tests.devstack import kafka_admin
+from tests.devstack.service import wait_for
+
+ROUTE = "payments"
+NO_STORE = "redis://127.0.0.1:1/0"
+DEADLINE_S = 40.0
+#: Quick levels; a refused record becomes a dead letter within half a second.
+LEVELS = ("500ms", "1s", "3s")
+SETTINGS: Tables = {
+    "redis": {"url": NO_STORE},
+    "headers": {"levels": list(LEVELS)},
+    "retry": {"first": "100ms", "factor": 1, "max": "100ms", "attempts": 3},
+    "log": {"format": "json"},
+}
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Came(NamedTuple):
+    """A record at the consumer, and when it came (Unix seconds)."""
+
+    at: float
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of this name."""
+        return next(content for one, content in reversed(self.headers) if one == name)
+
+    def due(self) -> float:
+        """When it was due (Unix seconds)."""
+        return int(self.header("x-delay-due") or 0) / 1000
+
+    def plain(self) -> Headers:
+        """The headers, without what postdate adds."""
+        return [one for one in self.headers if one[0] not in ("x-delay-id", "x-delay-due")]
+
+
+class KafkaLevelLine:
+    """One route whose mode is levels, from ``<topic>.delay`` to a new ``topic``."""
+
+    def __init__(self, url: str, folder: Path, settings: Tables | None = None, partitions: int = 3) -> None:
+        self.url, self.partitions = url, partitions
+        self.topic = topic = kafka_admin.create_topic(url, partitions)
+        self.intake = f"{topic}.delay"
+        route = {"broker": "kafka", "intercept": self.intake, "deliver_to": topic, "mode": "levels"}
+        mine = {"kafka": {"bootstrap_servers": url, "group": topic}, "routes": {ROUTE: route}}
+        self.settings = merged(merged(SETTINGS, mine), settings or {})
+        self._folder = folder
+        self._producer = Producer({"bootstrap.servers": url, "linger.ms": 1, "log_level": 0})
+        self._readers: dict[str, Consumer] = {}
+        self._bridges: list[Bridge] = []
+
+    def close(self) -> None:
+        """End its bridges and remove what it made."""
+        for bridge in self._bridges:
+            bridge.__exit__(None, None, None)
+        for reader in self._readers.values():
+            reader.close()
+        ours = [name for name in kafka_admin.topics(self.url) if name.startswith(self.topic)]
+        kafka_admin.delete_topics(self.url, ours)
+
+    def file(self, settings: Tables | None = None, name: str = "postdate") -> Path:
+        """A settings file."""
+        file = self._folder / f"{name}.file.toml"
+        file.write_text(toml(merged(self.settings, settings or {})))
+        file.chmod(0o600)
+        return file
+
+    def loaded(self, settings: Tables | None = None) -> Settings:
+        """The settings, checked."""
+        return load(self.file(settings, "loaded"), {})
+
+    def topics(self, settings: Tables | None = None) -> LevelTopics:
+        """Where its records wait."""
+        return level_topics(self.loaded(settings), ROUTE)
+
+    def run(self, settings: Tables | None = None, name: str = "postdate") -> Bridge:
+        """A bridge that has started."""
+        bridge = Bridge(self._folder, merged(self.settings, settings or {}), name=name)
+        self._bridges.append(bridge)
+        bridge.start()
+        wait_for(lambda: '"started"' in bridge.log() or not bridge.running(), "it started, or did not", DEADLINE_S)
+        assert bridge.running(), bridge.log_tail()
+        return bridge
+
+    def produce(
+        self, value: bytes | None, headers: Headers, key: bytes | None = b"k", partition: int = -1, topic: str = ""
+    ) -> None:
+        """Write to the intake, or to another topic."""
+        carried: Any = headers  # its types know no list of bytes alone
+        self._producer.produce(topic or self.intake, value=value, key=key, headers=carried, partition=partition)
+        self._producer.poll(0)
+
+    def produced(self) -> float:
+        """Until Kafka has everything; when that was (Unix seconds)."""
+        assert self._producer.flush(DEADLINE_S) == 0
+        return time.time()
+
+    def consume(
+        self, done: int | Callable[[Sequence[Came]], bool], topic: str = "", deadline_s: float = DEADLINE_S
+    ) -> list[Came]:
+        """What comes at the consumers' topic, or another, until there are so many, or ``done`` of it is true."""
+        found: list[Came] = []
+        give_up = time.monotonic() + deadline_s
+        while len(found) < done if isinstance(done, int) else not done(found):
+            assert time.monotonic() < give_up, f"only {len(found)} came; {self._told()}"
+            found += self._poll(topic or self.topic, 0.02)
+        return found
+
+    def nothing_more(self, for_s: float = 1.0) -> None:
+        """Nothing comes for a while."""
+        until = time.monotonic() + for_s
+        while time.monotonic() < until:
+            assert self._poll(self.topic, 0.1) == []
+
+    def dead_letters(self, count: int = 1) -> list[Came]:
+        """So many dead letters."""
+        return self.consume(count, self.topics().dead)
+
+    def _poll(self, topic: str, timeout_s: float) -> list[Came]:
+        reader = self._readers.get(topic) or self._new_reader(topic)
+        came = []
+        for message in reader.consume(500, timeout_s):
+            assert message.error() is None, message.error()
+            came.append(_came(message))
+        return came
+
+    def _new_reader(self, topic: str) -> Consumer:
+        given = {"group.id": "tests", "enable.auto.commit": False, "log_level": 0, "fetch.wait.max.ms": 50}
+        reader = self._readers[topic] = Consumer({"bootstrap.servers": self.url, **given})
+        numbers = range(self.partitions)
+        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        return reader
+
+    def _told(self) -> str:
+        return "; ".join(bridge.log_tail() for bridge in self._bridges)
+
+
+def _came(message: Message) -> Came:
+    headers: Any = message.headers() or []
+    partition = message.partition()
+    assert partition is not None
+    return Came(time.time(), partition, message.key(), message.value(), headers)

@@ -1,0 +1,138 @@
+"""Where a record waits on Kafka without a store, and what it looks like on each hop: pure."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka import TopicPartition
+
+from adapters.kafka.intake import Intake, Part
+from adapters.kafka.level_packing import LEVEL_HEADERS, TARGET, LevelPacking, due_ms_of, public_id
+from adapters.kafka.levels import LevelTopics, level_topics, made_with, unfit
+from adapters.kafka.record import Header, Record, pack, topic_of, unpack
+from bridge.levels import Bury, Deliver, Hold
+from bridge.message import Delivery
+from bridge.naming import Naming
+from bridge.relay import Parcel
+from bridge.settings import Settings
+
+ROUTE = {"broker": "kafka", "intercept": "payments.delay", "deliver_to": "payments", "mode": "levels"}
+LANE = "payments.level"
+
+
+def settings(**sections: object) -> Settings:
+    return Settings.model_validate({"headers": {"levels": ["1s", "90s"]}, "routes": {"pay": ROUTE}, **sections})
+
+
+TOPICS = level_topics(settings(), "pay")
+
+
+def test_a_topics_name_says_its_group_route_and_wait_and_differs_by_nothing_else() -> None:
+    assert list(TOPICS.levels) == [1000, 90_000]
+    assert [name.rpartition(".")[0] for name in TOPICS.levels.values()] == [
+        "postdate.pay.level.1s",
+        "postdate.pay.level.1m30s",
+    ]
+    other = level_topics(settings(levels={"rounding": "nearest"}, kafka={"partitioner": "crc32"}), "pay")
+    assert other == TOPICS
+    assert level_topics(settings(kafka={"group": "another"}), "pay").levels[1000].startswith("another.pay.level.1s.")
+
+
+def test_the_rule_for_all_levels_matches_those_of_any_list_and_not_the_dead_letters() -> None:
+    other = level_topics(settings(headers={"levels": ["7s"]}), "pay")
+    assert all(TOPICS.every.text_in(name) for name in (*TOPICS.levels.values(), *other.levels.values()))
+    assert TOPICS.every.text_in(TOPICS.dead) is None
+
+
+def test_a_topic_keeps_a_record_for_its_wait_and_the_retention() -> None:
+    made = made_with(settings(levels={"retention": "1h"}), "pay")
+    assert made[TOPICS.levels[90_000]]["retention.ms"] == "3690000"
+    assert made[TOPICS.dead]["retention.ms"] == "-1"
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "words"),
+    [
+        ({}, "1000", ""),
+        ({"cleanup.policy": "delete", "retention.ms": "1000", "retention.bytes": "-1"}, "1000", ""),
+        ({"retention.ms": "-1"}, "-1", ""),
+        ({"retention.ms": "-1"}, "1000", ""),
+        ({"retention.ms": "999"}, "1000", "deletes records after retention.ms (999), read or not: set it to 1000"),
+        ({"retention.ms": "999"}, "-1", "deletes records after retention.ms (999), read or not: set it to -1"),
+        ({"cleanup.policy": "compact,delete"}, "1000", "is compacted"),
+        ({"retention.bytes": "5"}, "1000", "deletes what is beyond retention.bytes (5)"),
+    ],
+)
+def test_a_topic_that_would_lose_records_is_told_from_one_that_would_not(
+    has: dict[str, str], wanted: str, words: str
+) -> None:
+    found = unfit(has, {"retention.ms": wanted})
+    assert found.startswith(words) if words else not found
+
+
+HEADERS: list[Header] = [(b"a", b"1"), (b"\xff", None), (b"x-delay-due", b"forged"), (b"a", b"2")]
+
+
+def delivery(payload: bytes, offset: int = 7) -> Delivery:
+    return Delivery(None, "pay", payload, b"", {}, 1_700_000_000_000, origin=(b"topic-id/2", offset))
+
+
+def came_back(parcel: Parcel, topics: LevelTopics = TOPICS) -> Delivery:
+    """A parcel as the level's source hands it over."""
+    _, timestamp, key, value, headers = unpack(parcel.payload)
+    intake = Intake(LANE, Naming(parcel.place, parcel.place), LEVEL_HEADERS)
+    part = Part(TopicPartition(parcel.place, 2), intake, "level-id")
+    return part.raw(0, Record(2, timestamp, key, value, headers), 1_700_000_000_000)
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"k", b"v"), (None, None), (b"", b""), (b"\xff", b"\0")])
+def test_a_record_leaves_its_level_with_every_byte_it_came_with(key: bytes | None, value: bytes | None) -> None:
+    payload = pack(2, 5, key, value, HEADERS, b"payments.delay")
+    packing = LevelPacking(TOPICS, LANE)
+    held = packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000)
+    assert held.place == TOPICS.levels[1000]
+    assert unpack(held.payload)[::2] == (2, key, [(b"x-delay-id", public_id((b"topic-id/2", 7))), DUE])
+    out = packing.parcel(came_back(held), Deliver(), 1)
+    assert out == Parcel(TARGET, payload, public_id((b"topic-id/2", 7)), 1_700_000_001_000)
+
+
+DUE = (b"x-delay-due", b"1700000001000")
+
+
+def test_an_id_is_repeated_by_a_replay_and_by_nothing_else() -> None:
+    origins = [(b"a/1", 1), (b"a/1", 11), (b"a/11", 1), (b"b/1", 1)]
+    assert len({public_id(origin) for origin in origins}) == len(origins)
+    assert public_id(origins[0]) == public_id((b"a/1", 1))
+
+
+def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waited_or_not() -> None:
+    payload = pack(2, 5, b"k", b"v", [(b"x-delay-reason", b"an old one"), *HEADERS], b"payments.delay")
+    packing = LevelPacking(TOPICS, LANE)
+    held = came_back(packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000))
+    for one in (delivery(payload), held):
+        dead = packing.parcel(one, Bury("missing_topic: gone"), 0)
+        assert dead.place == TOPICS.dead
+        assert topic_of(dead.payload) == b"payments.delay"
+        assert unpack(dead.payload) == Record(2, 5, b"k", b"v", [*HEADERS, (b"x-delay-reason", b"missing_topic: gone")])
+        assert packing.plain_dead_letter(one) == Parcel(TOPICS.dead, payload)
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [
+        (b"v", []),
+        (None, [DUE, (b"x-delay-id", b"1")]),
+        (b"v", [DUE]),
+        (b"v", [(b"x-delay-due", b"-1"), (b"x-delay-id", b"1")]),
+    ],
+)
+def test_a_strangers_record_in_a_level_is_no_record_to_deliver(value: bytes | None, headers: list[Header]) -> None:
+    stranger = came_back(Parcel(TOPICS.levels[1000], pack(2, 5, b"k", value, headers)))
+    packing = LevelPacking(TOPICS, LANE)
+    with pytest.raises(ValueError, match="in a level's topic"):
+        packing.parcel(stranger, Deliver(), 1)
+    assert unpack(packing.plain_dead_letter(stranger).payload) == Record(2, 5, b"k", value, headers)
+
+
+@pytest.mark.parametrize("value", [None, "1", 5, b"", b"-5", b"1.5", b"soon", b"9" * 16, "²".encode()])
+def test_what_is_no_moment_is_due_at_once(value: str | int | bytes | None) -> None:
+    assert due_ms_of(value) == 0
