@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -24,7 +24,10 @@ _BEFORE_LENGTH = 12
 _MAGIC = 2
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+#: A control record's key: version, type; 0 ends a transaction that was aborted.
+_ABORTED = bytes(4)
 _DECODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
 _FETCH_BYTES = 1 << 20
 _FETCH_WAIT_MS = 500
@@ -70,18 +73,28 @@ class Batch(NamedTuple):
     end: int
 
 
-def first_batch(data: bytes, offset: int, partition: int) -> Batch | None:
+def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> Batch | None:
     """What the batch that holds ``offset``, or the next one, has at and after it; None where there is none.
 
+    ``aborted`` are the transactions that were, each with its producer and its first offset, as a fetch names them: a
+    batch of theirs is none that anybody may see.
     Raises ``ValueError`` for bytes that are no record batches of this version, and for a codec that is not there.
     """
+    coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+    within: set[int] = set()
     at = 0
     while at + _BATCH.size <= len(data):
-        base, length, _, magic, _, attributes, last, first_ms, max_ms, _, _, _, count = _BATCH.unpack_from(data, at)
+        head = _BATCH.unpack_from(data, at)
+        base, length, _, magic, _, attributes, last, first_ms, max_ms, producer, _, _, count = head
         end = at + _BEFORE_LENGTH + length
         if magic != _MAGIC or length <= 0 or end > len(data):
             raise ValueError("a record batch of another version, or cut short")
-        if base + last >= offset and not attributes & _CONTROL:
+        while coming and coming[-1][1] <= base + last:
+            within.add(coming.pop()[0])
+        if attributes & _CONTROL:
+            if (_record(_Cursor(data[at + _BATCH.size : end]))[2] or b"")[:4] == _ABORTED:
+                within.discard(producer)
+        elif base + last >= offset and not (attributes & _TRANSACTIONAL and producer in within):
             cursor = _Cursor(_uncompressed(data[at + _BATCH.size : end], attributes & _CODEC_MASK))
             records = []
             for _ in range(count):
@@ -120,10 +133,11 @@ async def fetch_batch(consumer: AIOKafkaConsumer, place: TopicPartition, offset:
     request = FetchRequest(_FETCH_WAIT_MS, 1, _FETCH_BYTES, _READ_COMMITTED, wanted, rack_id="")
     client = consumer._client
     answer = await client.send(client.cluster.leader_for_partition(place), request)
-    _, code, *_, data = answer.topics[0][1][0]
+    _, code, *others, data = answer.topics[0][1][0]
     if code:
         raise for_code(code)
+    aborted = next((one for one in others if isinstance(one, list)), ())
     try:
-        return first_batch(bytes(data or b""), offset, place.partition)
+        return first_batch(bytes(data or b""), offset, place.partition, aborted)
     except ValueError:
         return None

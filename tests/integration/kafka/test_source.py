@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from adapters.kafka.record import Record, topic_of, unpack
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
@@ -155,6 +155,25 @@ async def test_a_record_that_cannot_be_decoded_is_a_fault_and_costs_no_other_a_r
         await topics.write_many(topic, 4, 5)
         assert len(await source.take(20)) == 20
     assert await topics.committed(topic, topic) == {0: 25, 1: 27, 2: 27, 3: 25}
+
+
+async def test_what_a_transaction_took_back_is_not_handed_over_beside_a_record_that_cannot_be_decoded(
+    topics: Topics,
+) -> None:
+    topic = await topics.make("in")
+    producer = AIOKafkaProducer(bootstrap_servers=topics.url, transactional_id=topic)
+    await producer.start()
+    try:
+        for value, kept in ((b"taken back", False), (b"kept", True), (b"taken back", False)):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, value, partition=0)
+            await (producer.commit_transaction() if kept else producer.abort_transaction())
+            await topics.write(topic, [NOT_TEXT])
+    finally:
+        await producer.stop()
+    async with Source(topics, topic, [topic]) as source:
+        values = [unpack(delivery.payload).value for delivery in await source.take(4)]
+    assert values == [NOT_TEXT.value, b"kept", NOT_TEXT.value, NOT_TEXT.value]
 
 
 async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(
