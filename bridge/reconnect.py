@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from bridge.errors import BrokerUnavailable
+from bridge.health import Health
 
 FIRST_S = 0.1
 MAX_S = 5.0
@@ -30,3 +35,19 @@ class Reconnect:
         """Wait before the next attempt."""
         await asyncio.sleep(reconnect_wait_s(self._failures, random.random()))  # noqa: S311 (jitter, not a secret)
         self._failures += 1
+
+
+async def keep_connected(
+    session: Callable[[Reconnect], Awaitable[None]], health: Health, subject: str, meanwhile: str
+) -> NoReturn:
+    """One ``session`` after the other until cancelled, with a wait between; each ends with ``BrokerUnavailable``.
+
+    ``meanwhile`` is what does not happen without one: the sentence begins with it, and with the error it ends.
+    """
+    reconnect = Reconnect()
+    while True:
+        try:
+            await session(reconnect)
+        except BrokerUnavailable as error:
+            health.say(subject, f"{meanwhile}: {error}")
+        await reconnect.wait()

@@ -25,7 +25,7 @@ from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Claim, Outcome, Refusal, no_route
 from bridge.ports import Result
-from bridge.reconnect import Reconnect
+from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import Kafka
 
 _SUBJECT = "kafka publish"
@@ -181,14 +181,11 @@ class KafkaSink:
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
-        reconnect = Reconnect()
-        while True:
-            try:
-                with broker_errors(self._rules):
-                    await self._session(reconnect)
-            except BrokerUnavailable as error:
-                self._health.say(_SUBJECT, f"nothing can be published to Kafka: {error}")
-                await reconnect.wait()
+        await keep_connected(self._translated, self._health, _SUBJECT, "nothing can be published to Kafka")
+
+    async def _translated(self, reconnect: Reconnect) -> None:
+        with broker_errors(self._rules):
+            await self._session(reconnect)
 
     async def _session(self, reconnect: Reconnect) -> None:
         """One producer, until it is broken."""

@@ -26,7 +26,7 @@ from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Delivery
-from bridge.reconnect import Reconnect
+from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import Kafka
 
 _SUBJECT = "kafka intake"
@@ -121,14 +121,11 @@ class KafkaSource:
 
     async def run(self) -> None:
         """Keep consuming until cancelled: join the group, consume, and begin anew with a new consumer."""
-        reconnect = Reconnect()
-        while True:
-            try:
-                with broker_errors(self._rules):
-                    await self._session(reconnect)
-            except BrokerUnavailable as error:
-                self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
-            await reconnect.wait()
+        await keep_connected(self._translated, self._health, _SUBJECT, "nothing is taken from Kafka")
+
+    async def _translated(self, reconnect: Reconnect) -> None:
+        with broker_errors(self._rules):
+            await self._session(reconnect)
 
     async def _session(self, reconnect: Reconnect) -> None:
         consumer = new_consumer(self._rules)

@@ -29,7 +29,7 @@ from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Claim, Outcome, Refusal, no_route
 from bridge.ports import Result
-from bridge.reconnect import Reconnect
+from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import RabbitMQ
 
 _ID_NAME = frozenset({b"x-delay-id"})
@@ -218,13 +218,7 @@ class RabbitSink:
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
-        reconnect = Reconnect()
-        while True:
-            try:
-                await self._session(reconnect)
-            except BrokerUnavailable as error:
-                self._health.say("rabbitmq publish", f"nothing can be published to RabbitMQ: {error}")
-                await reconnect.wait()
+        await keep_connected(self._session, self._health, "rabbitmq publish", "nothing can be published to RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
         """One connection, and one channel after the other on it."""

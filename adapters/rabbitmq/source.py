@@ -26,7 +26,7 @@ from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable, PostdateError
 from bridge.health import Health
 from bridge.message import Delivery
-from bridge.reconnect import Reconnect
+from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import RabbitMQ
 
 #: So often the binding of an intake queue is made again.
@@ -180,13 +180,7 @@ class RabbitSource:
 
     async def run(self) -> None:
         """Keep consuming until cancelled: connect, consume, and connect again when the connection goes."""
-        reconnect = Reconnect()
-        while True:
-            try:
-                await self._session(reconnect)
-            except BrokerUnavailable as error:
-                self._health.say("rabbitmq intake", f"nothing is taken from RabbitMQ: {error}")
-            await reconnect.wait()
+        await keep_connected(self._session, self._health, "rabbitmq intake", "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
         self._link = link = await open_link(self._settings, "postdate intake")
