@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import random
 import struct
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
-from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing, out_of_order
-from tests.devstack.service import wait_for
+from tests.chaos.accountant import Accountant
+from tests.chaos.verdict import Owed, Receipt, Verdict, out_of_order
 
 _TURN_S = 0.01
 _GRID_MS = 100
@@ -34,22 +33,18 @@ _PATIENT = {"reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms
 Headers = list[tuple[str, bytes | None]]
 
 
-class KafkaLedger:
+class KafkaLedger(Accountant):
     """Produces to ``intake`` and consumes ``target``. Enter it, and it consumes."""
 
+    patience_s = 40.0
+
     def __init__(self, url: str, intake: str, target: str, partitions: int, seed: int = 7) -> None:
+        super().__init__()
         self._intake = intake
         self._random = random.Random(seed)
         self._run = random.getrandbits(32)
-        self._owed: dict[int, Owed] = {}
-        self._receipts: dict[int, list[Receipt]] = {}
         self._order: dict[tuple[bytes, bytes], list[int]] = {}
-        self._strangers = 0
         self._confirmed_at: dict[int, float] = {}
-        self._stop_producing = threading.Event()
-        self._stop_consuming = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._failures: list[BaseException] = []
         own = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 300_000}
         self._producer = Producer(
             {"bootstrap.servers": url, "partitioner": "murmur2_random", "retry.backoff.max.ms": 200, **own, **_PATIENT}
@@ -58,15 +53,8 @@ class KafkaLedger:
         self._consumer = Consumer({"bootstrap.servers": url, **group, **_PATIENT})
         self._consumer.assign([TopicPartition(target, number, OFFSET_BEGINNING) for number in range(partitions)])
 
-    def __enter__(self) -> Self:
-        self._spawn(self._consume)
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop_producing.set()
-        self._stop_consuming.set()
-        for thread in self._threads:
-            thread.join(15)
+        super().__exit__(kind, error, at)
         self._producer.purge()
         self._consumer.close()
 
@@ -92,27 +80,9 @@ class KafkaLedger:
         """How many records Kafka has acknowledged."""
         return len(self._confirmed_at)
 
-    def arrived(self) -> int:
-        """How many different records have come."""
-        return len(self._receipts)
-
-    def wait_arrivals(self, more: int, deadline_s: float = 40.0) -> None:
-        """Until so many more different records have come."""
-        wanted = len(self._receipts) + more
-        wait_for(lambda: len(self._receipts) >= wanted, f"{more} more records arrive", deadline_s)
-
-    def settle(self, deadline_s: float = 40.0, linger_s: float = 0.5) -> Verdict:
-        """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
-        give_up = time.monotonic() + deadline_s
-        while time.monotonic() < give_up and missing(self._owed, self._receipts):
-            self._raise_failures()
-            time.sleep(0.02)
-        time.sleep(linger_s)
-        return self.verdict()
-
     def verdict(self) -> Verdict:
         """How it stands."""
-        found = judge(self._owed, self._receipts, self._strangers)
+        found = super().verdict()
         found.misordered = out_of_order(list(self._order.values()))
         return found
 
@@ -184,22 +154,6 @@ class KafkaLedger:
         if key is not None and not receipts:
             self._order.setdefault((key, named["x-delay-due"]), []).append(number)
         receipts.append(Receipt(at, named["x-delay-id"], digest, int(named["x-delay-due"]) / 1000))
-
-    def _raise_failures(self) -> None:
-        if self._failures:
-            raise self._failures[0]
-
-    def _spawn(self, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as failure:
-                self._failures.append(failure)
-                raise
-
-        thread = threading.Thread(target=run, daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
 
 def _random_headers(seeded: random.Random) -> Headers:

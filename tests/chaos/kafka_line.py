@@ -62,6 +62,16 @@ class KafkaLine:
         wanted = merged(self.settings, settings or {})
         return self._open.enter_context(Bridge(self.folder, wanted, command, f"{self.name}-{self._bridges}"))
 
+    def flowing(self, rate: float, instances: int = 1) -> tuple[KafkaLedger, list[Bridge]]:
+        """Bridges in the middle of their work."""
+        ledger = self.ledger()
+        bridges = [self.bridge().start() for _ in range(instances)]
+        for bridge in bridges:
+            bridge.wait_ready()
+        ledger.produce(rate, (0, 2000))
+        ledger.wait_arrivals(500)
+        return ledger, bridges
+
     def stored(self) -> int:
         """Messages in the store, whatever their state."""
         with store_client(self.store_url) as client:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import random
 import struct
-import threading
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from types import TracebackType
-from typing import Self
 
-from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing
+from tests.chaos.accountant import Accountant
+from tests.chaos.verdict import Owed, Receipt, Verdict
 from tests.delay_line import LEASE_S, Line
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
@@ -27,37 +25,23 @@ _TURN_S = 0.01
 _HEAD = struct.Struct(">QId")
 
 
-class Ledger:
+class Ledger(Accountant):
     """Publishes to ``front`` and consumes ``queue``, in a thread each."""
 
+    patience_s = 30.0
+
     def __init__(self, broker_url: str, front: str, queue: str, seed: int = 7) -> None:
+        super().__init__()
         self._broker_url = broker_url
         self._front = front
         self._queue = queue
         self._random = random.Random(seed)
         self._run = random.getrandbits(32)
-        self._owed: dict[int, Owed] = {}
-        self._receipts: dict[int, list[Receipt]] = {}
-        self._strangers = 0
         self._confirmed = 0
         self._number = 0
-        self._stop_producing = threading.Event()
-        self._stop_consuming = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._failures: list[BaseException] = []
         self.rate = 0.0
         self.delays_ms = (0, 2000)
         self._left: int | None = None
-
-    def __enter__(self) -> Self:
-        self._spawn(self._consume)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop_producing.set()
-        self._stop_consuming.set()
-        for thread in self._threads:
-            thread.join(15)
 
     # -- what a test asks for ---------------------------------------------------------------------------------------
 
@@ -81,44 +65,6 @@ class Ledger:
     def confirmed(self) -> int:
         """How many publishes are confirmed."""
         return self._confirmed
-
-    def arrived(self) -> int:
-        """How many different messages have come."""
-        return len(self._receipts)
-
-    def wait_arrivals(self, more: int, deadline_s: float = 30.0) -> None:
-        """Until so many more different messages have come."""
-        wanted = len(self._receipts) + more
-        wait_for(lambda: len(self._receipts) >= wanted, f"{more} more messages arrive", deadline_s)
-
-    def settle(self, deadline_s: float = 30.0, linger_s: float = 0.5) -> Verdict:
-        """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
-        give_up = time.monotonic() + deadline_s
-        while time.monotonic() < give_up and missing(self._owed, self._receipts):
-            self._raise_failures()
-            time.sleep(0.02)
-        time.sleep(linger_s)
-        return self.verdict()
-
-    def verdict(self) -> Verdict:
-        """How it stands."""
-        return judge(self._owed, self._receipts, self._strangers)
-
-    def _raise_failures(self) -> None:
-        if self._failures:
-            raise self._failures[0]
-
-    def _spawn(self, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as failure:
-                self._failures.append(failure)
-                raise
-
-        thread = threading.Thread(target=run, name=work.__name__, daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     # -- the producer -----------------------------------------------------------------------------------------------
 

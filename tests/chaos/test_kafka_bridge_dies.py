@@ -6,15 +6,12 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_ledger import KafkaLedger
 from tests.chaos.kafka_line import HEALED_S, KafkaLine
 from tests.delay_line import LEASE_S
 from tests.devstack.service import wait_for
@@ -63,30 +60,18 @@ def test_a_death_at_this_step_parks_nothing_twice_and_copies_only_what_was_on_it
     assert ledger.late_after(restarted) < HEALED_S
 
 
-@contextmanager
-def flowing(line: KafkaLine, instances: int = 1, rate: float = LONG_RATE) -> Iterator[tuple[KafkaLedger, list[Bridge]]]:
-    """Bridges in the middle of their work."""
-    ledger = line.ledger()
-    bridges = [line.bridge().start() for _ in range(instances)]
-    for bridge in bridges:
-        bridge.wait_ready()
-    ledger.produce(rate, (0, 2000))
-    ledger.wait_arrivals(500)
-    yield ledger, bridges
-
-
 @pytest.mark.long
 def test_an_instance_that_joins_and_leaves_loses_copies_and_misorders_nothing(open_kafka_line: OpenKafkaLine) -> None:
     line = open_kafka_line()
-    with flowing(line, 2) as (ledger, _):
-        for _ in range(2):
-            third = line.bridge().start().wait_ready()
-            ledger.wait_arrivals(6000)
-            assert third.report()["received"] > 0, "it has had no part"
-            assert third.terminate() == 0
-            ledger.wait_arrivals(3000)
-        ledger.stop_producing()
-        verdict = line.settled(ledger)
+    ledger, _ = line.flowing(LONG_RATE, 2)
+    for _ in range(2):
+        third = line.bridge().start().wait_ready()
+        ledger.wait_arrivals(6000)
+        assert third.report()["received"] > 0, "it has had no part"
+        assert third.terminate() == 0
+        ledger.wait_arrivals(3000)
+    ledger.stop_producing()
+    verdict = line.settled(ledger)
     verdict.assert_kept(copies_max=0)
     assert verdict.misordered == 0, str(verdict)
 
@@ -94,28 +79,28 @@ def test_an_instance_that_joins_and_leaves_loses_copies_and_misorders_nothing(op
 @pytest.mark.long
 def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(open_kafka_line: OpenKafkaLine) -> None:
     line = open_kafka_line(SMALL)
-    with flowing(line, 2) as (ledger, (first, second)):
-        first.kill()
-        killed = time.time()
-        wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
-        ledger.wait_arrivals(12_000)
-        ledger.stop_producing()
-        line.settled(ledger).assert_kept(HELD)
+    ledger, (first, second) = line.flowing(LONG_RATE, 2)
+    first.kill()
+    killed = time.time()
+    wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
+    ledger.wait_arrivals(12_000)
+    ledger.stop_producing()
+    line.settled(ledger).assert_kept(HELD)
     assert ledger.late_after(killed) < HEALED_S
 
 
 @pytest.mark.long
 def test_one_that_stands_still_past_its_session_and_its_leases_harms_nothing(open_kafka_line: OpenKafkaLine) -> None:
     line = open_kafka_line(SMALL)
-    with flowing(line, 2) as (ledger, (first, second)):
-        first.pause()
-        time.sleep(2 * LEASE_S)
-        first.resume()
-        resumed = time.time()
-        wait_for(lambda: [len(b.report()["shards"]) for b in (first, second)] == [4, 4], "they share again")
-        ledger.wait_arrivals(4000)
-        ledger.stop_producing()
-        line.settled(ledger).assert_kept(HELD)
+    ledger, (first, second) = line.flowing(LONG_RATE, 2)
+    first.pause()
+    time.sleep(2 * LEASE_S)
+    first.resume()
+    resumed = time.time()
+    wait_for(lambda: [len(b.report()["shards"]) for b in (first, second)] == [4, 4], "they share again")
+    ledger.wait_arrivals(4000)
+    ledger.stop_producing()
+    line.settled(ledger).assert_kept(HELD)
     assert first.running()
     assert ledger.late_after(resumed) < HEALED_S
 
@@ -125,12 +110,12 @@ def test_one_that_stands_still_past_its_session_and_its_leases_harms_nothing(ope
 def test_kills_at_random_moments_under_full_load_lose_nothing(open_kafka_line: OpenKafkaLine) -> None:
     line = open_kafka_line(SMALL)
     seeded, kills = random.Random(8), 15
-    with flowing(line, 2) as (ledger, bridges):
-        for number in range(kills):
-            time.sleep(seeded.uniform(0.0, 4.0))
-            bridges[number % 2].kill()
-            bridges[number % 2].start()
-        healed = time.time()
-        ledger.stop_producing()
-        line.settled(ledger, 60).assert_kept(kills * HELD)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
+    for number in range(kills):
+        time.sleep(seeded.uniform(0.0, 4.0))
+        bridges[number % 2].kill()
+        bridges[number % 2].start()
+    healed = time.time()
+    ledger.stop_producing()
+    line.settled(ledger, 60).assert_kept(kills * HELD)
     assert ledger.late_after(healed) < HEALED_S

@@ -26,17 +26,6 @@ HELD = 2 * WINDOW
 LINGERS_S = 5
 
 
-def flowing(line: KafkaLine, rate: float, instances: int = 1) -> tuple[KafkaLedger, list[Bridge]]:
-    """Bridges in the middle of their work."""
-    ledger = line.ledger()
-    bridges = [line.bridge().start() for _ in range(instances)]
-    for bridge in bridges:
-        bridge.wait_ready()
-    ledger.produce(rate, (0, 2000))
-    ledger.wait_arrivals(500)
-    return ledger, bridges
-
-
 def go_on(
     line: KafkaLine, ledger: KafkaLedger, bridges: list[Bridge], copies_max: int, healed_s: float = HEALED_S
 ) -> None:
@@ -56,7 +45,7 @@ def go_on(
 @pytest.mark.long
 def test_a_killed_kafka_that_comes_back_loses_nothing(open_kafka_line: OpenKafkaLine, own_kafka: Kafka) -> None:
     line = open_kafka_line(SMALL)
-    ledger, bridges = flowing(line, RATE)
+    ledger, bridges = line.flowing(RATE)
     own_kafka.kill()
     own_kafka.start()
     go_on(line, ledger, bridges, HELD)
@@ -68,7 +57,7 @@ def test_a_kafka_that_is_killed_under_full_load_loses_nothing(
     open_kafka_line: OpenKafkaLine, own_kafka: Kafka, away_s: float
 ) -> None:
     line = open_kafka_line(SMALL)
-    ledger, bridges = flowing(line, LONG_RATE, 2)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
     own_kafka.kill()
     time.sleep(away_s)
     own_kafka.start()
@@ -78,7 +67,7 @@ def test_a_kafka_that_is_killed_under_full_load_loses_nothing(
 @pytest.mark.long
 def test_a_kafka_that_stands_still_loses_nothing(open_kafka_line: OpenKafkaLine, own_kafka: Kafka) -> None:
     line = open_kafka_line(SMALL)
-    ledger, bridges = flowing(line, LONG_RATE, 2)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
     own_kafka.pause()
     bridges[0].wait_log("no broker of")
     time.sleep(15)
@@ -93,7 +82,7 @@ def test_a_node_that_goes_takes_neither_records_nor_its_group_with_it(
     open_cluster_line: OpenKafkaLine, kafka_cluster: KafkaCluster, what: str
 ) -> None:
     line = open_cluster_line(SMALL)
-    ledger, bridges = flowing(line, LONG_RATE, 2)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
     for order in ("kill", "stop"):
         number = (
             kafka_admin.coordinator(line.url, line.name)
@@ -114,7 +103,7 @@ def test_a_node_that_stands_still_delays_its_own_partitions_alone_and_not_for_lo
     open_cluster_line: OpenKafkaLine, kafka_cluster: KafkaCluster
 ) -> None:
     line = open_cluster_line({"kafka": {"window": WINDOW}})
-    ledger, bridges = flowing(line, LONG_RATE, 2)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
     number = kafka_cluster.leader(line.intake, 0)
     others = ",".join(node.url for other, node in kafka_cluster.nodes.items() if other != number)
     kafka_cluster.nodes[number].pause()
@@ -138,7 +127,7 @@ def test_too_few_replicas_in_sync_hold_up_their_own_topic_alone_and_lose_nothing
     strict = {"broker": "kafka", "intercept": intake, "deliver_to": target}
     line = open_cluster_line(merged(SMALL, {"routes": {"strict": strict}}))
     with KafkaLedger(url, intake, target, PARTITIONS) as held_up:
-        ledger, bridges = flowing(line, RATE)
+        ledger, bridges = line.flowing(RATE)
         held_up.produce(RATE, (0, 2000))
         held_up.wait_arrivals(200)
         kafka_cluster.kill_node(3)
@@ -165,7 +154,7 @@ def test_a_majority_of_nodes_that_is_gone_stops_everything_and_loses_nothing(
     open_cluster_line: OpenKafkaLine, kafka_cluster: KafkaCluster
 ) -> None:
     line = open_cluster_line(SMALL)
-    ledger, bridges = flowing(line, LONG_RATE, 2)
+    ledger, bridges = line.flowing(LONG_RATE, 2)
     kafka_cluster.kill_node(2)
     kafka_cluster.kill_node(3)
     time.sleep(20)

@@ -1,0 +1,82 @@
+"""What every accountant does: a producer and a consumer in a thread each, a book of what is owed and of what has come,
+and the wait for the one to become the other. What a message is, and how it goes out and comes in, a ledger says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import ClassVar, Self
+
+from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing
+from tests.devstack.service import wait_for
+
+
+class Accountant(ABC):
+    """Enter it, and it consumes. ``patience_s``: how long what is owed is waited for where a test says nothing."""
+
+    patience_s: ClassVar[float]
+
+    def __init__(self) -> None:
+        self._owed: dict[int, Owed] = {}
+        self._receipts: dict[int, list[Receipt]] = {}
+        self._strangers = 0
+        self._stop_producing = threading.Event()
+        self._stop_consuming = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def __enter__(self) -> Self:
+        self._spawn(self._consume)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop_producing.set()
+        self._stop_consuming.set()
+        for thread in self._threads:
+            thread.join(15)
+
+    @abstractmethod
+    def _consume(self) -> None:
+        """Write down what comes, until ``_stop_consuming``."""
+
+    def arrived(self) -> int:
+        """How many different messages have come."""
+        return len(self._receipts)
+
+    def wait_arrivals(self, more: int, deadline_s: float | None = None) -> None:
+        """Until so many more different messages have come."""
+        wanted = len(self._receipts) + more
+        patience_s = self.patience_s if deadline_s is None else deadline_s
+        wait_for(lambda: len(self._receipts) >= wanted, f"{more} more messages arrive", patience_s)
+
+    def settle(self, deadline_s: float | None = None, linger_s: float = 0.5) -> Verdict:
+        """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
+        give_up = time.monotonic() + (self.patience_s if deadline_s is None else deadline_s)
+        while time.monotonic() < give_up and missing(self._owed, self._receipts):
+            self._raise_failures()
+            time.sleep(0.02)
+        time.sleep(linger_s)
+        return self.verdict()
+
+    def verdict(self) -> Verdict:
+        """How it stands."""
+        return judge(self._owed, self._receipts, self._strangers)
+
+    def _raise_failures(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as failure:
+                self._failures.append(failure)
+                raise
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
