@@ -83,11 +83,13 @@ class Read(NamedTuple):
     in_order: bool = True
 
 
-def read(props: bytes, names: frozenset[bytes], *, broker_time: bool = False) -> Read:
+def read(props: bytes, names: frozenset[bytes], broker_time: bool = False) -> Read:
     """Reads the headers in ``names`` (compared exactly), the message id and, when asked, the broker's timestamp header.
 
     A wanted header that comes twice is ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts
-    as absent: it is a better base for a delay, not a condition for one. Raises UnreadableTable.
+    as absent: it is a better base for a delay, not a condition for one. RabbitMQ cuts off what is less than a
+    millisecond, so the next one is returned: a delay that counted from the cut moment would end early. Raises
+    UnreadableTable.
     """
     shape, starts = locate(props)
     headers: dict[str, HeaderValue] = {}
@@ -112,7 +114,7 @@ def read(props: bytes, names: frozenset[bytes], *, broker_time: bool = False) ->
 def _one_moment(times: list[HeaderValue]) -> int | None:
     first = times[0]
     if len(times) == 1 and isinstance(first, int) and not isinstance(first, bool) and first >= 0:
-        return first
+        return first + 1
     return None
 
 

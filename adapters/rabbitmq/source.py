@@ -127,6 +127,7 @@ class RabbitSource:
         self._lanes: dict[int, _Lane] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
+        self._broker_time = settings.delay_from == "broker"
         self._now_ms = 0
         self._stopping = False
 
@@ -284,7 +285,7 @@ class RabbitSource:
         payload = pack(routing_key, properties, body)
         intake = lane.intake
         try:
-            headers, message_id, published_ms, in_order = read(properties, intake.wanted, broker_time=True)
+            headers, message_id, published_ms, in_order = read(properties, intake.wanted, self._broker_time)
             fault = ""
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fault = {}, None, None, True, str(error)

@@ -21,6 +21,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
 
+from adapters.redis.pack import pack_fast
 from bridge.errors import SettingsError, StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 
@@ -43,7 +44,7 @@ def connect(settings: RedisSettings) -> Client:
     database = path[0] if path else "0"
     if not database.isdecimal():
         raise SettingsError(f"redis.url: the database is a number, not {database!r}")
-    return Redis(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
+    return pack_fast(Redis(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options))
 
 
 def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options
         _hosts(netloc, 26379), sentinel_kwargs=sentinel_options
     )
     client: Redis = sentinel.master_for(path[0], db=database, **options)
-    return client
+    return pack_fast(client)
 
 
 async def close(client: Client) -> None:

@@ -80,6 +80,7 @@ class RabbitMQ(Section):
     window: Annotated[int, Whole(1, 65535)] = 2000
     confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
     queue_type: Annotated[QueueType, OneOf(("quorum", "classic"))] = "quorum"
+    delay_from: Annotated[Literal["arrival", "broker"], OneOf(("arrival", "broker"))] = "arrival"
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""

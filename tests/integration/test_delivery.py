@@ -95,6 +95,32 @@ def test_a_moment_that_has_passed_is_now(line: Line) -> None:
     assert len(line.receive(2, 3)) == 2
 
 
+def test_a_timestamp_header_that_came_along_from_an_earlier_message_shortens_no_delay(line: Line) -> None:
+    sent = time.time()
+    put(
+        line,
+        b"sent again with the headers it came with",
+        long("timestamp_in_ms", int(sent * 1000) - 60_000),
+        delay(300),
+    )
+    (message,) = line.receive(1, 3)
+    assert message.at >= sent + 0.3
+
+
+def test_a_delay_counts_from_the_brokers_own_timestamp_where_the_settings_say_so(
+    rabbitmq: RabbitMQ, redis_server: Redis, folder: Path
+) -> None:
+    with Line(rabbitmq.url, redis_server.url, folder, {"rabbitmq": {"delay_from": "broker"}}) as line:
+        line.start()
+        taken = int(time.time() * 1000) - 60_000
+        put(line, b"as if no postdate had run for a minute", long("timestamp_in_ms", taken), delay(60_500))
+        put(line, b"no timestamp, on a route on which the broker writes one", delay(300))
+        unstamped, stamped = line.receive(2, 5)
+        assert due_ms(stamped) == taken + 60_500 + 1, "what the broker has cut off is less than a millisecond"
+        assert stamped.at * 1000 >= taken + 60_500
+        assert unstamped.body.startswith(b"no timestamp")
+
+
 WAIT_MS = 300
 DELAYS: dict[str, Entry] = {
     "int8": (b"x-delay", "b", b"\x64"),
