@@ -137,7 +137,8 @@ class Lane:
 
     def _refused(self, error: KafkaError, once: bool) -> None:
         """The whole batch was refused, or nobody knows what became of it: not after it was sent more than ``once``."""
-        refusal = refusals.of_error(error, self.place)
+        keyless = len(self._sent) == 1 and self._sent[0].key is None
+        refusal = refusals.of_error(error, self.place, keyless)
         if refusal is None or not once:
             self._break(str(error))
             return

@@ -75,8 +75,9 @@ def forbidden(topic: str) -> Refusal:
     return Refusal("forbidden", f"postdate may not write to topic '{topic}'")
 
 
-def of_error(error: KafkaError, place: TopicPartition) -> Refusal | None:
-    """Why nothing of a batch was written; None where that is not known, or something was."""
+def of_error(error: KafkaError, place: TopicPartition, keyless: bool = False) -> Refusal | None:
+    """Why nothing of a batch was written; None where that is not known, or something was. ``keyless``: its only record
+    has no key."""
     topic = place.topic
     if isinstance(error, NotEnoughReplicasError):
         return few_replicas(topic, place.partition)
@@ -89,6 +90,12 @@ def of_error(error: KafkaError, place: TopicPartition) -> Refusal | None:
     if isinstance(error, InvalidTimestampError):
         return Refusal("bad_timestamp", f"topic '{topic}' refuses its timestamp", lasting=True)
     if isinstance(error, (CorruptRecordException, InvalidRecordError, PolicyViolationError)):
-        text = f"topic '{topic}' refuses the record (a compacted topic takes none without a key): {error}"
+        rule = (
+            "it has no key, and a compacted topic takes none without: write it with one, or set the topic's "
+            "cleanup.policy to delete"
+            if keyless
+            else "the topic, or the cluster, has a rule that it breaks: change that or what the producer writes"
+        )
+        text = f"topic '{topic}' does not take this record, Kafka says {error.message} ({error.errno}); {rule}"
         return Refusal("rejected", text)
     return None

@@ -35,8 +35,10 @@ _TABLE = {
     Listed.DEAD: ["id", "when", "died", "route", "routing_key", "key", "size", "tries", "reason"],
 }
 _MOMENTS, _WIDE = {"due", "died"}, 120
+#: The order key is the routing key or the record's key; the delay key is what it is cancelled by.
+_HEADS = {"routing_key": "order key", "key": "delay key", "due": "", "died": ""}
 #: What is cut where the line is too short, the first one first, and to how much.
-_CUT = [("reason", 24), ("key", 8), ("routing_key", 8), ("route", 8), ("reason", 8)]
+_CUT = [("reason", 24), ("key", 9), ("routing_key", 9), ("route", 8), ("reason", 8)]
 
 
 def list_messages(
@@ -82,7 +84,7 @@ def list_messages(
     found, more = at_desk(settings, gather, route)
     if output is Output.TEXT and sys.stdout.isatty():
         columns = [name for name in _TABLE[state] if name not in _MOMENTS or width() >= _WIDE]
-        heads = {"routing_key": "routing key", "when": "died" if state is Listed.DEAD else "due", "due": "", "died": ""}
+        heads = _HEADS | {"when": "died" if state is Listed.DEAD else "due"}
         table(columns, [_short(row, now_ms) for row in found], heads, _CUT)
     else:
         rows(output, _COLUMNS[state], found)
