@@ -16,12 +16,14 @@ The way in           arrivals.py (what a source holds), header.py (when is it du
 The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
                      settle.py (gone, later or dead), retry.py
 Where to             naming.py (from one topic to another), destination.py (may a header say so)
-Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), mend.py,
-                     held_back.py (a source that waits)
+Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), ways.py,
+                     mend.py, held_back.py (a source that waits)
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
+A changed mode       leaving.py (levels of before), no_intake.py (a store of before)
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py
-Running              settings/, app.py (wires both sides), service.py (starts and stops), workers.py, cli/
+Running              settings/, rules.py (what each part is told of them), app.py (wires both sides),
+                     service.py (starts and stops), workers.py, cli/
 Trying, measuring    demo/, bench/, compare/, trial/ (a bridge of their own, for one run)
 
 ``README.md`` beside this file holds the decisions and why they were taken.

@@ -9,62 +9,46 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.clock import StoreClock
-from bridge.decide import RouteRules
 from bridge.depart import Departures
 from bridge.destination import HEADER as DESTINATION
-from bridge.dispatch import Dispatcher, DispatchRules
-from bridge.header import OWN_HEADERS, HeaderRules, wanted
+from bridge.dispatch import Dispatcher
+from bridge.header import OWN_HEADERS, wanted
 from bridge.health import Health
 from bridge.identity import Ids, new_instance
 from bridge.lateness import Lateness
-from bridge.levels import LevelRules, rounding, to_whole_seconds
+from bridge.leaving import Leaving
 from bridge.members import Members
 from bridge.mend import Mend
+from bridge.no_intake import NoIntake
 from bridge.park import Parker, ParkLimits
-from bridge.ports import Result
+from bridge.ports import Result, Source
 from bridge.relay import Relay, RelayLimits
-from bridge.retry import RetryRules
-from bridge.service import Parts, RelayParts, RelayService, Service, Way
+from bridge.rules import dispatch_rules, level_rules, retry_rules, route_rules
+from bridge.service import Parts, RelayParts, RelayService, Service
 from bridge.settings import Settings
 from bridge.settle import Settler
 from bridge.wake import Wake
 from bridge.watch import Watch
+from bridge.ways import Link, Way
 
 if TYPE_CHECKING:
     from adapters.kafka.intake import Intake as KafkaIntake
+    from adapters.kafka.level_source import LevelSource
     from adapters.kafka.outgoing import Out as KafkaOut
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
     from adapters.rabbitmq.outgoing import Out
     from adapters.rabbitmq.packing import RoutePacking
     from adapters.rabbitmq.sink import RabbitSink
-    from adapters.rabbitmq.source import Intake, RabbitSource
+    from adapters.rabbitmq.source import Intake
     from adapters.redis.store import RedisStore
 
 #: Told what became of publishes.
 Answered = Callable[[list[Result]], None]
 
-#: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
-_WINDOWS_HELD = 2
 #: What is due within so long is claimed together.
 _AHEAD_MS = 8
 _DUE_GONE = "what has waited stays where it is until `postdate levels setup`"
-
-
-def route_rules(settings: Settings, name: str) -> RouteRules:
-    """What the way in needs to know of a route."""
-    route, headers = settings.routes[name], settings.headers
-    kafka = route.broker == "kafka"
-    return RouteRules(
-        name=name,
-        headers=HeaderRules(route.dialects, headers.levels, settings.limits.max_delay, route.binary_numbers),
-        order=route.order,
-        on_bad=settings.on_bad_of(name),
-        on_same_key=headers.on_same_key,
-        message_id="find" if kafka else headers.message_id,
-        body_max=settings.limits.max_body,
-        allow_to=frozenset(route.allow_to) if kafka else None,
-    )
 
 
 def intake(settings: Settings, name: str) -> Intake:
@@ -133,24 +117,13 @@ def _report(
     }
 
 
-def _dispatch_rules(settings: Settings, window: int) -> DispatchRules:
-    dispatch, limits = settings.dispatch, settings.limits
-    return DispatchRules(
-        lease_ms=dispatch.lease,
-        drain_ms=dispatch.takeover,
-        pace_ms=dispatch.pace,
-        batch_max=limits.batch_max,
-        batch_bytes=limits.batch_bytes,
-        held_max=_WINDOWS_HELD * window,
-    )
-
-
 class Ends(NamedTuple):
-    """The broker's side of a house. ``window`` bounds what is published and not confirmed, ``taken_max`` what may be
-    delivered again after a crash."""
+    """The broker's side of a house. ``links`` keep its connections, ``window`` bounds what is published and not
+    confirmed, ``taken_max`` what may be delivered again after a crash."""
 
-    source: RabbitSource | KafkaSource
+    source: Source
     sink: RabbitSink | KafkaSink
+    links: tuple[Link, ...]
     window: int
     taken_max: int
 
@@ -162,13 +135,16 @@ def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, heal
     from adapters.rabbitmq.source import RabbitSource
 
     check_seams()
-    limits, rabbitmq = settings.limits, settings.rabbitmq
+    limits, rabbitmq, every = settings.limits, settings.rabbitmq, settings.with_left
+    outs = {name: out(every, name) for name in every.routes}
+    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, answered, health)
+    if not settings.routes:
+        return Ends(NoIntake(), sink, (sink.run,), rabbitmq.window, 0)
     intakes = [intake(settings, name) for name in settings.routes]
     again = partial(declare, settings) if settings.bridge.setup else None
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, again)
-    outs = {name: out(settings, name) for name in settings.routes}
-    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, answered, health)
-    return Ends(source, sink, rabbitmq.window, rabbitmq.prefetch * len(settings.routes) + limits.batch_max)
+    taken_max = rabbitmq.prefetch * len(settings.routes) + limits.batch_max
+    return Ends(source, sink, (source.run, sink.run), rabbitmq.window, taken_max)
 
 
 def _kafka_lane(settings: Settings, names: Iterable[str]) -> tuple[list[KafkaIntake], dict[str, KafkaOut]]:
@@ -194,11 +170,14 @@ def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, healt
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
 
-    rules, limits = settings.kafka, settings.limits
-    intakes, outs = _kafka_lane(settings, settings.routes)
-    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
+    rules, limits, every = settings.kafka, settings.limits, settings.with_left
+    _, outs = _kafka_lane(every, every.routes)
     sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
-    return Ends(source, sink, rules.window, 0)  # what is read again is known by its origin
+    if not settings.routes:
+        return Ends(NoIntake(), sink, (sink.run,), rules.window, 0)
+    intakes, _ = _kafka_lane(every, settings.routes)
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
+    return Ends(source, sink, (source.run, sink.run), rules.window, 0)  # what is read again is known by its origin
 
 
 def build(
@@ -209,10 +188,10 @@ def build(
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     answered: list[Answered] = []
     ends = _kafka_ends if settings.broker == "kafka" else _rabbit_ends
-    source, sink, window, taken_max = ends(settings, clock, partial(_tell, answered), health)
+    source, sink, links, window, taken_max = ends(settings, clock, partial(_tell, answered), health)
     departures = Departures(sink, clock)
-    dispatcher = Dispatcher(store, sink, wake, departures, _dispatch_rules(settings, window), health)
-    settler = Settler(store, clock, _retries(settings), lateness, dispatcher.ended, health)
+    dispatcher = Dispatcher(store, sink, wake, departures, dispatch_rules(settings, window), health)
+    settler = Settler(store, clock, retry_rules(settings), lateness, dispatcher.ended, health)
 
     def on_answers(results: list[Result]) -> None:
         settler.answered(results)
@@ -237,7 +216,7 @@ def build(
             store=store,
             source=source,
             sink=sink,
-            links=(source.run, sink.run),
+            links=links,
             parker=parker,
             wake=wake,
             dispatcher=dispatcher,
@@ -246,19 +225,8 @@ def build(
             watch=watch,
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
+            leaving=_kafka_leaving(settings, clock, health) if settings.broker == "kafka" else None,
         )
-    )
-
-
-def level_rules(settings: Settings, name: str) -> LevelRules:
-    """What the way in needs to know of a route without a store."""
-    route, rules = settings.routes[name], route_rules(settings, name)
-    by_level = rounding(settings.headers.levels, settings.levels.rounding)
-    return LevelRules(
-        headers=rules.headers,
-        round=by_level if route.mode == "levels" else to_whole_seconds,
-        on_bad=rules.on_bad,
-        body_max=rules.body_max,
     )
 
 
@@ -318,7 +286,7 @@ def _rabbit_relays(settings: Settings, clock: StoreClock, health: Health) -> lis
         clock,
         {name: level_rules(settings, name) for name in settings.routes},
         RabbitPacking(packings, {f"{name}.due": name for name in due}),
-        _retries(settings),
+        retry_rules(settings),
         Mend(again, health) if again is not None else lambda: None,
         health,
         RelayLimits(limits.batch_max, limits.batch_bytes, max(1, rabbitmq.prefetch // 4)),
@@ -330,53 +298,80 @@ def _rabbit_relays(settings: Settings, clock: StoreClock, health: Health) -> lis
 def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list[Way]:
     """Two ways for each route of a house without a store, from its intake and from its levels: with a source and a sink
     of their own, so that a destination that is gone holds up nobody else."""
-    from adapters.kafka.level_packing import LevelPacking, level_intakes, places
-    from adapters.kafka.level_source import BoundedSource, LevelSource
-    from adapters.kafka.levels import level_topics
+    from adapters.kafka.level_source import BoundedSource
     from adapters.kafka.setup import declare
-    from adapters.kafka.sink import KafkaSink
 
-    limits, rules = settings.limits, settings.kafka
     mend = Mend(partial(declare, settings), health) if settings.bridge.setup else lambda: None
-    relay_limits = RelayLimits(limits.batch_max, limits.batch_bytes, rules.window)
-    share = 2 * len(settings.routes)
     made = []
     for name in settings.routes:
-        topics, lane = level_topics(settings, name), f"{name}.level"
-        intakes, outs = _kafka_lane(settings, [name])
-        levels = rules.model_copy(update={"group": topics.group})
-        for source in (
-            BoundedSource(rules, intakes, clock, limits.intake_bytes // share, health),
-            LevelSource(levels, level_intakes(topics, lane), clock, limits.intake_bytes // share, health),
-        ):
-            answered: list[Answered] = []
-            told = partial(_tell, answered)
-            sink = KafkaSink(rules, places(topics, outs[name]), limits.window_bytes // share, told, health)
-            relay = Relay(
-                source,
-                sink,
-                clock,
-                {name: level_rules(settings, name)},
-                LevelPacking(topics, lane),
-                _retries(settings),
-                mend,
-                health,
-                relay_limits,
-            )
-            answered.append(relay.answered)
-            made.append(Way(source, (source.run, sink.run), relay))
+        intakes, _ = _kafka_lane(settings, [name])
+        bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+        intake_source = BoundedSource(settings.kafka, intakes, clock, bytes_max, health)
+        for source in (intake_source, _level_source(settings, name, clock, health)):
+            made.append(_kafka_way(settings, name, source, clock, mend, health))
     return made
+
+
+def _level_source(settings: Settings, name: str, clock: StoreClock, health: Health) -> LevelSource:
+    """What reads the levels of a Kafka route."""
+    from adapters.kafka.level_packing import level_intakes
+    from adapters.kafka.level_source import LevelSource
+    from adapters.kafka.levels import level_topics
+
+    topics = level_topics(settings, name)
+    rules = settings.kafka.model_copy(update={"group": topics.group})
+    bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+    return LevelSource(rules, level_intakes(topics, _lane(name)), clock, bytes_max, health)
+
+
+def _lane(name: str) -> str:
+    """The ``Delivery.route`` of what comes from the levels of a route."""
+    return f"{name}.level"
+
+
+def _kafka_way(
+    settings: Settings, name: str, source: KafkaSource, clock: StoreClock, mend: Callable[[], None], health: Health
+) -> Way:
+    """From one source of a Kafka route to its levels, its destination and its dead letters."""
+    from adapters.kafka.level_packing import LevelPacking, places
+    from adapters.kafka.levels import level_topics
+    from adapters.kafka.sink import KafkaSink
+
+    limits, topics = settings.limits, level_topics(settings, name)
+    answered: list[Answered] = []
+    _, outs = _kafka_lane(settings, [name])
+    window_bytes = limits.window_bytes // (2 * len(settings.routes))
+    sink = KafkaSink(settings.kafka, places(topics, outs[name]), window_bytes, partial(_tell, answered), health)
+    relay = Relay(
+        source,
+        sink,
+        clock,
+        {name: level_rules(settings, name)},
+        LevelPacking(topics, _lane(name), name),
+        retry_rules(settings),
+        mend,
+        health,
+        RelayLimits(limits.batch_max, limits.batch_bytes, settings.kafka.window),
+    )
+    answered.append(relay.answered)
+    return Way(source, (source.run, sink.run), relay)
+
+
+def _kafka_leaving(settings: Settings, clock: StoreClock, health: Health) -> Leaving:
+    """What is still in the levels of Kafka routes that have a store now is delivered from there."""
+    from adapters.kafka.level_desk import routes_with_levels_left
+
+    def drain(name: str) -> Way:
+        source = _level_source(settings, name, clock, health)
+        return _kafka_way(settings, name, source, clock, lambda: None, health)
+
+    return Leaving(partial(routes_with_levels_left, settings), drain)
 
 
 def _tell(whom: list[Answered], results: list[Result]) -> None:
     """A sink is made before those whom it tells."""
     for answered in whom:
         answered(results)
-
-
-def _retries(settings: Settings) -> RetryRules:
-    retry = settings.retry
-    return RetryRules(retry.first, retry.factor, retry.max, retry.attempts)
 
 
 def build_without_store(settings: Settings, health: Health) -> RelayService:

@@ -43,6 +43,9 @@ class Parcel(NamedTuple):
 class Packing(Protocol):
     """What the broker's side makes of a move."""
 
+    def route_of(self, delivery: Delivery) -> str:
+        """The route of the settings that a delivery belongs to, wherever it was taken from."""
+
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
         """``due_ms``: when a held message will be due, Unix ms."""
 
@@ -154,7 +157,7 @@ class Relay:
         now_ms = self._clock.now_ms()
         due_ms = now_ms + move.wait_ms if isinstance(move, Hold) else now_ms
         if isinstance(move, Bury):
-            self._dead.tell("dead letter", delivery.route, move.reason)
+            self._dead.tell("dead letter", self._packing.route_of(delivery), move.reason)
         try:
             parcel = self._packing.parcel(delivery, move, due_ms)
         except ValueError as error:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -20,18 +20,17 @@ from bridge.clock import StoreClock
 from bridge.dispatch import Dispatcher
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
+from bridge.leaving import Leaving
 from bridge.members import Members
 from bridge.park import Parker
 from bridge.ports import Sink, Source, Store
 from bridge.reconnect import Reconnect
-from bridge.relay import Relay
 from bridge.settle import Settler
 from bridge.wake import Wake
 from bridge.watch import Watch
+from bridge.ways import Link, Way
 
 log = structlog.get_logger("postdate")
-
-Link = Callable[[], Coroutine[None, None, None]]
 
 _TURN_S = 0.02
 #: A subscription that held so long was a good one: the next attempt comes at once.
@@ -42,7 +41,8 @@ _CANCEL_S = 3.0
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything that runs in one process with a store. ``links`` keep the broker's connections."""
+    """Everything that runs in one process with a store. ``links`` keep the broker's connections; ``leaving`` is None
+    where the broker empties the levels of before by itself."""
 
     store: Store
     source: Source
@@ -56,6 +56,7 @@ class Parts:
     watch: Watch
     health: Health
     grace_ms: int
+    leaving: Leaving | None = None
 
 
 class Running:
@@ -133,6 +134,7 @@ class Service(Running):
             parts.members.run(),
             parts.watch.run(),
             self._listen(),
+            *([parts.leaving.run()] if parts.leaving is not None else []),
         )
 
     async def _listen(self) -> None:
@@ -154,6 +156,8 @@ class Service(Running):
         parts.source.stop()
         parts.dispatcher.stopping = True
         parts.parker.stopping = True
+        if parts.leaving is not None:
+            parts.leaving.take_no_more()
         parts.wake.nudge()
         parts.dispatcher.answered()
         return claimed
@@ -161,7 +165,8 @@ class Service(Running):
     def finished(self) -> bool:
         """See ``Running.finished``."""
         parts = self._parts
-        return not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy)
+        drained = parts.leaving is None or parts.leaving.under_way() == 0
+        return drained and not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy)
 
     async def leave(self) -> int:
         """See ``Running.leave``."""
@@ -174,14 +179,6 @@ class Service(Running):
     async def _leave(self) -> None:
         await self._parts.dispatcher.leave(self._parts.dispatcher.held())
         await self._parts.store.meet(0, False, "{}")
-
-
-class Way(NamedTuple):
-    """A relay and where it takes from. ``links`` keep the broker's connections."""
-
-    source: Source
-    links: tuple[Link, ...]
-    relay: Relay
 
 
 @dataclass(frozen=True)
@@ -202,10 +199,7 @@ class RelayService(Running):
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
         """See ``Running.loops``."""
-        ways = self._parts.ways
-        links = (link() for way in ways for link in way.links)
-        relays = (loop for way in ways for loop in (way.relay.run(), way.relay.run_again()))
-        return (*links, *relays, self._tell_time())
+        return (*(loop for way in self._parts.ways for loop in way.loops()), self._tell_time())
 
     async def _tell_time(self) -> None:
         """The machine's clock is the one that counts here, and somebody may set it."""
@@ -217,8 +211,7 @@ class RelayService(Running):
     def take_no_more(self) -> int:
         """See ``Running.take_no_more``."""
         for way in self._parts.ways:
-            way.source.stop()
-            way.relay.stopping = True
+            way.take_no_more()
         return self._under_way()
 
     def finished(self) -> bool:

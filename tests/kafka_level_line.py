@@ -150,6 +150,10 @@ class KafkaLevelLine:
         reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
         return reader
 
+    def log(self) -> str:
+        """What its bridges have written so far."""
+        return "".join(bridge.log() for bridge in self._bridges)
+
     def _told(self) -> str:
         return "; ".join(bridge.log_tail() for bridge in self._bridges)
 

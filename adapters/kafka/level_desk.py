@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from adapters.kafka.client import connection, start
-from adapters.kafka.levels import LevelTopics, level_topics
+from adapters.kafka.levels import level_topics
 from adapters.kafka.topics import Known, delete, known_topics, with_admin
 from bridge.errors import Refused
 from bridge.settings import Settings
@@ -20,16 +20,18 @@ _Offsets = Mapping[TopicPartition, int]
 @dataclass(frozen=True, slots=True)
 class LevelTopic:
     """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
-    exist. ``old``: the settings do not have it any more."""
+    exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters."""
 
     route: str
     name: str
     messages: int | None
     old: bool
+    is_dead: bool
 
 
 def count(settings: Settings) -> list[LevelTopic]:
-    """Every topic of the routes without a store, and those that settings of before have left.
+    """Every topic of the routes without a store, and those that settings of before have left: these routes', and those
+    of routes that have a store now.
 
     Raises ``BrokerUnavailable``.
     """
@@ -59,27 +61,41 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
     return with_admin(settings, work)
 
 
+def routes_with_levels_left(settings: Settings) -> list[str]:
+    """The routes that have a store, and topics of levels from before they had one. Raises ``BrokerUnavailable``."""
+    stored = [route for route in settings.routes_of("kafka") if settings.routes[route].mode == "redis"]
+    topics = {route: level_topics(settings, route) for route in stored}
+    known = with_admin(settings, known_topics) if stored else {}
+    return [route for route in stored if any(topics[route].every.text_in(name) is not None for name in known)]
+
+
 async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
     known = await known_topics(admin)
+    names = {route: _names(settings, route, known) for route in settings.routes}
+    if not any(names.values()):
+        return []
     consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
     await start(consumer, settings.kafka)
     try:
         found = []
-        for route in settings.routes:
+        for route in [route for route in settings.routes if names[route]]:
             topics = level_topics(settings, route)
             read = {place: at.offset for place, at in (await admin.list_consumer_group_offsets(topics.group)).items()}
-            for name, old in _names(topics, known).items():
-                waiting = await _waiting(consumer, name, known, {} if name == topics.dead else read)
-                found.append(LevelTopic(route, name, waiting, old))
+            for name, old in names[route].items():
+                is_dead = name == topics.dead
+                waiting = await _waiting(consumer, name, known, {} if is_dead else read)
+                found.append(LevelTopic(route, name, waiting, old, is_dead))
         return found
     finally:
         await consumer.stop()
 
 
-def _names(topics: LevelTopics, known: Known) -> dict[str, bool]:
+def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
     """The topics of a route, and whether each is an old one."""
-    now = [*topics.levels.values(), topics.dead]
-    old = [name for name in sorted(known) if topics.every.text_in(name) is not None and name not in now]
+    topics = level_topics(settings, route)
+    now = [*topics.levels.values(), topics.dead] if settings.routes[route].mode == "levels" else []
+    ours = [name for name in sorted(known) if name == topics.dead or topics.every.text_in(name) is not None]
+    old = [name for name in ours if name not in now]
     return {**dict.fromkeys(now, False), **dict.fromkeys(old, True)}
 
 

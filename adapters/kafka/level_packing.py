@@ -12,9 +12,10 @@ from hashlib import blake2b
 
 from adapters.kafka.aim import Always
 from adapters.kafka.intake import Intake
-from adapters.kafka.levels import LevelTopics
+from adapters.kafka.levels import LevelTopics, level_ms_in
 from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, Out
 from adapters.kafka.record import pack, topic_of, unpack
+from bridge.duration import write_duration
 from bridge.levels import Bury, Hold, Move
 from bridge.message import Delivery, HeaderValue, Origin
 from bridge.naming import Naming
@@ -27,6 +28,8 @@ LEVEL_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 TARGET = "target"
 _REASON_BYTES = 2000
 _DUE_DIGITS = 15
+#: What the clocks of two instances may differ by: what one has written is no stranger's record to another.
+_CLOCKS_APART_MS = 3_600_000
 
 
 def places(topics: LevelTopics, target: Out) -> Mapping[str, Out]:
@@ -44,8 +47,19 @@ def due_ms_of(value: HeaderValue) -> int:
 
 
 def held_until(delivery: Delivery) -> int:
-    """When a delivery from a level's topic is due (Unix ms)."""
-    return due_ms_of(delivery.headers.get(DUE_HEADER))
+    """When a delivery from a level's topic is due (Unix ms); 0 for one that is none of postdate's."""
+    return 0 if delivery.fault else due_ms_of(delivery.headers.get(DUE_HEADER))
+
+
+def too_late(due_ms: int, topic: str, now_ms: int) -> str:
+    """Why no record of this level's topic can be due then, as the second half of a sentence; "" where one can be.
+
+    Whoever else can write there could write any moment, and everything behind it would wait for that.
+    """
+    left_ms, level_ms = due_ms - now_ms, level_ms_in(topic)
+    if left_ms <= level_ms + _CLOCKS_APART_MS:
+        return ""
+    return f"is due in {write_duration(left_ms)}, and none waits there for more than {write_duration(level_ms)}"
 
 
 def public_id(origin: Origin) -> bytes:
@@ -62,11 +76,17 @@ def level_intakes(topics: LevelTopics, lane: str) -> list[Intake]:
 
 
 class LevelPacking:
-    """See ``bridge.relay.Packing``. ``lane`` is the ``Delivery.route`` of what comes from the levels' topics."""
+    """See ``bridge.relay.Packing``. ``lane`` is the ``Delivery.route`` of what comes from the levels' topics of
+    ``route``."""
 
-    def __init__(self, topics: LevelTopics, lane: str) -> None:
+    def __init__(self, topics: LevelTopics, lane: str, route: str) -> None:
         self._topics = topics
         self._lane = lane
+        self._route = route
+
+    def route_of(self, delivery: Delivery) -> str:
+        """See ``bridge.relay.Packing``."""
+        return self._route
 
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
         """See ``bridge.relay.Packing``. Raises ``ValueError`` for a record of a level's topic that is none of ours."""
@@ -78,6 +98,8 @@ class LevelPacking:
         if delivery.route != self._lane:
             assert delivery.origin is not None
             return Parcel(TARGET, delivery.payload, public_id(delivery.origin), due_ms)
+        if delivery.fault:
+            raise ValueError(f"a record in a level's topic that postdate did not write: {delivery.fault}")
         found, due_ms = delivery.headers.get(ID_HEADER), held_until(delivery)
         if not isinstance(found, bytes) or not due_ms:
             raise ValueError("a record in a level's topic that postdate did not write")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from adapters.kafka.intake import Intake, Part
-from adapters.kafka.level_packing import due_ms_of, held_until
+from adapters.kafka.level_packing import due_ms_of, held_until, too_late
 from adapters.kafka.outgoing import DUE_HEADER
 from adapters.kafka.source import KafkaSource
 from bridge.clock import StoreClock
@@ -152,9 +152,17 @@ class LevelSource(BoundedSource):
         soon_ms = now_ms + _AHEAD_MS
         for place, record in enumerate(records[: max(0, room)]):
             due_ms = _due_ms(record)
-            if due_ms > soon_ms:
+            if due_ms > soon_ms and not too_late(due_ms, record.topic, now_ms):
                 return place, due_ms - _BEFORE_MS
         return super()._cut(records, room, now_ms)
+
+    def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
+        now_ms = self._clock.now_ms()
+        for delivery in deliveries:
+            part: Part = delivery.tag[0]
+            if (due_ms := held_until(delivery)) and (why := too_late(due_ms, part.place.topic, now_ms)):
+                delivery.fault = f"it {why}"
+        super()._hand_over(deliveries)
 
 
 def _due_ms(record: ConsumerRecord) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from adapters.kafka.record import VERSION
-from bridge.duration import write_duration
+from bridge.duration import read_duration_ms, write_duration
 from bridge.naming import Naming
 from bridge.settings import Settings
 
@@ -46,6 +46,14 @@ def level_topics(settings: Settings, route: str) -> LevelTopics:
     every = f"{base}level.*"
     levels = {ms: f"{base}level.{_written(ms)}.{_digest(ms)}" for ms in settings.headers.levels}
     return LevelTopics(levels, Naming(every, every), f"{base}dead", f"{base}levels")
+
+
+def level_ms_in(topic: str) -> int:
+    """How long records wait in a level's topic (ms), by its name; 0 where the name is none that postdate gives."""
+    try:
+        return read_duration_ms(topic.rpartition(".level.")[2].rpartition(".")[0])
+    except ValueError:
+        return 0
 
 
 def made_with(settings: Settings, route: str) -> dict[str, dict[str, str]]:

@@ -76,6 +76,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
                 warnings.append(target.text)
             elif not target.partitions:
                 warnings.append(missing(target))
+            elif few := _few(sized, target):
+                warnings.append(few)
         made += await make_levels(settings, levels, sizes, admin)
         return made, warnings + [one.text for one in _unmatched(settings, known)]
 
@@ -91,6 +93,22 @@ def _pairs(settings: Settings, known: Known) -> Iterator[tuple[Topic, Topic | Re
             target = aim.target(topic.encode(), ())
             led = target if isinstance(target, Refusal) else topic_in(known, name, target, ours=False)
             yield topic_in(known, name, topic, ours=True), led
+
+
+def _few(intake: Topic, target: Topic) -> str:
+    """What a person is told of an intake topic that is there, and narrower than where it leads; "" where it is not."""
+    if not 0 < intake.partitions < target.partitions:
+        return ""
+    return (
+        f"topic '{intake.name}' of route {intake.route} has {_partitions(intake)} and '{target.name}', where it leads, "
+        f"has {target.partitions}: so less is taken and delivered side by side, and a number that a producer gives may "
+        f"not exist; give it {target.partitions} (kafka-topics.sh --alter), at best while nothing is on its way, "
+        "because that moves keys to other partitions"
+    )
+
+
+def _partitions(topic: Topic) -> str:
+    return f"{topic.partitions} partition{'s' if topic.partitions > 1 else ''}"
 
 
 def _matching(naming: Naming, known: Known) -> list[str]:
@@ -110,6 +128,8 @@ def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
 def _judge(settings: Settings, known: Known) -> Iterator[Finding]:
     for intake, target in _pairs(settings, known):
         yield Finding(intake, "same") if intake.partitions else Finding(intake, "missing", missing(intake))
+        if not isinstance(target, Refusal) and (few := _few(intake, target)):
+            yield Finding(intake, "few", few)
         if isinstance(target, Refusal):
             yield Finding(intake, "different", target.text)
         elif not target.partitions:

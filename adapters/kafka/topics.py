@@ -39,8 +39,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a topic stands: same, missing, different, or "none" for a rule that no topic matches yet; ``text`` is a
-    sentence for a person wherever it is not "same"."""
+    """How a topic stands: same, missing, different, "few" for an intake with fewer partitions than where it leads (it
+    has "same", too), or "none" for a rule that no topic matches yet; ``text`` is a sentence for a person wherever it is
+    not "same"."""
 
     topic: Topic
     state: str

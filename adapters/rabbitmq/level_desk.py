@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adapters.rabbitmq.declarations import Exchange, Queue
-from adapters.rabbitmq.levels import plan_waits
-from adapters.rabbitmq.setup import Session, open_session
+from adapters.rabbitmq.levels import Waits, dead_queue, plan_waits
+from adapters.rabbitmq.setup import Session, State, open_session
 from adapters.rabbitmq.topology import plan
 from bridge.errors import Refused
 from bridge.header import LEVELS_MS
@@ -21,17 +21,19 @@ from bridge.settings import Settings
 @dataclass(frozen=True, slots=True)
 class LevelQueue:
     """One queue. ``messages``: those that are ready, None where it does not exist. ``old``: the settings do not have
-    it any more. ``is_due``: what has waited comes here for its last hop."""
+    it any more. ``is_due``: what has waited comes here for its last hop. ``is_dead``: it holds dead letters."""
 
     route: str
     name: str
     messages: int | None
     old: bool
     is_due: bool
+    is_dead: bool
 
 
 def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueue]:
-    """Every queue of the routes without a store, and those of ``before`` that still exist.
+    """Every queue of the routes without a store, and those that settings of before have left: these routes', and those
+    of routes that have a store now. ``before``: settings of before, of which nothing else would tell the queues' names.
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
@@ -42,7 +44,8 @@ def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueu
 def remove(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[LevelQueue]:
-    """Delete what is old, or everything that ``setup`` declared for these routes; returns the queues it is about.
+    """Delete what is old, or everything that ``setup`` declared for routes without a store; returns the queues it is
+    about.
 
     ``force`` deletes messages, too. Raises ``Refused`` before anything is deleted where something holds messages, or
     may hold some, and ``BrokerUnavailable``.
@@ -57,33 +60,39 @@ def remove(
                 _delete_exchanges(session, settings)
             for one in doomed:
                 _delete(session, one, force)
+            _delete_left(session, settings, {one.route for one in doomed})
     return doomed
 
 
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
     for route in settings.routes:
-        if settings.routes[route].mode == "redis":
+        stored = settings.routes[route].mode == "redis"
+        if stored and not _had_levels(session, settings, route):
             continue
-        now = _queues(settings, route)
-        for name, is_due in now.items():
-            yield LevelQueue(route, name, session.waiting(name), False, is_due)
+        now = {} if stored else _queues(settings, route)
         old = {
-            name: is_due
+            name: waits
             for other in (*_variants(settings, route), *before)
             if route in other.routes and other.routes[route].mode != "redis"
-            for name, is_due in _queues(other, route).items()
+            for name, waits in _queues(other, route).items()
             if name not in now
         }
-        for name, is_due in old.items():
+        for name, waits in {**now, **old}.items():
             messages = session.waiting(name)
-            if messages is not None:
-                yield LevelQueue(route, name, messages, True, is_due)
+            if messages is not None or name in now:
+                yield LevelQueue(route, name, messages, name in old, name == waits.due, name == waits.dead)
 
 
-def _queues(settings: Settings, route: str) -> dict[str, bool]:
-    """The names of its queues, without the intake; and whether each is a due queue."""
+def _had_levels(session: Session, settings: Settings, route: str) -> bool:
+    """Whether a route that has a store now once had none. Its queue of dead letters is the one that every such route
+    has, and that goes last; to ask for all that there may be would fill the broker's log with what there is not."""
+    return session.waiting(dead_queue(settings, route)) is not None
+
+
+def _queues(settings: Settings, route: str) -> dict[str, Waits]:
+    """The names of its queues, without the intake."""
     waits = plan_waits(settings, route)
-    return {one.name: one.name == waits.due for one in waits.declarations if isinstance(one, Queue)}
+    return {one.name: waits for one in waits.declarations if isinstance(one, Queue)}
 
 
 def _variants(settings: Settings, route: str) -> Iterator[Settings]:
@@ -118,6 +127,23 @@ def _delete_exchanges(session: Session, settings: Settings) -> None:
             for one in reversed(topology.waits):
                 if isinstance(one, Exchange):
                     session.delete(one)
+
+
+def _delete_left(session: Session, settings: Settings, routes: Iterable[str]) -> None:
+    """The exchanges of routes that have a store now, once no front leads there any more."""
+    for topology in plan(settings):
+        if topology.route not in routes or topology.waits:
+            continue
+        if session.judge(topology.route, topology.front).state not in (State.SAME, State.MISSING):
+            continue
+        left = {
+            one.name
+            for other in _variants(settings, topology.route)
+            for one in plan_waits(other, topology.route).declarations
+            if isinstance(one, Exchange)
+        }
+        for name in sorted(left):
+            session.delete(Exchange(name))
 
 
 def _delete(session: Session, doomed: LevelQueue, force: bool) -> None:

@@ -49,7 +49,7 @@ class Waits:
 def plan_waits(settings: Settings, route: str) -> Waits:
     """Pure: the places of a route whose mode is levels or ladder."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
-    dead = f"{base}.dead"
+    dead = dead_queue(settings, route)
     made: list[Declaration] = list(_fanout(dead, {"x-queue-type": settings.queue_type_of(route)}))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
@@ -69,6 +69,11 @@ def plan_waits(settings: Settings, route: str) -> Waits:
         made += _fanout(name, arguments)
     made += (*_plain(base, target), *_by_level(base, list(levels.values())))
     return Waits(due, dead, levels, (), tuple(made))
+
+
+def dead_queue(settings: Settings, route: str) -> str:
+    """The queue that a route without a store keeps its dead letters in."""
+    return f"{settings.queue_of(route)}.dead"
 
 
 def front_exchange(settings: Settings, route: str) -> Exchange:

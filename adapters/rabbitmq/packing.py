@@ -77,9 +77,13 @@ class RabbitPacking:
         self._routes = routes
         self._due_lanes = due_lanes
 
+    def route_of(self, delivery: Delivery) -> str:
+        """See ``bridge.relay.Packing``."""
+        return self._due_lanes.get(delivery.route, delivery.route)
+
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
         """See ``bridge.relay.Packing``. Raises ``ValueError`` for properties that cannot be read."""
-        route = self._due_lanes.get(delivery.route, delivery.route)
+        route = self.route_of(delivery)
         routing_key, properties, body = unpack(delivery.payload)
         packing, waited = self._routes[route], delivery.route in self._due_lanes
         match move:
@@ -104,7 +108,7 @@ class RabbitPacking:
         number = delivery.headers.get(LEVEL_HEADER)
         if expired is None or not isinstance(number, int | float | str):
             return None
-        levels = list(self._routes[self._due_lanes[delivery.route]].waits.levels)
+        levels = list(self._routes[self.route_of(delivery)].waits.levels)
         place = int(number) - 1
         if not 0 <= place < len(levels) or int(expired) >= levels[place]:
             return None
@@ -112,7 +116,7 @@ class RabbitPacking:
 
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         """See ``bridge.relay.Packing``."""
-        route = self._due_lanes.get(delivery.route, delivery.route)
+        route = self.route_of(delivery)
         routing_key, properties, body = unpack(delivery.payload)
         with suppress(UnreadableTable):
             properties = _dead(properties, b"")

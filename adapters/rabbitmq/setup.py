@@ -90,6 +90,7 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
             for binding in topology.unbound:
                 session.unbind(binding)
         warnings = [f.text for f in findings if f.state is State.MISSING and not _ours(f.declaration)]
+        warnings += [_replaced(f.route) for f in findings if f.state is State.OUTDATED]
     return made, warnings
 
 
@@ -272,6 +273,13 @@ def _missing(route: str, wanted: Exchange | Queue) -> str:
 
 def _outdated(route: str, wanted: Exchange) -> str:
     return f"{label(wanted)} of route {route} leads to another list of levels: `postdate setup` makes it anew"
+
+
+def _replaced(route: str) -> str:
+    return (
+        f"the levels of route {route} are others now: what waits in the old queues is delivered when it is due, and "
+        "`postdate levels verify --before OLD.toml` (the settings of before) counts it"
+    )
 
 
 def _forbidden(text: str) -> str:

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Judge settings, store and topology without changing anything.
 
-    Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or RabbitMQ
+    Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or a broker
     cannot be reached.
     """
     from bridge.cli.exits import FINE
     from bridge.cli.output import rows
     from bridge.cli.wiring import settings_with_routes
+    from bridge.settings import forgotten_broker
 
     settings = settings_with_routes(config)
     source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
     words = f"routes {', '.join(settings.routes)}; {source}"
-    found = [_finding("OK", "settings", words), *_store(settings), *_broker(settings)]
+    found = [_finding("OK", "settings", words)]
+    if forgotten := forgotten_broker(settings):
+        found.append(_finding("WARN", "settings", forgotten))
+    found += [*_store(settings), *_broker(settings)]
     rows(output, ["level", "subject", "text"], found)
     code = max(row["code"] for row in found)
     if code != FINE:
@@ -78,6 +82,24 @@ def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
     for row in found:
         yield _judged(settings, row)
     yield from _open_fronts(settings, found)
+    yield from _left_over(settings)
+
+
+def _left_over(settings: Settings) -> Iterator[dict[str, Any]]:
+    """What a change of the mode or of the levels has left in the store, in queues and in topics."""
+    from bridge.cli.waiting import left_over, level_places
+    from bridge.cli.wiring import still_parked, still_parked_words
+    from bridge.errors import PostdateError
+
+    for house, messages in still_parked(settings):
+        yield _finding("WARN", "store", still_parked_words(house, messages))
+    try:
+        places = level_places(settings)
+    except PostdateError as error:
+        yield _finding("WARN", "levels", f"whether settings of before have left any is not known: {error}")
+        return
+    for route, messages, text in left_over(places):
+        yield _finding("WARN" if messages else "OK", f"route {route}", text)
 
 
 def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -106,7 +128,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
         return _finding(
             "WARN", subject, f"{row['what']} does not exist yet: `postdate run` or `postdate setup` makes it"
         )
-    if state == "none":
+    if state in ("none", "few"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import pickle
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -15,6 +15,7 @@ from bridge import logs
 from bridge.app import instance_name, new_token
 from bridge.cli.exits import FAILED, FINE, code_of
 from bridge.cli.start import prepare, run_process, until_signal
+from bridge.cli.wiring import still_parked, still_parked_words
 from bridge.errors import PostdateError
 from bridge.settings import Settings
 from bridge.workers import Workers, end_with_parent
@@ -30,17 +31,20 @@ def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code."""
     logs.set_up(settings.log)
     houses = settings.houses()
+    for house, messages in still_parked(settings):
+        log.warning("left behind", what=still_parked_words(house, messages))
+        houses.append(house)
     if settings.bridge.workers == 1 and len(houses) == 1:
         return _until_end(run_process(houses[0], settings.bridge.setup, new_token()), _loop_factory())
     # No uvloop: this process only waits, and asyncio's own loop starts processes with every option there is.
-    return _until_end(_run_workers(settings), None)
+    return _until_end(_run_workers(settings, houses), None)
 
 
-async def _run_workers(settings: Settings) -> None:
-    await prepare(settings, settings.bridge.setup)
+async def _run_workers(settings: Settings, houses: Sequence[Settings]) -> None:
+    await prepare(settings, houses, settings.bridge.setup)
     # The settings go through a pipe: what this process has checked is what the workers run with, whatever is in the
     # file by the time that one of them is started anew; and no secret stands on a command line.
-    each = [pickle.dumps((house, os.getpid())) for house in settings.houses()]
+    each = [pickle.dumps((house, os.getpid())) for house in houses]
     # -P: or a folder named "bridge" in the directory where postdate was started would be imported in place of ours.
     command = (sys.executable, "-P", "-c", "from bridge.cli.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
@@ -53,7 +57,7 @@ def run_worker() -> None:
     end_with_parent(parent)
     token = new_token()
     logs.set_up(settings.log, instance_name(settings, token))
-    sys.exit(_until_end(run_process(settings, False, token), _loop_factory()))
+    sys.exit(_until_end(run_process(settings, False, token, alone=False), _loop_factory()))
 
 
 def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None) -> int:

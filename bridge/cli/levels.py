@@ -12,8 +12,10 @@ from bridge.cli.options import ConfigOption, Output, OutputOption, example
 if TYPE_CHECKING:
     from bridge.settings import Settings
 
+_NONE = "No route has mode levels or ladder, and none has left any of it."
+
 levels = typer.Typer(
-    help="Routes without a store (mode levels or ladder): declare, compare, count and remove their queues and topics.",
+    help="Routes without a store (mode levels or ladder): make, compare, count and remove their queues and topics.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -32,44 +34,43 @@ BeforeOption = Annotated[
 def setup(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look at what is there, and print it.")] = False,
 ) -> None:
-    """Declare what the routes without a store need. What is there already stays; a difference is refused."""
-    from bridge.cli.output import say
-    from bridge.cli.setup import print_topology
-    from bridge.cli.wiring import declare_topology, planned_topology
+    """Make what the routes without a store need. What is there already stays; a difference is refused."""
+    from bridge.cli.setup import make
+    from bridge.cli.wiring import settings_with_routes
+    from bridge.errors import SettingsError
 
-    settings = _settings(config)
-    if dry_run:
-        print_topology(output, planned_topology(settings))
-        return
-    found, warnings = declare_topology(settings)
-    print_topology(output, found)
-    for warning in warnings:
-        say(f"Warning: {warning}.")
+    settings = _without_store(settings_with_routes(config))
+    if not settings.routes:
+        raise SettingsError('No route has mode = "levels" or mode = "ladder": there is nothing to make.')
+    make(settings, output, dry_run)
 
 
 @levels.command(epilog=example("postdate levels verify", "postdate levels verify --before old.toml"))
 def verify(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Compare with what the broker has, and name what settings of before have left. Exit code 1: not the same.
 
-    An old queue or topic that still drains is no difference.
+    An old queue or topic that still drains is no difference. Also of routes that have a store now.
     """
     from bridge.cli.exits import FAILED
-    from bridge.cli.output import rows
-    from bridge.cli.wiring import level_places, verify_topology
+    from bridge.cli.output import rows, say
+    from bridge.cli.waiting import level_places
+    from bridge.cli.wiring import settings_with_routes, verify_topology
 
-    settings = _settings(config)
+    settings = settings_with_routes(config)
     found = [
         {"route": row["route"], "what": row["what"], "state": row["state"], "text": row["text"]}
-        for row in verify_topology(settings)
+        for row in verify_topology(_without_store(settings))
     ]
     for row in level_places(settings, _before(before)):
         if row["state"] == "old":
             what = f"{row['kind']} '{row['name']}'"
             found.append({"route": row["route"], "what": what, "state": "old", "text": row["text"]})
     rows(output, ["route", "what", "state", "text"], found)
-    if any(row["state"] not in ("same", "old") for row in found):
+    if not found:
+        say(_NONE)
+    if any(row["state"] not in ("same", "old", "few") for row in found):
         raise typer.Exit(FAILED)
 
 
@@ -78,17 +79,21 @@ def remove(
     config: ConfigOption = None,
     before: BeforeOption = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Those in use, too, and the exchanges; the intake stays.")
+        bool, typer.Option("--all", help="Those in use, too, and RabbitMQ's exchanges; the intake stays.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Delete the messages in them, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it.")] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete the queues and topics that settings of before have left, when they are empty."""
-    from bridge.cli.output import rows, say
-    from bridge.cli.wiring import remove_level_places
+    """Delete the queues and topics that settings of before have left, when they are empty.
 
-    removed = remove_level_places(_settings(config), _before(before), everything, force, dry_run)
+    Also those of routes that have a store now.
+    """
+    from bridge.cli.output import rows, say
+    from bridge.cli.waiting import remove_level_places
+    from bridge.cli.wiring import settings_with_routes
+
+    removed = remove_level_places(settings_with_routes(config), _before(before), everything, force, dry_run)
     rows(output, ["route", "kind", "name", "messages"], removed)
     if not removed:
         say("There is nothing to remove.")
@@ -97,22 +102,19 @@ def remove(
 @levels.command(epilog=example("postdate levels stats", "postdate levels stats -o json"))
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Count the messages in each queue or topic. One that RabbitMQ is moving on at this moment is not counted."""
-    from bridge.cli.output import rows
-    from bridge.cli.wiring import level_places
-
-    found = level_places(_settings(config), _before(before))
-    rows(output, ["route", "kind", "name", "messages", "state"], found)
-
-
-def _settings(config: Path | None) -> Settings:
-    """The settings, with the routes without a store alone. Raises ``SettingsError``."""
+    from bridge.cli.output import rows, say
+    from bridge.cli.waiting import level_places
     from bridge.cli.wiring import settings_with_routes
-    from bridge.errors import SettingsError
 
-    settings = settings_with_routes(config)
+    found = level_places(settings_with_routes(config), _before(before))
+    rows(output, ["route", "kind", "name", "messages", "state"], found)
+    if not found:
+        say(_NONE)
+
+
+def _without_store(settings: Settings) -> Settings:
+    """The routes that need levels now."""
     routes = {name: route for name, route in settings.routes.items() if route.mode != "redis"}
-    if not routes:
-        raise SettingsError('No route has mode = "levels" or mode = "ladder": there are no levels.')
     return settings.model_copy(update={"routes": routes})
 
 

@@ -15,7 +15,8 @@ def run(
         int | None, typer.Option("--workers", help="How many processes; overrides the settings.")
     ] = None,
     setup: Annotated[
-        bool | None, typer.Option("--setup/--no-setup", help="Declare exchanges and queues; overrides the settings.")
+        bool | None,
+        typer.Option("--setup/--no-setup", help="Make queues, exchanges, topics; overrides the settings."),
     ] = None,
     log_level: Annotated[
         str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")

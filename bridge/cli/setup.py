@@ -1,40 +1,41 @@
-"""``postdate setup``: declares the exchanges, queues and bindings that the routes need."""
+"""``postdate setup``: makes the exchanges, queues, bindings and topics that the routes need."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bridge.cli.options import ConfigOption, Output, OutputOption
 
+if TYPE_CHECKING:
+    from bridge.settings import Settings
+
 
 def setup(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look at what is there, and print it.")] = False,
 ) -> None:
-    """Declare exchanges, queues and bindings. What is there already stays as it is; a difference is refused."""
-    from bridge.cli.output import say
-    from bridge.cli.wiring import declare_topology, planned_topology, settings_with_routes
+    """Make what the routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
 
-    settings = settings_with_routes(config)
-    warnings: list[str] = []
-    if dry_run:
-        found = planned_topology(settings)
-    else:
-        found, warnings = declare_topology(settings)
-    print_topology(output, found)
-    for warning in warnings:
-        say(f"Warning: {warning}.")
+    What is there already stays as it is; a difference that would lose messages is refused.
+    """
+    from bridge.cli.wiring import settings_with_routes
+
+    make(settings_with_routes(config), output, dry_run)
 
 
-def print_topology(output: Output, found: list[dict[str, Any]]) -> None:
-    """Rows of declarations."""
-    from bridge.cli.output import rows
+def make(settings: Settings, output: Output, dry_run: bool) -> None:
+    """Make what these settings need, or only look, and print a row for each part."""
+    from bridge.cli.output import rows, say
+    from bridge.cli.wiring import declare_topology, planned_topology
 
+    found, warnings = (planned_topology if dry_run else declare_topology)(settings)
     shown = [_with(row) if output is Output.TEXT else row for row in found]
     rows(output, ["kind", "name", "route", "state", "with"], shown)
+    for warning in warnings:
+        say(f"Warning: {warning}.")
 
 
 def _with(row: dict[str, Any]) -> dict[str, Any]:

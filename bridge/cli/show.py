@@ -99,8 +99,13 @@ def _print_text(row: Row, most: int | None) -> None:
     opened = open_payload(row)
     known = as_dict(row)
     del known["due_ms"], known["size"]
-    pairs = [(name.replace("_", " "), str(value)) for name, value in known.items() if value is not None]
-    facts(Output.TEXT, {}, [*pairs, *_properties(opened.properties)])
+    known["delay key"] = known.pop("key")
+    properties = dict(opened.properties)
+    if row.broker == "kafka":  # what orders it is the record's key, which may be no text
+        known["record key"] = properties.pop("key")
+        del known["routing_key"]
+    pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]
+    facts(Output.TEXT, {}, [*pairs, *_properties(properties)])
     body = opened.body[:most]
     print(f"\nbody ({opened.body_size} bytes)")
     for one in body_lines(body, len(body) < opened.body_size):

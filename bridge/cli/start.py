@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import structlog
 
 from bridge.app import build, build_without_store, instance_name, new_token, open_store
+from bridge.cli.waiting import left_by_changes
 from bridge.cli.wiring import declare_topology
 from bridge.clock import StoreClock
-from bridge.errors import Unreachable
+from bridge.errors import PostdateError, Unreachable
 from bridge.health import Health
 from bridge.reconnect import Reconnect
 from bridge.settings import Settings, mask_url
@@ -41,9 +42,9 @@ async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
             await reconnect.wait()
 
 
-async def run_process(settings: Settings, setup: bool, token: str) -> None:
+async def run_process(settings: Settings, setup: bool, token: str, alone: bool = True) -> None:
     """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
-    ``token`` tells the process from others.
+    ``token`` tells the process from others. ``alone``: no parent has looked before what there is to say.
 
     Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
     """
@@ -52,6 +53,8 @@ async def run_process(settings: Settings, setup: bool, token: str) -> None:
     if not settings.stored:
         if setup:
             await set_up_topology(settings)
+        if alone:
+            await tell_what_is_left(settings)
         log.info("started")
         _calm_collector()
         await build_without_store(settings, Health()).run()
@@ -61,6 +64,8 @@ async def run_process(settings: Settings, setup: bool, token: str) -> None:
         await _open(settings, store)
         if setup:
             await set_up_topology(settings)
+        if alone:
+            await tell_what_is_left(settings)
         service = build(settings, store, clock, instance, token, Health())
         log.info("started")
         _calm_collector()
@@ -78,8 +83,9 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def prepare(settings: Settings, setup: bool) -> None:
-    """What is done once for all workers: judge the store, declare the topology. Raises as ``run_process``."""
+async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -> None:
+    """What is done once for all workers: judge the stores of the houses, declare the topology, say what settings of
+    before have left. Raises as ``run_process``."""
     log.info(
         "starting",
         version=version("postdate"),
@@ -87,7 +93,9 @@ async def prepare(settings: Settings, setup: bool) -> None:
         routes=sorted(settings.routes),
         **_where(settings),
     )
-    for house in settings.store_houses():
+    for house in houses:
+        if not house.stored:
+            continue
         store = open_store(house, StoreClock(), instance_name(house, new_token()))
         try:
             await _open(house, store)
@@ -95,6 +103,18 @@ async def prepare(settings: Settings, setup: bool) -> None:
             await store.close()
     if setup:
         await set_up_topology(settings)
+    await tell_what_is_left(settings)
+
+
+async def tell_what_is_left(settings: Settings) -> None:
+    """Say what a change of a mode or of the levels has left. Nobody waits for a broker that is away for that."""
+    try:
+        left = await asyncio.to_thread(left_by_changes, settings)
+    except PostdateError:
+        return
+    for route, messages, text in left:
+        if messages:
+            log.warning("left behind", route=route, what=text)
 
 
 async def set_up_topology(settings: Settings) -> None:
@@ -129,6 +149,6 @@ def _where(settings: Settings) -> dict[str, str]:
         "rabbitmq": mask_url(settings.rabbitmq.url.get_secret_value()),
         "kafka": settings.kafka.bootstrap_servers,
     }
-    used = dict.fromkeys(brokers[route.broker] for route in settings.routes.values())
+    used = dict.fromkeys(brokers[route.broker] for route in settings.with_left.routes.values())
     store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.store_houses() else {}
     return {**store, "broker": ", ".join(used)}

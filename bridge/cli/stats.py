@@ -19,8 +19,13 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     async def work(desk: Desk) -> Stats:
         return await desk.stats()
 
-    found = at_desk(settings_from(config), work)
-    facts(output, _as_json(found), _as_text(found))
+    settings = settings_from(config)
+    found = at_desk(settings, work)
+    others = [name for name, route in settings.routes.items() if route.mode != "redis"]
+    text = _as_text(found)
+    if others:
+        text.append(("without a store", f"{', '.join(others)}: `postdate levels stats` counts what waits there"))
+    facts(output, {**_as_json(found), "without_store": others}, text)
 
 
 def _as_json(found: Stats) -> dict[str, Any]:

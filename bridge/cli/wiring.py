@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from bridge.desk import Desk, Row
-from bridge.errors import Refused
+from bridge.errors import BrokerUnavailable, Refused, StoreUnavailable, StoreUnfit
 from bridge.message import HeaderValue
 from bridge.send import Message
-from bridge.settings import Settings, load, require_routes
+from bridge.settings import Settings, forgotten_broker, load, require_routes
+from bridge.settings.model import BrokerKind
 
 T = TypeVar("T")
 
@@ -32,18 +33,49 @@ def settings_with_routes(config: Path | None, overrides: Mapping[str, object] = 
     return settings
 
 
-def planned_topology(settings: Settings) -> list[dict[str, Any]]:
-    """What ``setup`` declares, a row each."""
-    found = []
+def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
+    """What ``setup`` would make, a row each: ``state`` planned, there, or what stands in its way; and warnings. Where a
+    broker cannot be asked, all of it is planned. Blocking."""
+    found, warnings = [], []
     if settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.topology import plan
 
-        found += [_row(one.route, what, "planned") for one in plan(settings) for what in one.declarations()]
+        stands, words = _standings(settings, "rabbitmq")
+        warnings += words
+        for one in plan(settings):
+            found += [_row(one.route, what, _planned(what, stands)) for what in one.declarations()]
     if settings.routes_of("kafka"):
         from adapters.kafka.setup import plan as plan_topics
 
-        found += [_topic_row(topic, "planned") for topic in plan_topics(settings)]
-    return found
+        stands, words = _standings(settings, "kafka")
+        warnings += words
+        found += [_topic_row(one, stands.get(f"topic '{one.name}'", "planned")) for one in plan_topics(settings)]
+    return found, warnings
+
+
+def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], list[str]]:
+    """How what is postdate's own stands on a broker, by its label; and what there is to say about it."""
+    routes = {name: settings.routes[name] for name in settings.routes_of(broker)}
+    try:
+        rows = verify_topology(settings.model_copy(update={"routes": routes}))
+    except BrokerUnavailable as error:
+        return {}, [f"what is there already is not known: {error}"]
+    words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
+    said = {"same": "there", "missing": "planned"}
+    ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
+    return ours, [text for text in words if text]
+
+
+def _planned(declaration: Any, stands: Mapping[str, str]) -> str:
+    """A binding, which AMQP cannot be asked about, is taken to be there where both ends are; it is made in any case."""
+    from adapters.rabbitmq.declarations import Binding
+    from adapters.rabbitmq.setup import label
+
+    if not isinstance(declaration, Binding):
+        return stands.get(label(declaration), "planned")
+    kind = "exchange" if declaration.to_exchange else "queue"
+    ends = (f"exchange '{declaration.exchange}'", f"{kind} '{declaration.queue}'")
+    return "planned" if any(stands.get(end, "planned") == "planned" for end in ends) else "there"
 
 
 def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
@@ -51,11 +83,16 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
     Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``.
     """
-    found, warnings = [], []
+    found: list[dict[str, Any]] = []
+    forgotten = forgotten_broker(settings)
+    warnings = [forgotten] if forgotten else []
     if settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.setup import declare
 
-        made, words = declare(settings)
+        try:
+            made, words = declare(settings)
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(f"{error}; {forgotten}") if forgotten else error from error
         found += [_row(one.route, one.declaration, "made" if one.new else "there") for one in made]
         warnings += words
     if settings.routes_of("kafka"):
@@ -68,8 +105,9 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, different, forbidden or none (for a rule that no
-    topic matches yet), and a sentence. Blocking.
+    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, few (an intake
+    topic with fewer partitions than where it leads) or none (for a rule that no topic matches yet), and a sentence.
+    Blocking.
 
     Raises ``BrokerUnavailable``.
     """
@@ -94,59 +132,6 @@ def settings_of_file(file: Path) -> Settings:
     return load(file, {})
 
 
-def level_places(settings: Settings, before: Sequence[Settings]) -> list[dict[str, Any]]:
-    """The queues and topics of routes without a store: how many messages, and whether they are in use, old or missing.
-    Blocking.
-
-    Raises ``BrokerUnavailable``, ``Refused``.
-    """
-    found = []
-    for house in _houses_without_store(settings):
-        if house.broker == "kafka":
-            from adapters.kafka.level_desk import count as count_topics
-
-            found += [_level_row("topic", one) for one in count_topics(house)]
-        else:
-            from adapters.rabbitmq.level_desk import count
-
-            found += [_level_row("queue", one) for one in count(house, before)]
-    return found
-
-
-def remove_level_places(
-    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
-) -> list[dict[str, Any]]:
-    """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
-    found = []
-    for house in _houses_without_store(settings):
-        if house.broker == "kafka":
-            from adapters.kafka.level_desk import remove as remove_topics
-
-            found += [_level_row("topic", one) for one in remove_topics(house, everything, force, dry_run)]
-        else:
-            from adapters.rabbitmq.level_desk import remove
-
-            found += [_level_row("queue", one) for one in remove(house, before, everything, force, dry_run)]
-    return found
-
-
-def _houses_without_store(settings: Settings) -> list[Settings]:
-    return [house for house in settings.houses() if not house.stored]
-
-
-def _level_row(kind: str, one: Any) -> dict[str, Any]:
-    state = "old" if one.old else "missing" if one.messages is None else "in use"
-    text = f"holds {one.messages} messages and drains" if one.messages else "is empty: `postdate levels remove`"
-    return {
-        "route": one.route,
-        "kind": kind,
-        "name": one.name,
-        "messages": one.messages,
-        "state": state,
-        "text": text if one.old else "",
-    }
-
-
 def _standing(route: str, what: str, state: str, text: str, ours: bool) -> dict[str, str]:
     return {"route": route, "what": what, "state": state, "text": text, "ours": "yes" if ours else ""}
 
@@ -158,6 +143,29 @@ def inspect_store(settings: Settings) -> tuple[list[str], int]:
     judged = [asyncio.run(inspect(house.redis)) for house in settings.store_houses()]
     words = [word for some, _ in judged for word in some]
     return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
+
+
+def still_parked(settings: Settings) -> list[tuple[Settings, int]]:
+    """The houses whose routes have all gone over to a mode without a store, and how many messages are parked there all
+    the same. Blocking. Of a store that cannot be asked nothing is said: such routes need none."""
+    found = []
+    for house in settings.emptied_houses():
+        try:
+            stats = _at_desks(house, [house], lambda desk: desk.stats())
+        except (StoreUnavailable, StoreUnfit):
+            continue
+        if stats.parked or stats.claimed:
+            found.append((house, stats.parked + stats.claimed))
+    return found
+
+
+def still_parked_words(house: Settings, messages: int) -> str:
+    """What is said of one of them."""
+    routes = ", ".join(house.with_left.routes)
+    return (
+        f"{messages} messages are still parked in Redis from when {routes} had mode redis: `postdate run` delivers "
+        "them when they are due, as long as redis.url and redis.key_prefix stay"
+    )
 
 
 def refuse_without_store(settings: Settings, route: str | None = None) -> None:
@@ -178,6 +186,10 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
     Raises ``Refused`` where there is no store, ``StoreUnavailable``, ``StoreUnfit``, and what ``work`` raises.
     """
     refuse_without_store(settings, route)
+    return _at_desks(settings, settings.store_houses() or [settings.of_broker("rabbitmq")], work)
+
+
+def _at_desks(settings: Settings, houses: Sequence[Settings], work: Callable[[Desk], Awaitable[T]]) -> T:
     from adapters.redis.connect import close, connect
     from adapters.redis.desk import RedisDesk
     from adapters.redis.store import RedisStore
@@ -188,10 +200,11 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
         client = connect(settings.redis)
         desks = []
         try:
-            for house in settings.store_houses() or [settings.of_broker("rabbitmq")]:
+            for house in houses:
                 prefix, shards = house.redis.key_prefix, house.redis.shards
                 store = RedisStore(client, prefix, shards, "desk", StoreClock())
-                desks.append(RedisDesk(client, prefix, shards, store, house.broker if house.routes else "rabbitmq"))
+                broker = house.broker if house.with_left.routes else "rabbitmq"
+                desks.append(RedisDesk(client, prefix, shards, store, broker))
                 await desks[-1].open()
             return await work(desks[0] if len(desks) == 1 else Desks(desks))
         finally:

@@ -21,6 +21,7 @@ from bridge.settings.model import (
     Route,
     Settings,
 )
+from bridge.settings.unused import forgotten_broker
 
 __all__ = [
     "Bridge",
@@ -36,6 +37,7 @@ __all__ = [
     "Route",
     "Settings",
     "describe",
+    "forgotten_broker",
     "load",
     "mask_url",
     "require_routes",

@@ -208,6 +208,7 @@ class Settings(BaseSettings):
     # Where each value that is no default came from, by its dotted name; for ``describe``.
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: str = PrivateAttr(default="")
+    _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -232,6 +233,12 @@ class Settings(BaseSettings):
         made = [self.of_broker(kind, stored) for stored in (True, False) for kind in kinds]
         return [house for house in made if house.routes]
 
+    def emptied_houses(self) -> list[Settings]:
+        """The stores of brokers of which no route has one any more: messages of before may be parked there."""
+        kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
+        made = [self.of_broker(kind) for kind in kinds]
+        return [house for house in made if house._left and not house.routes]
+
     def store_houses(self) -> list[Settings]:
         """Those of the houses that have a store."""
         return [house for house in self.houses() if house.stored]
@@ -244,7 +251,12 @@ class Settings(BaseSettings):
     @property
     def broker(self) -> BrokerKind:
         """The broker of a house: all its routes have the same."""
-        return next(iter(self.routes.values())).broker
+        return next(iter((*self.routes.values(), *self._left.values()))).broker
+
+    @property
+    def with_left(self) -> Settings:
+        """A house with a store, and the routes that have none any more: of those, too, messages may be parked in it."""
+        return self.model_copy(update={"routes": {**self.routes, **self._left}})
 
     def of_broker(self, broker: BrokerKind, stored: bool = True) -> Settings:
         """What a process of one broker runs with: its routes alone, those with a store or those without; and a store
@@ -252,9 +264,13 @@ class Settings(BaseSettings):
         names = [name for name in self.routes_of(broker) if (self.routes[name].mode == "redis") is stored]
         routes = {name: self.routes[name] for name in names}
         if broker == "rabbitmq":
-            return self.model_copy(update={"routes": routes})
-        redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
-        return self.model_copy(update={"routes": routes, "redis": redis})
+            house = self.model_copy(update={"routes": routes})
+        else:
+            redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
+            house = self.model_copy(update={"routes": routes, "redis": redis})
+        others = [name for name in self.routes_of(broker) if name not in names]
+        house._left = {name: self.routes[name] for name in others} if stored else {}
+        return house
 
     def queue_of(self, route: str) -> str:
         """The intake queue of a route. Raises KeyError for a route that does not exist."""

@@ -73,7 +73,11 @@ def _without_store(settings: Settings, name: str, named: list[_Named]) -> Iterat
 def _strange(name: str, route: Route) -> Iterator[Conflict]:
     """What the other broker has."""
     kafka = route.broker == "kafka"
-    text = "is for RabbitMQ: Kafka has no queues" if kafka else "is for Kafka, and this route is one of RabbitMQ"
+    text = (
+        "is for RabbitMQ: Kafka has no queues"
+        if kafka
+        else 'is for Kafka, and this route is one of RabbitMQ unless it says broker = "kafka"'
+    )
     for field in _RABBITMQS if kafka else _KAFKAS:
         if getattr(route, field) != Route.model_fields[field].default:
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), text)

@@ -204,6 +204,20 @@ class TestFine:
         one = json.loads(shell("send", "orders", "-", "--in", "1h", "-o", "json"))["id"]
         assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/wAK"
 
+    def test_a_kafka_that_no_route_uses_is_spoken_of_where_rabbitmq_is_not_there(self, shell: Shell) -> None:
+        with Path("postdate.toml").open("a") as file:
+            file.write('[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n')
+        words = '[kafka] is set and no route uses it: without broker = "kafka" in [routes.orders], that route is one of'
+        assert any(words in row["text"] for row in json.loads(shell.ended("check", "-o", "json")[1]))
+        assert shell.ended("setup")[0] == 4
+        assert words in shell.said
+
+    def test_stats_name_the_routes_whose_messages_wait_elsewhere(self, shell: Shell) -> None:
+        with Path("postdate.toml").open("a") as file:
+            file.write('[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\nmode = "levels"\n')
+        assert json.loads(shell("stats", "-o", "json"))["without_store"] == ["bills"]
+        assert "bills: `postdate levels stats` counts what waits there" in shell("stats")
+
     def test_stats_count_what_waits(self, shell: Shell) -> None:
         shell.send()
         shell.dead("unroutable: nobody")
@@ -252,6 +266,8 @@ class TestFine:
         head, line = shell("list").splitlines()
         assert "reason" not in head
         assert line.startswith(f"{one}  in 59m 59s  orders  ")
+        assert "order key" in head
+        assert "delay key" in head
 
     def test_setup_has_the_same_columns_when_it_is_only_looked_at(self, shell: Shell) -> None:
         assert all(line.split("\t")[3] == "planned" for line in shell("setup", "--dry-run").splitlines())

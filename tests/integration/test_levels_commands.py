@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
-from tests.delay_line import merged
+from tests.delay_line import blocking, merged
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.level_line import ALONE, LevelLine
 from tests.unit.raw_properties import Entry, Props
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.rabbitmq
 
 OLD = ["2s", "1500ms", "8s"]
 NEW = ["700ms", "1500ms"]
+CHANGED: Tables = {"headers": {"levels": NEW}}
 
 
 class Shell:
@@ -71,7 +74,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     line: LevelLine, shell: Shell
 ) -> None:
     """No bridge runs: RabbitMQ alone keeps the promises, before and after."""
-    changed: Tables = {"headers": {"levels": NEW}}
+    changed = CHANGED
     for body, level in ((b"old 1", 1), (b"old 3", 3)):
         put(line, body, number(level))
     assert any(row["state"] == "outdated" for row in shell.rows("levels", "verify", settings=changed, code=1))
@@ -97,7 +100,6 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
 def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages_in_it(
     line: LevelLine, shell: Shell
 ) -> None:
-    assert shell.rows("levels", "setup", "--dry-run")[0]["state"] == "planned"
     assert {row["state"] for row in shell.rows("levels", "setup") if row["kind"] != "binding"} == {"there"}
     assert {row["state"] for row in shell.rows("levels", "verify")} == {"same"}
     put(line, b"waits", number(3))
@@ -140,6 +142,66 @@ def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: L
     shell("setup", settings={"routes": {"orders": {"mode": "redis"}}}, code=5)
     assert f"exchange '{line.front}' of route orders exists with alternate-exchange" in shell.said
     assert "Nothing was changed" in shell.said
+
+
+def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_cleared_away(
+    line: LevelLine, shell: Shell
+) -> None:
+    """Its front still leads to the levels, as long as nobody has removed it: then their exchanges stay."""
+    stored: Tables = {"routes": {"orders": {"mode": "redis"}}}
+    put(line, b"in a level", number(3))
+    old = shell.rows("levels", "stats", settings=stored)
+    assert {row["state"] for row in old} == {"old"}
+    assert [row["messages"] for row in old if ".8s." in row["name"]] == [1]
+    assert {row["state"] for row in shell.rows("levels", "verify", settings=stored)} == {"old"}
+    found = [row["text"] for row in shell.rows("check", settings=stored, code=4)]
+    assert any(text.startswith("1 messages wait in levels that the settings no longer have") for text in found)
+    shell("levels", "remove", settings=stored, code=5)
+    assert "holds 1 messages" in shell.said
+    assert line.receive()[0].body == b"in a level"
+    shell("levels", "remove", settings=stored, code=5)
+    assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
+    assert len(shell.rows("levels", "remove", "--force", settings=stored)) == 5
+    assert shell.rows("levels", "stats", settings=stored) == []
+    assert "none has left any of it" in shell.said
+    put(line, b"not delayed")
+    assert line.receive()[0].body == b"not delayed"
+    moved = merged(stored, {"routes": {"orders": {"intercept": f"{line.front}.anew"}}})
+    shell("setup", settings=moved)
+    line.setup()
+    shell("levels", "remove", "--force", settings=moved)
+    with blocking(line.broker_url) as connection, pytest.raises(ChannelClosedByBroker, match="no exchange"):
+        connection.channel().exchange_declare(f"{line.intake}.plain", passive=True)
+
+
+def test_what_is_parked_when_a_route_leaves_its_store_is_told_of_and_delivered(
+    line: LevelLine, shell: Shell, redis_url: str, key_prefix: str
+) -> None:
+    redis = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
+    stored: Tables = {**redis, "routes": {"orders": {"mode": "redis", "intercept": f"{line.front}.stored"}}}
+    shell("setup", settings=stored)
+    sent = time.time()
+    shell("send", "orders", "parked", "--routing-key", "key", "--in", "3s", settings=stored)
+    warned = [row["text"] for row in shell.rows("check", settings=redis) if row["level"] == "WARN"]
+    assert any(
+        text.startswith("1 messages are still parked in Redis from when orders had mode redis") for text in warned
+    )
+    with line.run(redis) as bridge:
+        got = line.receive()[0]
+        assert (got.body, got.routing_key) == (b"parked", b"key")
+        assert time.time() - sent >= 3.0
+        assert "1 messages are still parked in Redis" in bridge.log()
+        assert bridge.terminate() == 0
+
+
+def test_a_dry_run_says_what_is_there(line: LevelLine, shell: Shell) -> None:
+    assert {row["state"] for row in shell.rows("levels", "setup", "--dry-run")} == {"there"}
+    changed = {row["name"]: row["state"] for row in shell.rows("setup", "--dry-run", settings=CHANGED)}
+    assert changed[line.front] == "there"
+    assert {state for name, state in changed.items() if "700ms" in name} == {"planned"}
+    assert changed[f"{line.intake}.levels"] == "outdated"
+    shell("setup", "--dry-run", settings={"routes": {"orders": {"mode": "redis"}}})
+    assert f"exchange '{line.front}' of route orders exists with alternate-exchange" in shell.said
 
 
 def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same(line: LevelLine, shell: Shell) -> None:

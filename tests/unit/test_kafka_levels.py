@@ -6,9 +6,10 @@ import pytest
 from aiokafka import TopicPartition
 
 from adapters.kafka.intake import Intake, Part
-from adapters.kafka.level_packing import LEVEL_HEADERS, TARGET, LevelPacking, due_ms_of, public_id
-from adapters.kafka.levels import LevelTopics, level_topics, made_with, unfit
+from adapters.kafka.level_packing import LEVEL_HEADERS, TARGET, LevelPacking, due_ms_of, held_until, public_id, too_late
+from adapters.kafka.levels import LevelTopics, level_ms_in, level_topics, made_with, unfit
 from adapters.kafka.record import Header, Record, pack, topic_of, unpack
+from bridge.duration import read_duration_ms
 from bridge.levels import Bury, Deliver, Hold
 from bridge.message import Delivery
 from bridge.naming import Naming
@@ -69,6 +70,24 @@ def test_a_topic_that_would_lose_records_is_told_from_one_that_would_not(
     assert found.startswith(words) if words else not found
 
 
+@pytest.mark.parametrize("level", ["1ms", "500ms", "2.5s", "1m30s", "2h", "1d 1h 1m 1.001s"])
+def test_a_topics_name_says_how_long_its_records_wait(level: str) -> None:
+    (name,) = level_topics(
+        settings(headers={"levels": [level]}, kafka={"group": "a.level.9s.b"}), "pay"
+    ).levels.values()
+    assert level_ms_in(name) == read_duration_ms(level)
+
+
+@pytest.mark.parametrize("name", ["payments", "postdate.pay.level.", "postdate.pay.level.soon.abc", "a.level.b"])
+def test_a_name_that_postdate_did_not_give_says_no_wait(name: str) -> None:
+    assert level_ms_in(name) == 0
+
+
+@pytest.mark.parametrize(("due_ms", "late"), [(0, False), (1_000_000, False), (4_601_000, False), (4_601_001, True)])
+def test_a_record_that_is_due_long_after_its_level_is_a_strangers(due_ms: int, late: bool) -> None:
+    assert bool(too_late(due_ms, TOPICS.levels[1000], now_ms=1_000_000)) is late
+
+
 HEADERS: list[Header] = [(b"a", b"1"), (b"\xff", None), (b"x-delay-due", b"forged"), (b"a", b"2")]
 
 
@@ -87,7 +106,7 @@ def came_back(parcel: Parcel, topics: LevelTopics = TOPICS) -> Delivery:
 @pytest.mark.parametrize(("key", "value"), [(b"k", b"v"), (None, None), (b"", b""), (b"\xff", b"\0")])
 def test_a_record_leaves_its_level_with_every_byte_it_came_with(key: bytes | None, value: bytes | None) -> None:
     payload = pack(2, 5, key, value, HEADERS, b"payments.delay")
-    packing = LevelPacking(TOPICS, LANE)
+    packing = LevelPacking(TOPICS, LANE, "pay")
     held = packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000)
     assert held.place == TOPICS.levels[1000]
     assert unpack(held.payload)[::2] == (2, key, [(b"x-delay-id", public_id((b"topic-id/2", 7))), DUE])
@@ -106,7 +125,7 @@ def test_an_id_is_repeated_by_a_replay_and_by_nothing_else() -> None:
 
 def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waited_or_not() -> None:
     payload = pack(2, 5, b"k", b"v", [(b"x-delay-reason", b"an old one"), *HEADERS], b"payments.delay")
-    packing = LevelPacking(TOPICS, LANE)
+    packing = LevelPacking(TOPICS, LANE, "pay")
     held = came_back(packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000))
     for one in (delivery(payload), held):
         dead = packing.parcel(one, Bury("missing_topic: gone"), 0)
@@ -127,10 +146,19 @@ def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waite
 )
 def test_a_strangers_record_in_a_level_is_no_record_to_deliver(value: bytes | None, headers: list[Header]) -> None:
     stranger = came_back(Parcel(TOPICS.levels[1000], pack(2, 5, b"k", value, headers)))
-    packing = LevelPacking(TOPICS, LANE)
+    packing = LevelPacking(TOPICS, LANE, "pay")
     with pytest.raises(ValueError, match="in a level's topic"):
         packing.parcel(stranger, Deliver(), 1)
     assert unpack(packing.plain_dead_letter(stranger).payload) == Record(2, 5, b"k", value, headers)
+
+
+def test_what_a_source_has_found_to_be_a_strangers_waits_for_nothing_and_says_why() -> None:
+    absurd = [(b"x-delay-due", b"999999999999999"), (b"x-delay-id", b"1")]
+    stranger = came_back(Parcel(TOPICS.levels[1000], pack(2, 5, b"k", b"v", absurd)))
+    stranger.fault = "it is due in 31000 years"
+    assert held_until(stranger) == 0
+    with pytest.raises(ValueError, match="did not write: it is due in 31000 years"):
+        LevelPacking(TOPICS, LANE, "pay").parcel(stranger, Deliver(), 1)
 
 
 @pytest.mark.parametrize("value", [None, "1", 5, b"", b"-5", b"1.5", b"soon", b"9" * 16, "²".encode()])

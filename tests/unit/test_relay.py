@@ -28,6 +28,9 @@ SLOW = RetryRules(first_ms=60_000, factor=1, max_ms=60_000, attempts=3)
 class PlainPacking:
     """The place says what was decided."""
 
+    def route_of(self, delivery: Delivery) -> str:
+        return delivery.route
+
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
         match move:
             case Hold(wait_ms):

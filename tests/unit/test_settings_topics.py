@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings import Settings, load
+from bridge.settings import Settings, forgotten_broker, load
 
 KAFKA = 'broker = "kafka"\n'
 
@@ -113,8 +113,26 @@ def test_a_route_may_not_deliver_to_what_another_takes_from() -> None:
     "more", ['also = ["a -> b"]', 'allow_to = ["a"]', "binary_numbers = true", 'tombstones = "cancel"']
 )
 def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> None:
-    said = f"some.toml: routes.orders.{more.partition(' ')[0]} is for Kafka, and this route is one of RabbitMQ"
-    assert refusal(route_toml(more)) == said
+    said = f"some.toml: routes.orders.{more.partition(' ')[0]} is for Kafka, and this route is one of RabbitMQ unless "
+    assert refusal(route_toml(more)) == f'{said}it says broker = "kafka"'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (route_toml(""), ""),
+        ('[kafka]\ngroup = "g"\n' + route_toml(KAFKA), ""),
+        ('[kafka]\ngroup = "g"\n' + route_toml(KAFKA) + route_toml("", "mq", "in", "out"), ""),
+        ('[kafka]\ngroup = "g"\n' + route_toml('broker = "rabbitmq"'), ""),
+        (
+            '[kafka]\ngroup = "g"\n' + route_toml(""),
+            'without broker = "kafka" in [routes.orders], that route is one of',
+        ),
+    ],
+)
+def test_a_kafka_that_no_route_uses_is_spoken_of(text: str, said: str) -> None:
+    words = forgotten_broker(from_toml(text))
+    assert said in words if said else words == ""
 
 
 def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:

@@ -44,7 +44,13 @@ class Commands:
         ended = run_command([*words, "--config", str(self._file)])
         out, said = self._output.readouterr()
         assert ended == code, f"{words} ended with {ended} and said {said}{out}"
+        self._said = said.replace(self.name, "t")
         return (out or said).replace(self.name, "t")
+
+    def said(self, *words: str) -> str:
+        """What a command told the person beside its data."""
+        self(*words)
+        return self._said
 
     def rows(self, *words: str, code: int = 0) -> Any:
         return json.loads(self(*words, "-o", "json", code=code))
@@ -80,6 +86,9 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
     assert made == [("t.x.later", "made"), ("t.y.later", "made")]
     assert len(partitions(kafka.url, f"{commands.name}.y.later")) == 3
 
+    dry = {row["name"]: row["state"] for row in commands.rows("setup", "--dry-run")}
+    assert dry == {"t.x.later": "there", "t.y.later": "there"}
+
     for word in ("a", "a.delay", "b.delay", "a.delay.delay"):
         create_topic(kafka.url, name=f"{commands.name}.{word}")
     said = [row["text"] for row in commands.rows("check", code=1) if row["level"] == "FAIL"]
@@ -103,6 +112,26 @@ def test_what_is_sent_says_which_topic_it_is_from_and_shows_it(commands: Command
     assert (listed["id"], listed["routing_key"]) == (sent["id"], "k")
     shown = commands.rows("show", sent["id"])
     assert (shown["properties"]["topic"], shown["properties"]["key"], shown["body"]) == ("t.a.delay", "k", "body")
+    keyed = commands.rows("send", "all", "body", "--in", "1h", "--topic", topic, "--record-key", "r", "--key", "d")
+    lines = [line.split(maxsplit=2) for line in commands("show", keyed["id"]).splitlines() if " key " in line]
+    assert lines == [["delay", "key", "d"], ["record", "key", "r"]]
+
+
+def test_an_intake_with_fewer_partitions_than_where_it_leads_is_warned_of(commands: Commands, kafka: Kafka) -> None:
+    for word, number in (("x", 3), ("x.later", 2), ("y", 3), ("y.later", 3), ("bills", 1)):
+        create_topic(kafka.url, number, name=f"{commands.name}.{word}")
+    warned = [row["text"] for row in commands.rows("check") if row["level"] == "WARN" and "later" in row["text"]]
+    assert len(warned) == 1
+    assert warned[0].startswith("topic 't.x.later' of route some has 2 partitions and 't.x', where it leads, has 3: ")
+    assert f"Warning: {warned[0]}." in commands.said("setup", "--dry-run")
+    assert f"Warning: {warned[0]}." in commands.said("setup")
+
+
+def test_a_dry_run_says_when_nobody_can_be_asked(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert [row["state"] for row in commands.rows("setup", "--dry-run")] == ["planned"] * 2
+    said = commands.said("setup", "--dry-run")
+    assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
 def test_an_intake_is_made_also_where_its_target_is_missing(kafka: Kafka, commands: Commands) -> None:

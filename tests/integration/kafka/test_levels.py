@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -148,10 +148,20 @@ def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_no
     topic = line.topics().levels[1000]
     line.produce(b"a stranger's", [("x-delay-due", b"1"), ("x-delay-id", b"an id")], topic=topic, partition=0)
     line.produce(b"nor one of ours", [], topic=topic, partition=0)
+    years: Headers = [("x-delay-due", b"999999999999999"), ("x-delay-id", b"an id")]
+    line.produce(b"in thousands of years", years, topic=topic, partition=0)
     line.produce(b"ours", [delay(1000)], partition=0)
     line.produced()
     assert values(line.consume(1)) == [b"ours"]
-    assert set(values(line.dead_letters(2))) == {b"a stranger's", b"nor one of ours"}
+    dead = {one.value: one for one in line.dead_letters(3)}
+    assert dead.keys() == {b"a stranger's", b"nor one of ours", b"in thousands of years"}
+    absurd = dead[b"in thousands of years"]
+    assert absurd.headers[:-1] == years
+    reason = (absurd.header("x-delay-reason") or b"").decode()
+    assert reason.startswith("unreadable: a record in a level's topic that postdate did not write: it is due in ")
+    assert "none waits there for more than 1s" in reason
+    told = [json.loads(one) for one in line.log().splitlines() if '"dead letter"' in one]
+    assert {one["route"] for one in told} == {ROUTE}
 
 
 def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevelLine) -> None:
@@ -259,15 +269,72 @@ def test_topics_are_made_to_keep_what_waits_and_one_that_would_not_is_refused(id
         declare(longer)
 
 
-def test_the_commands_look_after_the_topics_and_count_what_waits(
-    idle: KafkaLevelLine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def shell(*words: str, code: int = 0, settings: Tables | None = None) -> tuple[list[dict[str, Any]], str]:
+class Shell(Protocol):
+    """Runs a command on a line's settings; what it wrote, as JSON, and what it said."""
+
+    def __call__(self, *words: str, code: int = 0, settings: Tables | None = None) -> tuple[Any, str]: ...
+
+
+@pytest.fixture
+def shell(idle: KafkaLevelLine, capsys: pytest.CaptureFixture[str]) -> Shell:
+    def run(*words: str, code: int = 0, settings: Tables | None = None) -> tuple[Any, str]:
         ended = run_command([*words, "-o", "json", "--config", str(idle.file(settings))])
         out, said = capsys.readouterr()
         assert ended == code, f"{words} ended with {ended}, wrote {out} and said {said}"
         return json.loads(out) if out else [], said
 
+    return run
+
+
+def said_of(rows: list[dict[str, Any]], level: str) -> list[str]:
+    return [row["text"] for row in rows if row["level"] == level]
+
+
+def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_record_behind(
+    idle: KafkaLevelLine, shell: Shell, redis_url: str, key_prefix: str
+) -> None:
+    store = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
+    in_store: Tables = {**store, "routes": {ROUTE: {"mode": "redis"}}}
+    bridge = idle.run()
+    sent = time.time()
+    idle.produce(b"in a level", [delay(3000)])
+    idle.produced()
+    level = idle.topics().levels[3000]
+    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded())), "it waits", 20)
+    assert bridge.terminate() == 0
+
+    words = "1 messages wait in levels that the settings no longer have, and are delivered when they are due"
+    warned = said_of(shell("check", settings=in_store)[0], "WARN")
+    assert any(words in text for text in warned)
+    old = {row["name"]: row["messages"] for row in shell("levels", "stats", settings=in_store)[0]}
+    assert old == {**dict.fromkeys(idle.topics().levels.values(), 0), level: 1, idle.topics().dead: 0}
+    assert {row["state"] for row in shell("levels", "verify", settings=in_store)[0]} == {"old"}
+    assert "holds 1 records" in shell("levels", "remove", settings=in_store, code=5)[1]
+    bridge = idle.run(in_store, name="with a store")
+    assert words in bridge.log()
+    (one,) = idle.consume(1)
+    assert (one.value, one.at - sent >= 3.0) == (b"in a level", True)
+
+    idle.produce(b"parked", [delay(4000)])
+    parked_after = idle.produced()
+    wait_for(lambda: shell("stats", settings=in_store)[0]["parked"] == 1, "it is parked", 20)
+    assert bridge.terminate() == 0
+    wait_for(lambda: not any(one.messages for one in count(idle.loaded(in_store))), "its levels are empty", 20)
+    assert "1 messages are still parked in Redis" in " ".join(said_of(shell("check", settings=store)[0], "WARN"))
+    bridge = idle.run(store, name="without a store")
+    assert "1 messages are still parked in Redis" in bridge.log()
+    idle.produce(b"in a level again", [delay(500)])
+    idle.produced()
+    came = {one.value: one for one in idle.consume(2)}
+    assert came.keys() == {b"parked", b"in a level again"}
+    assert came[b"parked"].at >= parked_after - 1.0 + 4.0
+    assert bridge.terminate() == 0
+    assert len(shell("levels", "remove", settings=in_store)[0]) == 4
+    wait_for(lambda: shell("levels", "stats", settings=in_store)[0] == [], "they are gone", 20)
+    idle.nothing_more()
+
+
+def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
     ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
     assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
     assert {row["state"] for row in shell("levels", "stats")[0]} == {"missing"}

@@ -1,0 +1,103 @@
+"""Where the messages of routes without a store wait, over all brokers: counted, removed, and told of in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from bridge.settings import Settings
+
+#: A row for each queue or topic.
+Places = list[dict[str, Any]]
+
+
+def level_places(settings: Settings, before: Sequence[Settings] = ()) -> Places:
+    """The queues and topics of routes without a store, and what settings of before have left of such: how many
+    messages, and whether each is in use, old or missing. Blocking.
+
+    Raises ``BrokerUnavailable``, ``Refused``.
+    """
+    found = []
+    if settings.routes_of("rabbitmq"):
+        from adapters.rabbitmq.level_desk import count
+
+        found += [_row("queue", one) for one in count(_of_rabbitmq(settings), before)]
+    if settings.routes_of("kafka"):
+        from adapters.kafka.level_desk import count as count_topics
+
+        found += [_row("topic", one) for one in count_topics(_of_kafka(settings))]
+    return found
+
+
+def left_by_changes(settings: Settings) -> list[tuple[str, int, str]]:
+    """``left_over``, for the start of a process: what RabbitMQ's routes without a store have left is not asked for,
+    because that takes a hundred questions, and setup says when a list of levels has changed. Blocking.
+
+    Raises ``BrokerUnavailable``, ``Refused``.
+    """
+    asked = {name: one for name, one in settings.routes.items() if one.broker == "kafka" or one.mode == "redis"}
+    return list(left_over(level_places(settings.model_copy(update={"routes": asked}))))
+
+
+def remove_level_places(
+    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+) -> Places:
+    """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
+    found = []
+    if settings.routes_of("rabbitmq"):
+        from adapters.rabbitmq.level_desk import remove
+
+        found += [_row("queue", one) for one in remove(_of_rabbitmq(settings), before, everything, force, dry_run)]
+    if settings.routes_of("kafka"):
+        from adapters.kafka.level_desk import remove as remove_topics
+
+        found += [_row("topic", one) for one in remove_topics(_of_kafka(settings), everything, force, dry_run)]
+    return found
+
+
+def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]]:
+    """Pure: of each route that has left levels behind, its name, how many messages are in them, and a sentence."""
+    old = sorted((one for one in places if one["state"] == "old"), key=itemgetter("route"))
+    for route, group in groupby(old, itemgetter("route")):
+        some = list(group)
+        waiting = sum(one["messages"] for one in some if not one["is_dead"])
+        dead = sum(one["messages"] for one in some if one["is_dead"])
+        kept = f" {dead} dead letters are kept there." if dead else ""
+        if waiting:
+            text = (
+                f"{waiting} messages wait in levels that the settings no longer have, and are delivered when they are "
+                "due; `postdate levels stats` counts them, and `postdate levels remove` clears away what is empty."
+            )
+        else:
+            text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
+        yield route, waiting + dead, f"{text}{kept}".removesuffix(".")
+
+
+def _of_rabbitmq(settings: Settings) -> Settings:
+    routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
+    return settings.model_copy(update={"routes": routes})
+
+
+def _of_kafka(settings: Settings) -> Settings:
+    routes = {name: settings.routes[name] for name in settings.routes_of("kafka")}
+    return settings.model_copy(update={"routes": routes})
+
+
+def _row(kind: str, one: Any) -> dict[str, Any]:
+    return {
+        "route": one.route,
+        "kind": kind,
+        "name": one.name,
+        "messages": one.messages,
+        "state": "old" if one.old else "missing" if one.messages is None else "in use",
+        "text": _of_old(one) if one.old else "",
+        "is_dead": one.is_dead,
+    }
+
+
+def _of_old(one: Any) -> str:
+    if not one.messages:
+        return "is empty: `postdate levels remove`"
+    return f"holds {one.messages} dead letters" if one.is_dead else f"holds {one.messages} messages and drains"

@@ -1,0 +1,34 @@
+"""A source that has nothing: of a house whose routes have left it, and whose messages are still to be delivered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bridge.message import Delivery
+
+
+class NoIntake:
+    """See ``bridge.ports.Source``."""
+
+    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.take``. Never."""
+        await asyncio.Event().wait()
+        return []
+
+    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """See ``bridge.ports.Source.more``."""
+        return []
+
+    def alive(self, delivery: Delivery) -> bool:
+        """See ``bridge.ports.Source.alive``."""
+        return False
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.accept``."""
+
+    def drop(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``bridge.ports.Source.drop``."""
+
+    def stop(self) -> None:
+        """See ``bridge.ports.Source.stop``."""

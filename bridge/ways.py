@@ -1,0 +1,30 @@
+"""A relay with its ends: what a route without a store runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import NamedTuple
+
+from bridge.ports import Source
+from bridge.relay import Relay
+
+Link = Callable[[], Coroutine[None, None, None]]
+
+
+class Way(NamedTuple):
+    """A relay and where it takes from. ``links`` keep the broker's connections."""
+
+    source: Source
+    links: tuple[Link, ...]
+    relay: Relay
+
+    def loops(self) -> Iterator[Coroutine[None, None, None]]:
+        """Its loops; none of them ends by itself."""
+        yield from (link() for link in self.links)
+        yield self.relay.run()
+        yield self.relay.run_again()
+
+    def take_no_more(self) -> None:
+        """Stop taking."""
+        self.source.stop()
+        self.relay.stopping = True
