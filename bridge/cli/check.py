@@ -88,11 +88,11 @@ def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
 def _left_over(settings: Settings) -> Iterator[dict[str, Any]]:
     """What a change of the mode or of the levels has left in the store, in queues and in topics."""
     from bridge.cli.waiting import left_over, level_places
-    from bridge.cli.wiring import still_parked, still_parked_words
+    from bridge.cli.wiring import still_parked
     from bridge.errors import PostdateError
 
-    for house, messages in still_parked(settings):
-        yield _finding("WARN", "store", still_parked_words(house, messages))
+    for one in still_parked(settings):
+        yield _finding("WARN", "store", str(one))
     try:
         places = level_places(settings)
     except PostdateError as error:

@@ -145,27 +145,41 @@ def inspect_store(settings: Settings) -> tuple[list[str], int]:
     return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
 
 
-def still_parked(settings: Settings) -> list[tuple[Settings, int]]:
-    """The houses whose routes have all gone over to a mode without a store, and how many messages are parked there all
-    the same. Blocking. Of a store that cannot be asked nothing is said: such routes need none."""
+class StillParked(NamedTuple):
+    """A house whose routes have all gone over to a mode without a store: what is in it all the same."""
+
+    house: Settings
+    parked: int
+    dead: int
+
+    def __str__(self) -> str:
+        """A sentence, without its stop."""
+        routes = ", ".join(self.house.with_left.routes)
+        kept = (
+            f"{self.dead} dead letters are kept in Redis from when {routes} had mode redis: `postdate list` shows them"
+        )
+        if not self.parked:
+            return f"{kept} with the settings of then"
+        also = f" ({self.dead} dead letters stay there)" if self.dead else ""
+        return (
+            f"{self.parked} messages are still parked in Redis from when {routes} had mode redis{also}: `postdate run` "
+            "delivers them when they are due, as long as redis.url and redis.key_prefix stay"
+        )
+
+
+def still_parked(settings: Settings) -> list[StillParked]:
+    """The houses of that kind that hold something. Blocking. Of a store that cannot be asked nothing is said: such
+    routes need none."""
     found = []
     for house in settings.emptied_houses():
         try:
             stats = _at_desks(house, [house], lambda desk: desk.stats())
         except (StoreUnavailable, StoreUnfit):
             continue
-        if stats.parked or stats.claimed:
-            found.append((house, stats.parked + stats.claimed))
+        one = StillParked(house, stats.parked + stats.claimed, stats.dead)
+        if one.parked or one.dead:
+            found.append(one)
     return found
-
-
-def still_parked_words(house: Settings, messages: int) -> str:
-    """What is said of one of them."""
-    routes = ", ".join(house.with_left.routes)
-    return (
-        f"{messages} messages are still parked in Redis from when {routes} had mode redis: `postdate run` delivers "
-        "them when they are due, as long as redis.url and redis.key_prefix stay"
-    )
 
 
 def refuse_without_store(settings: Settings, route: str | None = None) -> None:
