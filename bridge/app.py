@@ -318,10 +318,10 @@ def _level_source(settings: Settings, name: str, clock: StoreClock, health: Heal
     from adapters.kafka.level_source import LevelSource
     from adapters.kafka.levels import level_topics
 
-    topics = level_topics(settings, name)
+    topics, in_use = level_topics(settings, name), settings.routes[name].mode == "levels"
     rules = settings.kafka.model_copy(update={"group": topics.group})
     bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-    return LevelSource(rules, level_intakes(topics, _lane(name)), clock, bytes_max, health)
+    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health)
 
 
 def _lane(name: str) -> str:

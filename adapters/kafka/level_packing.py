@@ -68,10 +68,10 @@ def public_id(origin: Origin) -> bytes:
     return blake2b(b"%b/%d" % (log, offset), digest_size=10).hexdigest().encode()
 
 
-def level_intakes(topics: LevelTopics, lane: str) -> list[Intake]:
-    """What the source of the levels takes from: those of the settings by name, so that one that is missing is told of,
-    and those of settings of before."""
-    names = (Naming(name, name) for name in topics.levels.values())
+def level_intakes(topics: LevelTopics, lane: str, in_use: bool) -> list[Intake]:
+    """What the source of the levels takes from: those of the settings by name where they are ``in_use``, so that one
+    that is missing is told of, and those of settings of before."""
+    names = [Naming(name, name) for name in topics.levels.values()] if in_use else []
     return [Intake(lane, naming, LEVEL_HEADERS) for naming in (*names, topics.every)]
 
 

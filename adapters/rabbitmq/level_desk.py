@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adapters.rabbitmq.declarations import Exchange, Queue
 from adapters.rabbitmq.levels import Waits, dead_queue, plan_waits
-from adapters.rabbitmq.setup import Session, State, open_session
+from adapters.rabbitmq.setup import Session, open_session
 from adapters.rabbitmq.topology import plan
 from bridge.errors import Refused
 from bridge.header import LEVELS_MS
@@ -45,7 +45,8 @@ def remove(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[LevelQueue]:
     """Delete what is old, or everything that ``setup`` declared for routes without a store; returns the queues it is
-    about.
+    about. The exchanges of a route that has a store now stay: a front exchange of before, which nobody can ask for, may
+    still lead there, and without them it would lose what is not delayed.
 
     ``force`` deletes messages, too. Raises ``Refused`` before anything is deleted where something holds messages, or
     may hold some, and ``BrokerUnavailable``.
@@ -60,7 +61,6 @@ def remove(
                 _delete_exchanges(session, settings)
             for one in doomed:
                 _delete(session, one, force)
-            _delete_left(session, settings, {one.route for one in doomed})
     return doomed
 
 
@@ -127,23 +127,6 @@ def _delete_exchanges(session: Session, settings: Settings) -> None:
             for one in reversed(topology.waits):
                 if isinstance(one, Exchange):
                     session.delete(one)
-
-
-def _delete_left(session: Session, settings: Settings, routes: Iterable[str]) -> None:
-    """The exchanges of routes that have a store now, once no front leads there any more."""
-    for topology in plan(settings):
-        if topology.route not in routes or topology.waits:
-            continue
-        if session.judge(topology.route, topology.front).state not in (State.SAME, State.MISSING):
-            continue
-        left = {
-            one.name
-            for other in _variants(settings, topology.route)
-            for one in plan_waits(other, topology.route).declarations
-            if isinstance(one, Exchange)
-        }
-        for name in sorted(left):
-            session.delete(Exchange(name))
 
 
 def _delete(session: Session, doomed: LevelQueue, force: bool) -> None:
