@@ -173,23 +173,26 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert line.receive()[0].body == b"by the front of before"
 
 
-def test_what_is_parked_when_a_route_leaves_its_store_is_told_of_and_delivered(
-    line: LevelLine, shell: Shell, redis_url: str, key_prefix: str
+@pytest.mark.parametrize("another", [False, True], ids=["the only route", "beside one with a store"])
+def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
+    line: LevelLine, shell: Shell, redis_url: str, key_prefix: str, another: bool
 ) -> None:
-    redis = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
-    stored: Tables = {**redis, "routes": {"orders": {"mode": "redis", "intercept": f"{line.front}.stored"}}}
-    shell("setup", settings=stored)
+    store: Tables = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
+    if another:
+        target = line.settings["routes"]["orders"]["deliver_to"]
+        bills = {"intercept": f"{line.front}.bills", "deliver_to": target, "queue": f"{line.intake}.bills"}
+        store = {**store, "routes": {"bills": bills}}
     sent = time.time()
+    stored = merged(store, {"routes": {"orders": {"mode": "redis"}}})
     shell("send", "orders", "parked", "--routing-key", "key", "--in", "3s", settings=stored)
-    warned = [row["text"] for row in shell.rows("check", settings=redis) if row["level"] == "WARN"]
-    assert any(
-        text.startswith("1 messages are still parked in Redis from when orders had mode redis") for text in warned
-    )
-    with line.run(redis) as bridge:
+    words = "1 messages are still parked in Redis from when orders had mode redis"
+    warned = [row["text"] for row in shell.rows("check", settings=store) if row["level"] == "WARN"]
+    assert any(text.startswith(words) for text in warned) is not another
+    with line.run(store) as bridge:
         got = line.receive()[0]
         assert (got.body, got.routing_key) == (b"parked", b"key")
         assert time.time() - sent >= 3.0
-        assert "1 messages are still parked in Redis" in bridge.log()
+        assert (words in bridge.log()) is not another
         assert bridge.terminate() == 0
 
 
