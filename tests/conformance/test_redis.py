@@ -9,9 +9,8 @@ import pytest
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.store_suite import StoreSuite
 from tests.devstack import redis as redis_servers
-from tests.devstack.fixtures import without
+from tests.devstack.fixtures import need
 from tests.devstack.redis import RedisSentinel
-from tests.devstack.service import Unavailable
 
 pytestmark = pytest.mark.redis
 
@@ -35,11 +34,7 @@ class TestCluster(StoreSuite):
 @pytest.fixture(scope="module")
 def sentinel_group() -> Iterator[RedisSentinel]:
     """One for the whole suite, unlike `redis_sentinel`: nothing here makes it fail over."""
-    try:
-        group = redis_servers.launch_sentinel()
-    except Unavailable as reason:
-        without(reason)
-    with group:
+    with need(redis_servers.launch_sentinel) as group:
         yield group
 
 

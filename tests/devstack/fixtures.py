@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import NoReturn, Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
 from tests.devstack.service import Unavailable, machine_lock
 
+T = TypeVar("T")
 StartRedis = Callable[..., Redis]
 StartProxy = Callable[[str], ThreadedProxy]
 
@@ -35,11 +36,14 @@ class MakeTopic(Protocol):
     def __call__(self, partitions: int = 1, **configs: str) -> str: ...
 
 
-def without(reason: Unavailable) -> NoReturn:
-    """A laptop may lack a server; CI may not, or a green run would mean nothing."""
-    if os.environ.get("CI", "").lower() in ("true", "1"):
-        pytest.fail(f"CI=true and a server is missing: {reason}", pytrace=False)
-    pytest.skip(f"a server is missing: {reason}")
+def need(find: Callable[[], T]) -> T:
+    """What ``find`` finds or starts. A laptop may lack a server; CI may not, or a green run would mean nothing."""
+    try:
+        return find()
+    except Unavailable as reason:
+        if os.environ.get("CI", "").lower() in ("true", "1"):
+            pytest.fail(f"CI=true and a server is missing: {reason}", pytrace=False)
+        pytest.skip(f"a server is missing: {reason}")
 
 
 def wanted_rabbitmq() -> str:
@@ -82,11 +86,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Redis]:
     """The session's Redis, shared; see `redis_url` for a clean one. Kill and pause `start_redis()`'s, not this."""
-    try:
-        server = redis_servers.find()
-    except Unavailable as reason:
-        without(reason)
-    with server:
+    with need(redis_servers.find) as server:
         yield server
 
 
@@ -114,10 +114,7 @@ def start_redis() -> Iterator[StartRedis]:
     with ExitStack() as started:
 
         def start(config: Mapping[str, str] | None = None) -> Redis:
-            try:
-                return started.enter_context(Redis.launch(config))
-            except Unavailable as reason:
-                without(reason)
+            return need(lambda: started.enter_context(Redis.launch(config)))
 
         yield start
 
@@ -125,11 +122,7 @@ def start_redis() -> Iterator[StartRedis]:
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[RedisCluster]:
     """Three masters, always our own. Leave all of them running."""
-    try:
-        cluster = redis_servers.launch_cluster(3)
-    except Unavailable as reason:
-        without(reason)
-    with cluster:
+    with need(lambda: redis_servers.launch_cluster(3)) as cluster:
         yield cluster
 
 
@@ -143,11 +136,7 @@ def redis_cluster_url(redis_cluster: RedisCluster) -> str:
 @pytest.fixture
 def redis_sentinel() -> Iterator[RedisSentinel]:
     """Master, replica and Sentinel, new for each test: a failover changes them for good."""
-    try:
-        group = redis_servers.launch_sentinel()
-    except Unavailable as reason:
-        without(reason)
-    with group:
+    with need(redis_servers.launch_sentinel) as group:
         yield group
 
 
@@ -155,11 +144,7 @@ def redis_sentinel() -> Iterator[RedisSentinel]:
 def rabbitmq() -> Iterator[RabbitMQ]:
     """The session's RabbitMQ: what the machine has (Debian's 3.10), or 4.3 with POSTDATE_TEST_RABBITMQ=4."""
     find: Callable[[], RabbitMQ] = rabbitmq4.find if wanted_rabbitmq() == "4" else rabbitmq3.find
-    try:
-        server = find()
-    except Unavailable as reason:
-        without(reason)
-    with server:
+    with need(find) as server:
         yield server
 
 
@@ -187,30 +172,20 @@ def rabbitmq_vhost(rabbitmq: RabbitMQ, key_prefix: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
     """The session's Kafka, one node, shared: make topics by `kafka_topics`, kill and pause `own_kafka`."""
-    try:
-        server = kafka_servers.find(*QUICK)
-    except Unavailable as reason:
-        without(reason)
-    with server:
+    with need(lambda: kafka_servers.find(*QUICK)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def kafka_tools() -> KafkaTools:
     """Kafka's own command-line programs, and a Java compiler."""
-    try:
-        return find_tools()
-    except Unavailable as reason:
-        without(reason)
+    return need(find_tools)
 
 
 @pytest.fixture(scope="session")
 def kcat() -> str:
     """The path of kcat."""
-    try:
-        return find_kcat()
-    except Unavailable as reason:
-        without(reason)
+    return need(find_kcat)
 
 
 @pytest.fixture
@@ -260,22 +235,14 @@ def kafka_topics(kafka: Kafka) -> Iterator[MakeTopic]:
 @pytest.fixture(scope="session")
 def secure_kafka() -> Iterator[SecureKafka]:
     """One Kafka node with TLS, passwords and access lists, always our own; make users and topics of the test's own."""
-    try:
-        server = SecureKafka.launch()
-    except Unavailable as reason:
-        without(reason)
-    with server:
+    with need(SecureKafka.launch) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def session_kafka_cluster() -> Iterator[KafkaCluster]:
     """Three Kafka nodes, always our own; tests take `kafka_cluster`."""
-    try:
-        cluster = kafka_clusters.launch_cluster()
-    except Unavailable as reason:
-        without(reason)
-    with cluster:
+    with need(kafka_clusters.launch_cluster) as cluster:
         yield cluster
 
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from adapters.kafka.record import unpack
-from tests.devstack.fixtures import without
+from tests.devstack.fixtures import need
 from tests.devstack.kafka import ALONE, Kafka, listening, ready_place
 from tests.devstack.kafka_admin import TIMEOUT_S, client
 from tests.devstack.kafka_java import QUICK
-from tests.devstack.service import Unavailable, free_ports
+from tests.devstack.service import free_ports
 from tests.integration.kafka.rig import Source, Topics, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -22,10 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 @pytest.fixture
 def guarded() -> Iterator[Kafka]:
     """A broker that has access lists; a topic without one is everybody's."""
-    try:
-        place = ready_place()
-    except Unavailable as reason:
-        without(reason)
+    place = need(ready_place)
     port, controller_port = free_ports(2)
     settings = {
         **ALONE,
