@@ -1,7 +1,8 @@
 """One target partition: a queue, and a loop that sends it batch by batch, one at a time, so that nothing overtakes.
 
 While a batch is in flight the next one gathers, so the batches grow with the load by themselves. A batch that the
-broker refuses for the sake of one record is sent again record by record, so that its neighbours are not refused.
+broker refuses for the sake of one record is sent again record by record, so that its neighbours are not refused. A
+record that is too large is sent once more, compressed: its producer may have compressed it, and it was not too large.
 """
 
 from __future__ import annotations
@@ -14,37 +15,45 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import refusals
-from adapters.kafka.odd_names import OddBatch
+from adapters.kafka.odd_names import GZIP, UNCOMPRESSED, OddBatch
 from adapters.kafka.outgoing import Flight
 from adapters.kafka.sequence import last_batch, sent_once, take_back, wrap
 from bridge.message import Outcome, Refusal
 
 #: What became of records: called exactly once for each.
 Tell = Callable[[Sequence[Flight], Outcome, Refusal | None], None]
-_ODD_BATCH_BYTES = 64 * 1024
+#: The size of a batch that is not the producer's own; the first record of one may be larger.
+_OWN_BATCH_BYTES = 64 * 1024
+#: A larger record is not compressed only to see whether it goes: for this one everybody waits for half a second.
+_SQUEEZED_MAX = 16 << 20
 
 
 class Lane:
-    """See the head of this file. ``broken`` is told why this producer can no longer be trusted."""
+    """See the head of this file. ``compressed`` says whether the producer compresses everything; ``broken`` is told why
+    it can no longer be trusted."""
 
     def __init__(
         self,
         producer: AIOKafkaProducer,
         place: TopicPartition,
         timeout_s: float,
+        compressed: bool,
         tell: Tell,
         broken: Callable[[str], None],
     ) -> None:
         self.place = place
         self._producer = producer
         self._timeout_s = timeout_s
+        self._compressed = compressed
         self._tell = tell
         self._broken = broken
         self._queue: deque[Flight] = deque()
         self._sent: list[Flight] = []
         self._alone = 0
+        self._squeeze = False
         self._ended = False
         self._loop: asyncio.Task[None] | None = None
 
@@ -105,6 +114,7 @@ class Lane:
         wrap(self._producer, self.place)
         sent, self._sent = self._sent, []
         self._alone = max(0, self._alone - len(sent))
+        self._squeeze = False
         self._tell(sent, Outcome.CONFIRMED, None)
 
     async def _confirmed(self, answer: asyncio.Future[Any]) -> bool:
@@ -122,7 +132,7 @@ class Lane:
         """As many as fit, from the front of the queue."""
         queue, sent, now_ms = self._queue, self._sent, int(time.time() * 1000)
         odd = queue[0].odd
-        batch = OddBatch(_ODD_BATCH_BYTES) if odd else self._producer.create_batch()
+        batch = self._new_batch(odd)
         append = batch.append
         while queue:
             flight = queue[0]
@@ -134,6 +144,11 @@ class Lane:
             sent.append(queue.popleft())
         batch.close()
         return batch
+
+    def _new_batch(self, odd: bool) -> Any:
+        if odd:
+            return OddBatch(_OWN_BATCH_BYTES, GZIP if self._squeeze else UNCOMPRESSED)
+        return BatchBuilder(_OWN_BATCH_BYTES, GZIP) if self._squeeze else self._producer.create_batch()
 
     def _refused(self, error: KafkaError, once: bool) -> None:
         """The whole batch was refused, or nobody knows what became of it: not after it was sent more than ``once``."""
@@ -150,9 +165,21 @@ class Lane:
             self._queue.extendleft(reversed(self._sent))
             self._sent = []
         else:
-            self._alone = max(0, self._alone - 1)
-            sent, self._sent = self._sent, []
-            self._tell(sent, Outcome.REFUSED, refusal)
+            self._refused_alone(refusal)
+
+    def _refused_alone(self, refusal: Refusal) -> None:
+        """One record. Where it is too large as it is, it has another try, compressed."""
+        sent, self._sent = self._sent, []
+        was_compressed = self._squeeze or (self._compressed and not sent[0].odd)
+        self._squeeze = False
+        if refusal.reason == "too_large" and not was_compressed:
+            if len(sent[0].claim.payload) <= _SQUEEZED_MAX:
+                self._alone, self._squeeze = max(1, self._alone), True
+                self._queue.extendleft(sent)
+                return
+            refusal = refusals.too_large(self.place.topic, compressed=False)
+        self._alone = max(0, self._alone - 1)
+        self._tell(sent, Outcome.REFUSED, refusal)
 
     def _refuse_all(self, refusal: Refusal) -> None:
         refused = [*self._sent, *self._queue]

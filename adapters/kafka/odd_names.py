@@ -10,7 +10,8 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 _MAGIC = 2
-_UNCOMPRESSED = 0
+#: Codecs, as Kafka numbers them.
+UNCOMPRESSED, GZIP = 0, 1
 
 
 class OddName:
@@ -27,13 +28,13 @@ class OddName:
 
 
 class OddBatch(BatchBuilder):
-    """A batch for records with odd names. ``size`` is bytes, as in the producer's own batches; never compressed."""
+    """A batch for records with odd names. ``size`` is bytes and ``codec`` Kafka's number, as in the producer's own."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(size, _UNCOMPRESSED)
+    def __init__(self, size: int, codec: int = UNCOMPRESSED) -> None:
+        super().__init__(size, codec)
         self._builder = _DefaultRecordBatchBuilderPy(
             _MAGIC,
-            _UNCOMPRESSED,
+            codec,
             is_transactional=0,
             producer_id=-1,
             producer_epoch=-1,

@@ -75,6 +75,14 @@ def forbidden(topic: str) -> Refusal:
     return Refusal("forbidden", f"postdate may not write to topic '{topic}'")
 
 
+def too_large(topic: str, compressed: bool) -> Refusal:
+    """Whether it was sent compressed: else it may go that way, as it may have come from its producer."""
+    hint = "not even compressed with gzip" if compressed else "and it was not sent compressed (kafka.compression)"
+    return Refusal(
+        "too_large", f"topic '{topic}' takes no record of this size (max.message.bytes), {hint}", lasting=True
+    )
+
+
 def of_error(error: KafkaError, place: TopicPartition, keyless: bool = False) -> Refusal | None:
     """Why nothing of a batch was written; None where that is not known, or something was. ``keyless``: its only record
     has no key."""
@@ -82,7 +90,7 @@ def of_error(error: KafkaError, place: TopicPartition, keyless: bool = False) ->
     if isinstance(error, NotEnoughReplicasError):
         return few_replicas(topic, place.partition)
     if isinstance(error, (MessageSizeTooLargeError, RecordListTooLargeError)):
-        return Refusal("too_large", f"topic '{topic}' takes no record of this size (max.message.bytes)", lasting=True)
+        return too_large(topic, compressed=True)
     if isinstance(error, TopicAuthorizationFailedError):
         return forbidden(topic)
     if isinstance(error, (UnknownTopicOrPartitionError, InvalidTopicError)):

@@ -126,7 +126,8 @@ class KafkaSink:
         assert self._producer is not None
         place = TopicPartition(topic, number)
         told = partial(self._told, topic)
-        lane = Lane(self._producer, place, self._rules.confirm_timeout / 1000, told, self._break)
+        timeout_s, compressed = self._rules.confirm_timeout / 1000, self._rules.compression != "none"
+        lane = Lane(self._producer, place, timeout_s, compressed, told, self._break)
         self._lanes[topic, number] = lane
         return lane
 

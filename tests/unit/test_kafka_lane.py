@@ -85,7 +85,7 @@ async def test_without_an_answer_the_producer_is_called_broken_and_each_record_i
     error: Exception | None,
 ) -> None:
     told, producer = Told(), Producer(error)
-    lane = Lane(producer, PLACE, 0.05, told.tell, told.broken.append)
+    lane = Lane(producer, PLACE, 0.05, False, told.tell, told.broken.append)
     for number in range(3):
         lane.add(flight(number))
     await until(lambda: told.broken)
@@ -109,7 +109,7 @@ async def until(condition: Callable[[], object]) -> None:
 )
 async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
     told, producer = Told(), Producer(answer=answer)
-    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
     for number in range(3):
         lane.add(flight(number))
     await until(lambda: len(told.answers) == 3)
@@ -119,7 +119,7 @@ async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer
 
 async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
     told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
-    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
     lane.add(flight(0))
     await until(lambda: told.broken)
     lane.end()
@@ -129,7 +129,7 @@ async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and
 
 async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
     told, producer = Told(), Producer(leader=-1)
-    lane = Lane(producer, PLACE, 10, told.tell, told.broken.append)
+    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
     lane.add(flight(0))
     await until(lambda: told.answers)
     assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]

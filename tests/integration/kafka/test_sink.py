@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -82,7 +83,7 @@ async def test_a_missing_topic_is_refused_rests_is_not_made_and_delays_no_other(
 
 async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours_are_not(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
-    records = [small(0), Record(0, 0, b"k", b"x" * 30_000, []), small(1), small(2)]
+    records = [small(0), Record(0, 0, b"k", os.urandom(30_000), []), small(1), small(2)]
     async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
         assert words(results) == ["confirmed", "too_large", "confirmed", "confirmed"]
@@ -90,6 +91,16 @@ async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours
         assert results[1].refusal.lasting
         assert words(await sink.publish(claim(4, small(3)))) == ["confirmed"]
     assert [record.value for record in await topics.read(topic, 4)] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_record_that_is_too_large_as_it_is_goes_compressed_as_it_came(topics: Topics) -> None:
+    topic = await topics.make("target", config={"max.message.bytes": "20000"})
+    odd = NOT_TEXT._replace(value=b"y" * 30_000)
+    records = [small(0), Record(0, 1_700_000_000_000, b"k", b"x" * 30_000, [(b"h", None)]), small(1), odd]
+    async with Sink(topics, {"orders": to(topic)}, timestamp="original") as sink:
+        results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
+        assert words(results) == ["confirmed"] * 4
+    assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
 
 
 async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: Topics) -> None:
