@@ -66,7 +66,8 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
 
 
 def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
-    """A member of the group that commits by hand and begins with the oldest record. Not started, not subscribed.
+    """A member of the group that commits by hand, and says where it has nothing to read instead of going elsewhere.
+    Not started, not subscribed.
 
     Raises ``BrokerUnavailable``."""
     with broker_errors(rules):
@@ -74,7 +75,7 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             **connection(rules, "postdate intake"),
             group_id=rules.group,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",
             isolation_level="read_committed",
             request_timeout_ms=_REQUEST_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
@@ -94,11 +95,11 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClien
         raise BrokerUnavailable(await why_not(rules) or sentence(error, rules)) from error
 
 
-async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Try once to commit; false when the group has been shared out anew. Raises ``KafkaError``.
+async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+    """Try once to commit offsets with notes; false when the group has been shared out anew. Raises ``KafkaError``.
 
     aiokafka's own ``commit`` goes on for ever where nobody answers, and leaves a task behind when it is cancelled."""
-    wanted = {place: OffsetAndMetadata(offset, "") for place, offset in offsets.items()}
+    wanted = {place: OffsetAndMetadata(offset, note) for place, (offset, note) in offsets.items()}
     try:
         await consumer._coordinator._do_commit_offsets(None, wanted)
     except (RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError):

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from adapters.kafka.begin import Begin, note_of
 from adapters.kafka.progress import Progress
 from adapters.kafka.record import Header, Record, pack
+from adapters.kafka.topic_ids import TopicId
 from bridge.message import Delivery, HeaderValue
 from bridge.naming import Naming
 
@@ -58,29 +60,52 @@ class Intakes:
 
 
 class Part:
-    """A partition from its assignment to its loss: another assignment makes another ``Part``.
+    """A partition from where it is begun to its loss: another assignment makes another ``Part``, and so does a topic
+    that was made anew.
 
-    ``next`` is the offset after the last record handed over, None before the first; ``committed`` the last offset that
-    was committed; ``origin`` names the partition of this topic, and of no other that bears its name later.
+    ``next`` is the offset after the last record handed over, before the first one where it is begun, None for the
+    beginning; ``committed`` the last offset that was committed, and ``note`` what is committed beside it; ``origin``
+    names the partition of this topic, and of no other that bears its name later. From offset ``cut`` on there were
+    other records once, so those of now have the origin ``later``.
     """
 
-    __slots__ = ("alive", "committed", "keyed", "next", "order_key", "origin", "place", "progress", "route", "wanted")
+    __slots__ = (
+        "alive",
+        "committed",
+        "cut",
+        "keyed",
+        "later",
+        "next",
+        "note",
+        "order_key",
+        "origin",
+        "place",
+        "progress",
+        "route",
+        "topic_id",
+        "wanted",
+    )
 
-    def __init__(self, place: TopicPartition, intake: Intake, topic_id: str) -> None:
+    def __init__(self, place: TopicPartition, intake: Intake, topic_id: TopicId, begin: Begin) -> None:
         self.place = place
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
         self.order_key = f"{place.topic}/{place.partition}".encode()
-        self.origin = f"{topic_id}/{place.partition}".encode()
+        self.topic_id = topic_id
+        self.note = note_of(topic_id, begin.cut)
+        self.origin = f"{topic_id.topic}/{place.partition}".encode()
+        self.later = f"{topic_id.topic}@{begin.cut}/{place.partition}".encode()
+        self.cut = begin.cut
         self.progress = Progress()
-        self.next: int | None = None
+        self.next = begin.offset
         self.committed: int | None = None
         self.alive = True
 
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
         """Records as deliveries, in order; they count as handed over. Of headers with one name the last one holds."""
-        wanted, origin, route, handed_over = self.wanted, self.origin, self.route, self.progress.handed_over
+        wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
+        origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
         made = []
         for record in records:
@@ -104,7 +129,7 @@ class Part:
                     now_ms,
                     published_ms,
                     record.key if keyed else None,
-                    origin=(origin, offset),
+                    origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
                 )
             )
@@ -134,7 +159,7 @@ class Part:
         self.progress.handed_over(offset)
         self.next = offset + 1
         published_ms = record.timestamp if record.timestamp >= 0 else None
-        origin = (self.origin, offset)
+        origin = (self.origin if offset < self.cut else self.later, offset)
         return Delivery(
             (self, offset),
             self.route,

@@ -185,4 +185,5 @@ class Lane:
         refused = [*self._sent, *self._queue]
         self._sent = []
         self._queue.clear()
+        self._squeeze = False
         self._tell(refused, Outcome.REFUSED, refusal)

@@ -123,7 +123,10 @@ class BoundedSource(KafkaSource):
         now_ms, taken = self._clock.now_ms(), {}
         for place, records in fetched.items():
             part = self._parts.get(place)
-            now, look_ms = self._cut(records, self._open_max - (part.progress.open() if part else 0), now_ms)
+            if part is None:  # not begun yet: where that is to be is found out first
+                taken[place] = records
+                continue
+            now, look_ms = self._cut(records, self._open_max - part.progress.open(), now_ms)
             if now < len(records):
                 consumer.seek(place, records[now].offset)
                 consumer.pause(place)

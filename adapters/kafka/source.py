@@ -13,14 +13,19 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
 
 from adapters.kafka.access import broker_errors, sentence
 from adapters.kafka.client import answers, commit_once, give_up_consumer, new_consumer, start
 from adapters.kafka.intake import Intake, Intakes, Part
+from adapters.kafka.places import Places, go_to
 from adapters.kafka.poison import fetch_batch
 from adapters.kafka.stuck import Stuck
-from adapters.kafka.topic_ids import ask_ids
 from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable
@@ -56,8 +61,9 @@ class KafkaSource:
         self._clock = clock
         self._bytes_max = bytes_max
         self._health = health
-        self._parts: dict[TopicPartition, Part] = {}
-        self._ids: dict[str, str] = {}
+        self._places = Places(rules, self._intakes, health)
+        self._parts = self._places.parts
+        self._look_around = True
         self._arrivals = Arrivals()
         self._held = 0
         self._bytes = 0
@@ -132,6 +138,7 @@ class KafkaSource:
         try:
             async with asyncio.timeout(_START_S):
                 await start(consumer, self._rules)
+            consumer._client.cluster.add_listener(self._places.doubt)
             consumer.subscribe(pattern=self._intakes.pattern(), listener=_Listener(self, consumer))
             reconnect.worked()
             self._health.say(_SUBJECT, "")
@@ -153,24 +160,36 @@ class KafkaSource:
             for part in gone:
                 part.alive = False
 
-    def forget_ids(self) -> None:
-        """Ask for the topics' ids once more."""
-        self._ids.clear()
+    def look_around(self) -> None:
+        """There may be partitions to begin, and topics that were made anew."""
+        self._look_around = True
 
     # -- polling ----------------------------------------------------------------------------------------------------
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         while True:
-            if self._full():
-                await self._wait_for_room(consumer)
             try:
+                if self._look_around:
+                    self._look_around = not await self._places.look(consumer)
+                if self._full():
+                    await self._wait_for_room(consumer)
                 await self._poll_once(consumer)
             except UnicodeDecodeError:
                 self._careful_until = time.monotonic() + _CAREFUL_S
-                await self._step_back(consumer)
+                self._step_back(consumer)
             except TopicAuthorizationFailedError as error:
                 self._leave_alone(consumer, error.args)
                 await asyncio.sleep(_FORBIDDEN_S)
+            except NoOffsetForPartitionError:
+                self._look_around = True
+            except OffsetOutOfRangeError as error:
+                await self._go_on(consumer, error.args[0])
+
+    async def _go_on(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
+        """What is known of a log that lost records is committed at once: whoever reads it next has to know it."""
+        for place, offset in offsets.items():
+            if await self._places.go_on(consumer, place, offset):
+                await self._commit_now(consumer)
 
     def _leave_alone(self, consumer: AIOKafkaConsumer, topics: Sequence[str]) -> None:
         """What may not be read fails every poll, with all others, so it rests until ``_watch`` tries it again."""
@@ -203,68 +222,25 @@ class KafkaSource:
     async def _take_in(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
-        strange = {place.topic for place, records in fetched.items() if self._is_strange(place, records)}
-        if strange:
-            await self._learn_ids(consumer, strange)
-            assigned = consumer.assignment()  # what went meanwhile is read by somebody else
-            fetched = {place: records for place, records in fetched.items() if place in assigned}
+        fetched = await self._places.surely(consumer, fetched)
         if not fetched or self._stopping:
             return
         now_ms = self._clock.now_ms()
         for place, records in fetched.items():
-            self._hand_over(self._part(place).deliveries(records, now_ms))
+            self._hand_over(self._parts[place].deliveries(records, now_ms))
         self._took_at = time.monotonic()
-
-    def _is_strange(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> bool:
-        """Of a topic whose id is not known, or that was deleted and made anew: then its offsets begin again."""
-        part = self._parts.get(place)
-        went_back = part is not None and part.next is not None and records[0].offset < part.next
-        return went_back or place.topic not in self._ids
-
-    async def _learn_ids(self, consumer: AIOKafkaConsumer, topics: set[str]) -> None:
-        """Ask for the ids; the partitions of a topic that has another one now are other partitions."""
-        found = await ask_ids(consumer._client, topics)
-        for topic in topics:
-            topic_id = found.get(topic, topic)  # the name, where Kafka is too old for ids
-            if self._ids.get(topic, topic_id) != topic_id:
-                gone = [self._parts.pop(place) for place in tuple(self._parts) if place.topic == topic]
-                self._drop_buffer(set(gone))
-                for part in gone:
-                    part.alive = False
-            self._ids[topic] = topic_id
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
         self._arrivals.add(deliveries)
         self._held += len(deliveries)
         self._bytes += sum(len(delivery.payload) for delivery in deliveries)
 
-    def _part(self, place: TopicPartition) -> Part:
-        part = self._parts.get(place)
-        if part is None:
-            topic_id = self._ids.get(place.topic, place.topic)
-            part = self._parts[place] = Part(place, self._intakes.of(place.topic), topic_id)
-        return part
-
     # -- a record that cannot be decoded ----------------------------------------------------------------------------
 
-    async def _step_back(self, consumer: AIOKafkaConsumer) -> None:
+    def _step_back(self, consumer: AIOKafkaConsumer) -> None:
         """A failed poll has lost the records that it had drained from other partitions: go back to before them."""
-        fresh = []
-        for place in consumer.assignment():
-            part = self._part(place)
-            if part.next is None:
-                fresh.append(place)
-            else:
-                consumer.seek(place, part.next)
-        for place in fresh:
-            async with asyncio.timeout(_START_S):
-                committed = await consumer.committed(place)
-                if place not in consumer.assignment():
-                    continue
-                if committed is None:
-                    await consumer.seek_to_beginning(place)
-                else:
-                    consumer.seek(place, committed)
+        for place in consumer.assignment().intersection(self._parts):  # what is not begun has handed over nothing
+            go_to(consumer, place, self._parts[place].next)
 
     async def _poll_each(self, consumer: AIOKafkaConsumer) -> None:
         """Poll partition by partition, so that one that fails takes nothing of the others with it."""
@@ -279,7 +255,9 @@ class KafkaSource:
 
     async def _pass_over(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
         """Take what is before the record one by one; then it, and what follows in its batch, from the bytes."""
-        part = self._part(place)
+        part = self._parts.get(place)
+        if part is None:
+            return
         try:
             while fetched := await consumer.getmany(place, timeout_ms=_POLL_MS, max_records=1):
                 await self._take_in(consumer, fetched)
@@ -288,7 +266,7 @@ class KafkaSource:
         except UnicodeDecodeError:
             offset = await consumer.position(place)
             batch = await fetch_batch(consumer, place, offset)
-            if part.alive and not self._stopping and place in consumer.assignment():
+            if self._parts.get(place) is part and not self._stopping and place in consumer.assignment():
                 now_ms = self._clock.now_ms()
                 if batch is None:
                     consumer.seek(place, offset + 1)
@@ -303,10 +281,13 @@ class KafkaSource:
     async def _keep_committing(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             await asyncio.sleep(_COMMIT_S)
-            try:
-                await self._commit(consumer, tuple(self._parts.values()))
-            except (KafkaError, OSError) as error:
-                self._not_committed(error)
+            await self._commit_now(consumer)
+
+    async def _commit_now(self, consumer: AIOKafkaConsumer) -> None:
+        try:
+            await self._commit(consumer, tuple(self._parts.values()))
+        except (KafkaError, OSError) as error:
+            self._not_committed(error)
 
     def _not_committed(self, error: Exception) -> None:
         """No harm: the next try commits more; and what is read again is known by its origin."""
@@ -317,7 +298,7 @@ class KafkaSource:
         """Commit how far each is done. A rebalance in between makes it void, and so does no harm."""
         async with self._committing:
             fresh = {part: done for part in parts if (done := part.progress.committable) is not None}
-            wanted = {part.place: done for part, done in fresh.items() if done != part.committed}
+            wanted = {part.place: (done, part.note) for part, done in fresh.items() if done != part.committed}
             if not wanted:
                 return
             async with asyncio.timeout(_ANSWER_S):
@@ -344,6 +325,7 @@ class KafkaSource:
                 continue
             silent = False
             self._health.say(_SUBJECT, "")
+            self.look_around()
             missing = self._intakes.missing(consumer._client.cluster.topics())
             for topic in self._intakes.names():
                 if topic in missing:
@@ -389,5 +371,5 @@ class _Listener(ConsumerRebalanceListener):
         await self._source.revoked(self._consumer, revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """A topic may have been made anew while nobody here read it."""
-        self._source.forget_ids()
+        """They are to be begun."""
+        self._source.look_around()

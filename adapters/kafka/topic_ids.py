@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion
@@ -26,6 +26,14 @@ from aiokafka.protocol.types import (
 )
 
 _UUID_BYTES = 16
+
+
+class TopicId(NamedTuple):
+    """A topic, and no other that had its name before or has it later. ``cluster`` is the id of its cluster, ``topic``
+    its own in hex; where Kafka is too old for ids, ``cluster`` is empty and ``topic`` the name."""
+
+    cluster: str
+    topic: str
 
 
 class _Uuid(AbstractType[bytes]):
@@ -112,14 +120,17 @@ class _MetadataRequest(Request[_MetadataRequestStruct]):
         return request_struct_class(asked, False, False, False, {})
 
 
-async def ask_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
-    """The id of each of these topics that exists, in hex; without them from a Kafka before 2.8.
+async def ask_ids(client: AIOKafkaClient, node: int, topics: Iterable[str]) -> dict[str, TopicId]:
+    """The ids of those of the topics that there are, as this broker knows them. It should be one that leads a partition
+    of theirs: what it serves is then of the topic that it names.
 
     Raises the errors of aiokafka and of the network.
     """
+    topics = list(topics)
     request: Any = _MetadataRequest(topics)
     try:
-        answer = await client.send(client.get_random_node(), request)
+        answer = await client.send(node, request)
     except (IncompatibleBrokerVersion, NotImplementedError):  # the latter: the broker knows no version 10
-        return {}
-    return {one[1]: one[2].hex() for one in answer.topics if not one[0]}
+        return {topic: TopicId("", topic) for topic in topics}
+    cluster = answer.cluster_id or ""
+    return {one[1]: TopicId(cluster, one[2].hex()) for one in answer.topics if not one[0]}

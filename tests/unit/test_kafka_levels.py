@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
+from adapters.kafka.begin import Begin
 from adapters.kafka.intake import Intake, Part
 from adapters.kafka.level_packing import LEVEL_HEADERS, TARGET, LevelPacking, due_ms_of, held_until, public_id, too_late
 from adapters.kafka.levels import LevelTopics, level_ms_in, level_topics, made_with, unfit
 from adapters.kafka.record import Header, Record, pack, topic_of, unpack
+from adapters.kafka.topic_ids import TopicId
 from bridge.duration import read_duration_ms
 from bridge.levels import Bury, Deliver, Hold
 from bridge.message import Delivery
@@ -99,7 +101,7 @@ def came_back(parcel: Parcel, topics: LevelTopics = TOPICS) -> Delivery:
     """A parcel as the level's source hands it over."""
     _, timestamp, key, value, headers = unpack(parcel.payload)
     intake = Intake(LANE, Naming(parcel.place, parcel.place), LEVEL_HEADERS)
-    part = Part(TopicPartition(parcel.place, 2), intake, "level-id")
+    part = Part(TopicPartition(parcel.place, 2), intake, TopicId("cluster", "level-id"), Begin(0))
     return part.raw(0, Record(2, timestamp, key, value, headers), 1_700_000_000_000)
 
 

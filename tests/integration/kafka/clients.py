@@ -30,7 +30,7 @@ class Clients:
     def __init__(self, url: str, prefix: str, bridge: Bridge) -> None:
         self.url = url
         self._prefix = prefix
-        self._bridge = bridge
+        self.bridge = bridge
         #: A consumer group for a test that needs one; it is deleted with the topics.
         self.group = f"{prefix}.readers"
 
@@ -50,7 +50,7 @@ class Clients:
         end = time.monotonic() + DEADLINE_S
         try:
             while len(found) < count:
-                assert time.monotonic() < end, f"{len(found)} of {count} came to {topic}; {self._bridge.log_tail()}"
+                assert time.monotonic() < end, f"{len(found)} of {count} came to {topic}; {self.bridge.log_tail()}"
                 for message in consumer.consume(500, 0.1):
                     assert message.error() is None
                     found.append((time.time(), message))

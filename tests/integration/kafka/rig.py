@@ -171,6 +171,11 @@ class Topics:
         offsets = await self._admin.list_consumer_group_offsets(group)
         return {place.partition: at.offset for place, at in offsets.items() if place.topic == topic and at.offset >= 0}
 
+    async def note(self, group: str, topic: str) -> str:
+        """What a group has committed beside the offset of the first partition of a topic."""
+        offsets = await self._admin.list_consumer_group_offsets(group)
+        return str(offsets[TopicPartition(topic, 0)].metadata)
+
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
         consumer = AIOKafkaConsumer(

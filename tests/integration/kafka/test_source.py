@@ -245,3 +245,59 @@ async def test_after_stop_nothing_more_is_taken_and_what_was_taken_may_be_accept
         source.source.accept(taken)
         assert source.source.more(100, 1 << 20) == []
     assert await topics.committed(topic, topic) == {0: 10}
+
+
+async def commit(topics: Topics, group: str, topic: str, offset: int, note: str) -> None:
+    """As somebody else in the group: he commits, and leaves."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=topics.url, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        place = TopicPartition(topic, 0)
+        consumer.assign([place])
+        await consumer.commit({place: (offset, note)})
+    finally:
+        await consumer.stop()
+
+
+async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_and_without_a_note_it_is(
+    topics: Topics,
+) -> None:
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 5)
+    async with Source(topics, topic, [topic]) as source:
+        await source.take(5)
+    note = await topics.note(topic, topic)
+    await topics.delete("intake")
+    await topics.make("intake")
+    await topics.write_many(topic, 1, 10)
+    await commit(topics, topic, topic, 5, note)
+    async with Source(topics, topic, [topic]) as source:
+        assert [int(unpack(d.payload).value or b"") for d in await source.take(10)] == list(range(10))
+    assert await topics.committed(topic, topic) == {0: 10}
+    await commit(topics, topic, topic, 7, "")
+    async with Source(topics, topic, [topic]) as source:
+        assert [int(unpack(d.payload).value or b"") for d in await source.take(3)] == [7, 8, 9]
+
+
+async def test_where_kafka_lost_records_that_were_read_those_that_get_their_offsets_are_new_ones(
+    topics: Topics,
+) -> None:
+    """Offsets up to 15 were read, and the topic ends at 10: as after a crash of a Kafka that had not written them."""
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 10)
+    async with Source(topics, topic, [topic]) as source:
+        before = [delivery.origin for delivery in await source.take(10)]
+    await commit(topics, topic, topic, 15, await topics.note(topic, topic))
+    async with Source(topics, topic, [topic]) as source:
+        assert [delivery.origin for delivery in await source.take(10, accept=False)] == before
+        assert f"Kafka lost the offsets 10 to 14 of partition 0 of topic {topic}" in source.health.sentence()
+    await topics.write_many(topic, 1, 3)
+    names = set()
+    for _ in range(2):  # the second one knows it from the first
+        async with Source(topics, topic, [topic]) as source:
+            taken = [delivery.origin for delivery in await source.take(13, accept=False)]
+        assert taken[:10] == before
+        assert [origin[1] for origin in taken[10:] if origin] == [10, 11, 12]
+        names |= {origin[0] for origin in taken[10:] if origin}
+    assert len(names) == 1
+    assert not names & {origin[0] for origin in before if origin}

@@ -1,0 +1,104 @@
+"""What is done to intake topics behind postdate's back: made anew, shortened, widened. Each record at the consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from tests.devstack import kafka_admin
+from tests.devstack.kafka import Kafka
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.integration.kafka.clients import Clients, running
+from tests.integration.kafka.rig import DEADLINE_S
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+ONE_PARTITION = ("anew", "removed")
+DELAYED: list[tuple[str, str | bytes | None]] = [("x-delay", b"100")]
+#: Longer than a topic is taken on trust for the one it was, and than a fetch waits for records.
+STANDSTILL_S = 1.2
+
+
+@pytest.fixture(scope="module")
+def clients(kafka: Kafka, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    folder = tmp_path_factory.mktemp("topics")
+    with running(kafka, redis_server, folder, (*ONE_PARTITION, "wide"), ONE_PARTITION, refresh="1s") as made:
+        yield made
+
+
+def write(clients: Clients, word: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """Records that are due in a tenth of a second, in one partition of the intake topic."""
+    producer = Producer({"bootstrap.servers": clients.url, "log_level": 0})
+    for value in values:
+        producer.produce(clients.intake(word), value=value, key=b"k", headers=DELAYED, partition=partition)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def numbered(word: bytes, count: int) -> list[bytes]:
+    return [b"%b %d" % (word, number) for number in range(count)]
+
+
+def stop(clients: Clients) -> float:
+    """SIGSTOP; when that was."""
+    clients.bridge.pause()
+    return time.monotonic()
+
+
+def arrived(clients: Clients, word: str, count: int) -> list[bytes | None]:
+    return [message.value() for _, message in clients.read(clients.topic(word), count)]
+
+
+def test_a_topic_made_anew_while_postdate_stands_still_is_delivered_from_its_first_record_on_each_once(
+    clients: Clients,
+) -> None:
+    topic, old, new = clients.intake("anew"), numbered(b"old", 5), numbered(b"new", 20)
+    write(clients, "anew", old)
+    assert arrived(clients, "anew", 5) == old
+    stopped = stop(clients)
+    kafka_admin.delete_topics(clients.url, [topic])
+    wait_for(lambda: topic not in kafka_admin.topics(clients.url), "the topic has gone")
+    kafka_admin.create_topic(clients.url, name=topic)
+    write(clients, "anew", new)
+    wait_for(lambda: time.monotonic() - stopped > STANDSTILL_S, "it stood still for long enough")
+    clients.bridge.resume()
+    assert arrived(clients, "anew", 25) == [*old, *new]
+    write(clients, "anew", [b"last"])
+    assert arrived(clients, "anew", 26) == [*old, *new, b"last"]
+
+
+def test_records_that_kafka_removed_before_they_were_read_are_told_of_and_those_after_them_arrive(
+    clients: Clients,
+) -> None:
+    topic = clients.intake("removed")
+    write(clients, "removed", [b"before"])
+    assert arrived(clients, "removed", 1) == [b"before"]
+    stopped = stop(clients)
+    wait_for(lambda: time.monotonic() - stopped > STANDSTILL_S, "its last fetch was answered")
+    write(clients, "removed", numbered(b"gone", 7))
+    write(clients, "removed", [b"after"])
+    admin = kafka_admin.client(clients.url)
+    removed = admin.delete_records([TopicPartition(topic, 0, 8)])
+    assert [done.result(DEADLINE_S).low_watermark for done in removed.values()] == [8]
+    clients.bridge.resume()
+    assert arrived(clients, "removed", 2) == [b"before", b"after"]
+    said = (
+        f"Kafka removed 7 offsets of topic {topic} before postdate could read them, the last time 1 to 7 of partition 0"
+    )
+    clients.bridge.wait_health(said)
+    assert '"first_offset": 1' in clients.bridge.log() or "first_offset=1" in clients.bridge.log()
+
+
+def test_a_new_partition_of_a_topic_is_read_from_its_first_record_on(clients: Clients) -> None:
+    topic = clients.intake("wide")
+    admin = kafka_admin.client(clients.url)
+    for done in admin.create_partitions([NewPartitions(topic, 4)]).values():
+        done.result(DEADLINE_S)
+    wait_for(lambda: len(kafka_admin.partitions(clients.url, topic)) == 4, "it has four partitions")
+    first = numbered(b"first", 10)
+    write(clients, "wide", first, partition=3)
+    assert arrived(clients, "wide", 10) == first
