@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from tests.devstack import kafka_admin
@@ -64,6 +65,8 @@ class Kafka(Service):
     name = "kafka"
     #: A port that it listens on, and another one under which it sends those there who came by the first: a proxy's.
     detour: tuple[int, int] | None = None
+    #: Where its partitions are, where that is a folder of this machine.
+    data: Path | None = None
 
     @classmethod
     def in_place(cls, java: tuple[str, ...], tool: tuple[str, ...], settings: Mapping[str, str], port: int) -> Self:
@@ -80,7 +83,9 @@ class Kafka(Service):
         env, log = clean_env(), f"-Dlog4j2.configurationFile={logging}"
         runner = ProcessRunner(Launch((*java, log, "kafka.Kafka", str(file)), folder, env))
         run_tool((*tool, log, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)), env)
-        return cls(f"127.0.0.1:{port}", runner)
+        node = cls(f"127.0.0.1:{port}", runner)
+        node.data = folder / "data"
+        return node
 
     @classmethod
     def in_docker(cls) -> Self:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from adapters.kafka import lane as lane_module
 from adapters.kafka.aim import Aim
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
@@ -134,3 +135,28 @@ async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() ->
     await until(lambda: told.answers)
     assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
     assert (producer.sent, told.broken) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("squeezed_max", "compressed", "sendings", "words"),
+    [
+        (1000, False, 2, "not even compressed with gzip"),
+        (1000, True, 1, "not even compressed with gzip"),
+        (0, False, 1, "and it was not sent compressed (kafka.compression)"),
+    ],
+)
+async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_up_everybody(
+    monkeypatch: pytest.MonkeyPatch, squeezed_max: int, compressed: bool, sendings: int, words: str
+) -> None:
+    monkeypatch.setattr(lane_module, "_SQUEEZED_MAX", squeezed_max)
+    said: list[str] = []
+
+    def tell(flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+        said.extend(refusal.text if refusal else "" for _ in flights)
+
+    producer = Producer(answer=MessageSizeTooLargeError())
+    lane = Lane(producer, PLACE, 10, compressed, tell, said.append)
+    lane.add(flight(0))
+    await until(lambda: said)
+    assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
+    assert (producer.sent, producer.counted) == ([1] * sendings, 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -19,6 +21,8 @@ from tests.integration.kafka.rig import DEADLINE_S
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 ONE_PARTITION = ("anew", "removed")
+#: Base offset, and the length of what follows.
+BATCH_HEAD = struct.Struct(">qi")
 DELAYED: list[tuple[str, str | bytes | None]] = [("x-delay", b"100")]
 #: Longer than a topic is taken on trust for the one it was, and than a fetch waits for records.
 STANDSTILL_S = 1.2
@@ -102,3 +106,36 @@ def test_a_new_partition_of_a_topic_is_read_from_its_first_record_on(clients: Cl
     first = numbered(b"first", 10)
     write(clients, "wide", first, partition=3)
     assert arrived(clients, "wide", 10) == first
+
+
+def cut_off(partition: Path, batches: int) -> None:
+    """Of the log of a broker that does not run keep so many batches, as if the others had never reached the disk."""
+    log = partition / f"{0:020}.log"
+    data, end = log.read_bytes(), 0
+    for _ in range(batches):
+        _, length = BATCH_HEAD.unpack_from(data, end)
+        end += BATCH_HEAD.size + length
+    log.write_bytes(data[:end])
+    for other in partition.iterdir():
+        if other.suffix in (".index", ".timeindex", ".snapshot"):
+            other.unlink()
+
+
+@pytest.mark.long
+def test_records_that_get_the_offsets_of_those_that_a_crashed_kafka_has_lost_are_delivered(
+    own_kafka: Kafka, redis_server: Redis, tmp_path: Path
+) -> None:
+    if own_kafka.data is None:
+        pytest.skip("the broker keeps its partitions elsewhere")
+    with running(own_kafka, redis_server, tmp_path, ["cut"], ["cut"], session_timeout="20s") as clients:
+        old, new = numbered(b"old", 10), numbered(b"new", 3)
+        for value in old:  # each in a batch of its own
+            write(clients, "cut", [value])
+        assert arrived(clients, "cut", 10) == old
+        own_kafka.kill()
+        cut_off(own_kafka.data / f"{clients.intake('cut')}-0", 7)
+        own_kafka.start()
+        said = f"Kafka lost the offsets 7 to 9 of partition 0 of topic {clients.intake('cut')}, which had been read"
+        clients.bridge.wait_health(said, DEADLINE_S)
+        write(clients, "cut", new)
+        assert arrived(clients, "cut", 13) == [*old, *new]
