@@ -13,7 +13,7 @@ from typing import NamedTuple
 STAMP = Struct(">Qd")
 #: A message is early when it comes so long before it is due: clocks are read to a fraction of a millisecond.
 EARLY_MS = -1.0
-#: How long copies are watched for when every message has come.
+#: How long copies are watched for when every message has come, unless a load says otherwise.
 LINGER_S = 1.0
 
 
@@ -25,7 +25,9 @@ class Load:
     ``rate`` a second, 0 for as fast as the confirms allow with ``window`` of them outstanding. Due after ``delay_ms``
     (from, to; (0, 0) for no delay at all) in steps of ``delay_step_ms``, or all at the Unix time ``due_at``.
     They have ``keys`` order keys, in turn. ``run`` is a 31-bit number that tells this run's messages from any others.
-    ``asks`` is how the producer asks for the delay: the header ``x-delay``, or what else the load's broker knows.
+    ``asks`` is how the producer asks for the delay: the header ``x-delay``, or what else the load's broker knows; where
+    it is by the number of a level, ``levels_ms`` are the levels, rising, and the next longer one is asked for. When all
+    have come, copies are watched for during ``linger_s``.
     """
 
     exchange: str
@@ -41,7 +43,9 @@ class Load:
     window: int = 2000
     keys: int = 1
     asks: str = "x-delay"
+    levels_ms: tuple[int, ...] = ()
     seed: int = 7
+    linger_s: float = LINGER_S
 
     def delays(self) -> Iterator[int]:
         """The delay of one message after the other in milliseconds, without end: the same ones for the same seed."""

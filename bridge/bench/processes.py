@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from typing import Any, Protocol
 
 from bridge.bench.load import Got, Load, Sent
@@ -70,10 +71,13 @@ def carry(ends: Ends, load: Load, progress: Progress) -> tuple[Sent, Got | None]
         return here
 
     try:
+        # Both start at once, because that takes longest; nothing is published before the meter consumes.
+        ready = context.Event()
+        generator = start(_generate, confirmed, ready)
         meter = start(_measure, received, over) if load.queue else None
         if meter is not None:
             _answer(meter)
-        generator = start(_generate, confirmed)
+        ready.set()
         sent: Sent = _wait(generator, lambda: progress(confirmed.value, received.value))
         if meter is None:
             return sent, None
@@ -136,8 +140,10 @@ def _work(work: Any, ends: Ends, load: Load, pipe: Connection, parent: int, coun
         pipe.send(BrokerUnavailable(str(error)))
 
 
-def _generate(ends: Ends, load: Load, _: Connection, confirmed: _Counter) -> Sent:
-    return ends.generator(load).run(partial(_set, confirmed))
+def _generate(ends: Ends, load: Load, _: Connection, confirmed: _Counter, ready: Event) -> Sent:
+    generator = ends.generator(load)
+    ready.wait()
+    return generator.run(partial(_set, confirmed))
 
 
 def _measure(ends: Ends, load: Load, pipe: Connection, received: _Counter, over: _Counter) -> Got:

@@ -24,7 +24,9 @@ def compare(
     quick: Annotated[bool, typer.Option("--quick", help="A look, under a minute: one rate, short delays.")] = False,
     modes: Annotated[
         str | None,
-        typer.Option("--modes", metavar="LIST", help="Of plain, redis, levels, ladder, plugin, ttl; with commas."),
+        typer.Option(
+            "--modes", metavar="LIST", help="Of plain, redis, levels, alone, ladder, plugin, ttl; with commas."
+        ),
     ] = None,
     rates: Annotated[
         str | None, typer.Option("--rates", metavar="LIST", help="Messages a second to hold: 500,2000.")
@@ -58,10 +60,10 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
     from bridge.cli.bar import Bar
     from bridge.cli.bench_parts import own_versions
     from bridge.cli.compare_files import folder_for
-    from bridge.cli.compare_parts import built_modes, check_servers, measurement, why_no_plugin
+    from bridge.cli.compare_parts import check_servers, measurement, why_no_plugin
     from bridge.cli.output import say
     from bridge.cli.trial import every_signal_interrupts
-    from bridge.compare.modes import BY_NAME, left_out
+    from bridge.compare.modes import BY_NAME, as_set, left_out
     from bridge.compare.plan import load_sentence
     from bridge.compare.result import Result, complaints
     from bridge.errors import PostdateError, Refused
@@ -69,10 +71,12 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
     results: list[Result] = []
     versions = own_versions()
     with every_signal_interrupts(), ExitStack() as at_the_end:
-        missing = left_out(wanted, built_modes(), why_no_plugin(settings) if "plugin" in wanted else "")
+        no_plugin = why_no_plugin(settings) if "plugin" in wanted else ""
+        how, longest_ms = settings.levels.rounding, max(longest for _, longest in plan.delays_ms())
+        missing = left_out(wanted, no_plugin, settings.headers.levels, longest_ms, how)
         for name, reason in missing.items():
             say(f"Left out: {name}, because {reason}.")
-        found = [BY_NAME[name] for name in wanted if name not in missing]
+        found = [as_set(BY_NAME[name], how) for name in wanted if name not in missing]
         if not found:
             raise Refused("None of these modes can be measured here.")
         check_servers(settings, found)

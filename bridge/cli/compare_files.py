@@ -15,14 +15,15 @@ from bridge.compare.lines import lines
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result, complaints
+from bridge.compare.summary import markdown
 from bridge.errors import SettingsError
 from bridge.settings import Settings
 
 if TYPE_CHECKING:
     from bridge.compare.plots import Picture
 
-#: How many letters a mode has for its answers, in a narrow terminal and in a wide one, and the blanks between two.
-_ANSWER_LEAST, _ANSWER_MOST, _BETWEEN = 8, 13, 2
+#: How many letters an answer has at least, and the blanks between two.
+_ANSWER_LEAST, _BETWEEN = 7, 2
 _NO_PICTURES = "no pictures, because matplotlib is not installed: pip install 'postdate[compare]'"
 
 
@@ -52,38 +53,39 @@ def write(
 ) -> str:
     """Write all files to a folder that is there; a sentence about what was written."""
     (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / "table.md").write_text(markdown(results, plan, about), encoding="utf-8")
     pictures = _pictures(results, plan)
     if pictures is None:
-        return f"Written to {folder}: compare.json; no report and {_NO_PICTURES}."
+        return f"Written to {folder}: compare.json and table.md; no report and {_NO_PICTURES}."
     for picture in pictures:
         (folder / f"{picture.name}.png").write_bytes(picture.png)
+        (folder / f"{picture.name}-dark.png").write_bytes(picture.dark_png)
     said = [*open_ends, *(f"Not as it must be. {sentence}." for sentence in complaints(results))]
     text = page(results, lines(results, plan), pictures, left_out, about, said)
     (folder / "report.html").write_text(text, encoding="utf-8")
-    return f"Written to {folder}: report.html, compare.json and {len(pictures)} pictures."
+    return f"Written to {folder}: report.html, compare.json, table.md and {len(pictures)} pictures."
 
 
 def print_table(results: Sequence[Result], plan: Plan) -> None:
-    """The figures for people: a table for each group of questions, all with the same columns."""
+    """The figures for people: a table for each group of questions, a row for each mode."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    found = lines(results, plan)
-    titles = [result.mode.title for result in results]
-    label = max(len(line.label) for line in found)
-    room = (console.width - label) // len(titles) - _BETWEEN
-    answer = min(max(room, _ANSWER_LEAST), max(_ANSWER_MOST, *map(len, titles)))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for group, members in groupby(found, key=lambda line: line.group):
-        table.add_column(width=label)
-        for title in titles:
-            table.add_column(title, justify="right", vertical="bottom", width=answer)
-        for line in members:
-            table.add_row(line.label, *line.cells)
+    widest = max(len(result.mode.title) for result in results)
+    for group, members in groupby(lines(results, plan), key=lambda line: line.group):
+        found = list(members)
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _BETWEEN, 0, 0))
+        table.add_column(width=widest)
+        for line in found:
+            words = any(cell[:1].isalpha() for cell in line.cells)
+            table.add_column(line.label, justify="left" if words else "right", min_width=_ANSWER_LEAST)
+        for place, result in enumerate(results):
+            cells = [line.cells[place] for line in found]
+            if any(cells):
+                table.add_row(result.mode.title, *cells)
         console.print(group, style="bold", highlight=False)
         console.print(table)
-        table = Table(box=None, pad_edge=False, show_header=False)
 
 
 def settings_that_matter(settings: Settings) -> dict[str, Any]:
@@ -92,6 +94,8 @@ def settings_that_matter(settings: Settings) -> dict[str, Any]:
         "redis.durability": settings.redis.durability,
         "redis.shards": settings.redis.shards,
         "rabbitmq.queue_type": settings.rabbitmq.queue_type,
+        "levels.queue_type": settings.levels.queue_type or settings.rabbitmq.queue_type,
+        "levels.rounding": settings.levels.rounding,
         "bridge.workers": settings.bridge.workers,
         "dispatch.pace_ms": settings.dispatch.pace,
     }

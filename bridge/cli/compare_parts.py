@@ -8,10 +8,9 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import get_args
 from urllib.parse import urlsplit
 
-from adapters.rabbitmq import ways
+from adapters.rabbitmq import setup, ways
 from adapters.rabbitmq.load import ends
 from adapters.rabbitmq.stage import Stage
 from adapters.redis.stage import StoreStage
@@ -22,21 +21,16 @@ from bridge.cli.output import complain
 from bridge.cli.trial import ADVICE, Trial, uninterrupted
 from bridge.clock import StoreClock
 from bridge.compare.measure import Measurement, Usage, Way
-from bridge.compare.modes import Mode
+from bridge.compare.modes import Mode, levels_for
 from bridge.compare.plan import Plan
 from bridge.errors import PostdateError, Unreachable
-from bridge.settings import RabbitMQ, Route, Settings
+from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names, new_names, trial_settings
 from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 
 #: RabbitMQ's program. Behind its port there may be another one that only passes bytes on.
 _BROKER = "beam.smp"
 _PORTS = {"amqp": 5672, "amqps": 5671}
-
-
-def built_modes() -> tuple[str, ...]:
-    """The modes that a route can have in this version."""
-    return get_args(Route.model_fields["mode"].annotation)
 
 
 def why_no_plugin(settings: Settings) -> str:
@@ -50,7 +44,7 @@ def check_servers(settings: Settings, modes: Sequence[Mode]) -> None:
     names = new_names("compare")
     with _advice():
         Stage(trial_settings(settings, names), names).close()
-        if any(mode.ours for mode in modes):
+        if any(mode.route_mode == "redis" for mode in modes):
             asyncio.run(_look_at_store(settings))
 
 
@@ -76,9 +70,18 @@ def measurement(
 ) -> Iterator[Measurement]:
     """A mode that is up for this block; ``versions`` is told of what has a part in it. Raises ``Unreachable``."""
     names = new_names(f"compare.{mode.name}")
-    put_up = _bridge_way if mode.ours else _bare_way
-    with put_up(settings, mode, names, versions) as way:
-        levels, run = settings.headers.levels, random.getrandbits(30)
+    levels = levels_for(settings.headers.levels, plan.delays_ms())
+    own = trial_settings(
+        settings,
+        names,
+        mode.route_mode or "redis",
+        log={"level": "warning"},
+        headers={"levels": levels},
+        levels={"last_hop": "broker"} if mode.alone else {},
+    )
+    put_up = _bridge_way if mode.bridged else _bare_way
+    with put_up(own, mode, names, versions) as way:
+        run = random.getrandbits(30)
         yield Measurement(plan, mode, way, partial(carry, ends(settings.rabbitmq)), bar, levels, run)
 
 
@@ -135,10 +138,11 @@ class _BridgeWay:
 
 
 @contextmanager
-def _bridge_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
-    own = trial_settings(settings, names, mode.route_mode, log={"level": "warning"})
+def _bridge_way(own: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
     with Trial(own, names) as trial:
-        versions |= dict(trial.broker.versions) | store_version(trial)
+        versions |= dict(trial.broker.versions)
+        if mode.route_mode == "redis":
+            versions |= store_version(trial)
         yield _BridgeWay(trial, mode)
 
 
@@ -164,15 +168,18 @@ class _BareWay:
 
 
 @contextmanager
-def _bare_way(settings: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
+def _bare_way(own: Settings, mode: Mode, names: Names, versions: dict[str, str]) -> Iterator[Way]:
     with _advice():
-        stage = Stage(trial_settings(settings, names), names)
+        stage = Stage(own, names)
     with stage:
         versions |= stage.versions
         try:
             stage.put_up()
-            ways.put_up(settings.rabbitmq, mode.name, names)
-            yield _BareWay(settings, names)
+            if mode.alone:
+                setup.declare(own)
+            else:
+                ways.put_up(own.rabbitmq, mode.name, names)
+            yield _BareWay(own, names)
         finally:
             with uninterrupted():
                 _take_down(stage, names)

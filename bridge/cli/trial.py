@@ -83,6 +83,7 @@ def answering(settings: Settings, required: Sequence[BrokerKind] = ()) -> list[B
 class Trial:
     """A running bridge with a stage around it; the end of the ``with`` block removes all of it, whatever happens.
 
+    There is no ``store`` where the route of the settings needs none: nobody else asks for it then.
     Entering raises ``Unreachable``, whose text says what to type, and ``BridgeFailed``.
     """
 
@@ -109,18 +110,24 @@ class Trial:
     def _begin(self) -> None:
         ends = self._ends
         self._runner = ends.enter_context(asyncio.Runner())
+        stored = any(route.mode == "redis" for route in self.settings.routes.values())
         try:
-            self.store = StoreStage(self.settings.of_broker(self.settings.broker).redis, self.clock)
-            ends.callback(lambda: self.wait_for(self.store.close()))
-            self.wait_for(self.store.look_at_clock())
+            if stored:
+                self._open_store()
             self.broker = ends.enter_context(open_stage(self.settings, self.names))
         except Unreachable as error:
             raise Unreachable(f"{error}. {ADVICE}") from error
-        ends.callback(self._clear, "in Redis", lambda: self.wait_for(self.store.remove()))
+        if stored:
+            ends.callback(self._clear, "in Redis", lambda: self.wait_for(self.store.remove()))
         ends.callback(self._clear, f"on {self.title}", self.broker.take_down)
         self.broker.put_up()
         self.bridge = ends.enter_context(BridgeProcess(self.settings))
-        self.bridge.wait_ready(lambda: self.broker.consumed() and self.wait_for(self.store.drained()))
+        self.bridge.wait_ready(lambda: self.broker.consumed() and (not stored or self.wait_for(self.store.drained())))
+
+    def _open_store(self) -> None:
+        self.store = StoreStage(self.settings.of_broker(self.settings.broker).redis, self.clock)
+        self._ends.callback(lambda: self.wait_for(self.store.close()))
+        self.wait_for(self.store.look_at_clock())
 
     def _end(self) -> None:
         """Stop the bridge, then remove what is left on the broker and in the store."""

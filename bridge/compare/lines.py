@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bridge.bench.figures import FAULTS
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result
 
 _MIB = 1024 * 1024
 _QUANTILES = {"p50": "p50_ms", "p90": "p90_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
+
+#: What must not happen to a message, each in a column; their order is told apart.
+_COUNTED = ("lost", "duplicates", "early", "refused")
 
 #: One mode's answer to one question.
 Answer = Callable[[Result], str]
@@ -45,9 +47,11 @@ def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
     yield group, "delivered", _of("flood", "deliver_per_s")
     group = "Messages, all runs"
     yield group, "sent", lambda result: number(result.messages())
-    for name in FAULTS:
+    for name in _COUNTED:
         yield group, name, _fault(name)
-    yield group, "out of order", _out_of_order
+    group = "Came after one that was published later"
+    yield group, "due at one moment", _fault("disordered")
+    yield group, "with one delay", _out_of_order
     yield f"{plan.count:,} due at one moment, ms", "all out after", _of("burst", "all_out_ms")
     for name in ("bridge", "broker", "store"):
         yield f"Processor at {rate:,g} a second, µs a message", name, _at_rate(rate, f"{name}_cpu_us")
@@ -76,7 +80,13 @@ def _at_rate(rate: float, name: str) -> Answer:
 
 
 def _fault(name: str) -> Answer:
-    return lambda result: number(result.faults().get(name, 0))
+    """Nothing where no step could have seen one."""
+
+    def answer(result: Result) -> str:
+        seen = any(name in step.figures for step in result.steps)
+        return number(result.faults().get(name, 0)) if seen else ""
+
+    return answer
 
 
 def _of(kind: str, name: str) -> Answer:

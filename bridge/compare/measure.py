@@ -12,11 +12,10 @@ from bridge.bench.figures import FAULTS, Figures, is_growing, of_load
 from bridge.bench.load import Carry, Got, Load, Sent
 from bridge.bench.measure import KEY, Place, Progress
 from bridge.compare import figures
-from bridge.compare.modes import Mode, promised_ms
+from bridge.compare.modes import Mode, promise
 from bridge.compare.plan import Plan
 from bridge.errors import PostdateError
 
-_HOUR_MS = 3_600_000
 #: The generator keeps a header for each delay, so the backlog's are whole seconds.
 _BACKLOG_STEP_MS = 1000
 #: The width of a bar of the timeline.
@@ -87,7 +86,8 @@ class Measurement:
         self._way = way
         self._carry = carry
         self._progress = progress
-        self._levels_ms = sorted(levels_ms)
+        self._levels_ms = tuple(sorted(levels_ms))
+        self._promise = promise(mode, levels_ms)
         # Every load has a number of its own, so that no late message of one is taken for one of the next.
         self._runs = itertools.count(run)
 
@@ -131,6 +131,8 @@ class Measurement:
         load = self._load(self._plan.count, due_at=due_at)
         sent, got = self._carried("burst", load)
         told = of_load(load, sent, got) | figures.lateness(got.late_ms)
+        if not self.mode.keeps_moments:
+            del told["disordered"]  # what is due at one moment is not due at one moment any more
         told["all_out_ms"] = round((got.last - due_at) * 1000, 1) if got.messages else None
         told["published_from_s"], told["published_to_s"] = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
         timeline = figures.in_bins(got.at, due_at, TIMELINE_BIN_S)
@@ -140,7 +142,7 @@ class Measurement:
         """Many that wait for hours, and what they take."""
         way, count = self._way, self._plan.backlog
         before = way.usage()
-        load = self._load(count, delay_ms=(_HOUR_MS, 2 * _HOUR_MS), delay_step_ms=_BACKLOG_STEP_MS)
+        load = self._load(count, delay_ms=self._plan.backlog_delay_ms, delay_step_ms=_BACKLOG_STEP_MS)
         self._progress.step(self._title("backlog"), count)
         began = time.monotonic()
         self._carry(replace(load, queue=""), lambda confirmed, _: self._at(confirmed))
@@ -186,7 +188,7 @@ class Measurement:
             return Step("", "", of_load(load, sent, got) | figures.lateness(got.late_ms), figures.curve(got.late_ms))
         all_asked = list(itertools.islice(load.delays(), load.count))
         asked = [all_asked[number] for number in got.numbers]
-        promised = [promised_ms(mode, one, self._levels_ms) for one in asked]
+        promised = [self._promise(one) for one in asked]
         late = [found - (more - one) for found, more, one in zip(got.late_ms, promised, asked, strict=True)]
         told = of_load(load, sent, got) | figures.lateness(late) | figures.rounding(asked, promised)
         told["growing"] = is_growing(late)
@@ -208,8 +210,20 @@ class Measurement:
         place, plan, mode = self._way.place, self._plan, self.mode
         if not mode.waits:
             other = {name: value for name, value in other.items() if name == "rate"}
-        load = Load(place.front if mode.waits else place.target, KEY, place.queue, count, next(self._runs))
-        return replace(load, size=plan.size, window=plan.window, asks=mode.asks, seed=plan.seed, **other)  # type: ignore[arg-type]
+        load = Load(
+            place.front if mode.waits else place.target,
+            KEY,
+            place.queue,
+            count,
+            next(self._runs),
+            size=plan.size,
+            window=plan.window,
+            asks=mode.asks,
+            levels_ms=self._levels_ms if mode.alone else (),
+            seed=plan.seed,
+            linger_s=plan.linger_s,
+        )
+        return replace(load, **other)  # type: ignore[arg-type]
 
     def _carried(self, name: str, load: Load) -> tuple[Sent, Got]:
         self._progress.step(self._title(name), load.count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
     from bridge.compare.plots import Picture
 
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; margin: 0 auto; max-width: 46rem;
-  padding: 1rem; }
+:root { color-scheme: light dark; --ink: #222; --dim: #555; --ground: #fff; --faint: #e5e5e5; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --dim: #9da7b1; --ground: #0d1117; --faint: #30363d; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto;
+  max-width: 46rem; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.5rem; }
-p { margin: 0.5rem 0; } small, .faint { color: #555; }
+p { margin: 0.5rem 0; } .faint { color: var(--dim); }
 img { width: 100%; height: auto; display: block; }
-figure { margin: 1rem 0 2rem; break-inside: avoid; } figcaption { font-size: 0.9rem; color: #444; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: 0.2rem 0.4rem; text-align: right; vertical-align: top; }
-th:first-child { text-align: left; font-weight: normal; min-width: 6.5rem; }
-thead th { border-bottom: 2px solid #222; vertical-align: bottom; }
-tbody th.group { font-weight: bold; padding-top: 0.8rem; text-align: left; }
-tbody tr + tr:not(.head) td, tbody tr + tr:not(.head) th { border-top: 1px solid #e5e5e5; }
+figure { margin: 1rem 0 2rem; break-inside: avoid; } figcaption { font-size: 0.9rem; color: var(--dim); }
+table { border-collapse: collapse; font-size: 0.85rem; line-height: 1.3; font-variant-numeric: tabular-nums;
+  width: 100%; margin: 0.3rem 0 1.4rem; break-inside: avoid; }
+caption { text-align: left; font-weight: bold; padding: 0.2rem 0; }
+th, td { padding: 0.2rem 0 0.2rem 0.6rem; text-align: right; vertical-align: baseline; font-weight: normal; }
+th:first-child { text-align: left; padding-left: 0; } td.text, th.text { text-align: left; }
+thead th { border-bottom: 1px solid var(--dim); vertical-align: bottom; color: var(--dim); }
+tbody tr + tr > * { border-top: 1px solid var(--faint); }
 dt { font-weight: bold; margin-top: 0.8rem; } dd { margin: 0; }
 .mark { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; }
-@media (max-width: 30rem) { table { font-size: 0.75rem; } th, td { padding: 0.15rem 0.2rem; }
-  th:first-child { min-width: 5rem; } }
-@media print { body { max-width: none; padding: 0; } .scroll { overflow: visible; } table { font-size: 0.7rem; } }
+@media (max-width: 30rem) { body { padding: 0.7rem; } table { font-size: 0.75rem; }
+  th, td { padding-left: 0.35rem; } .mark { margin-right: 0.25em; } }
+@media print { body { max-width: none; padding: 0; } }
 """
 
 
@@ -57,7 +58,7 @@ def page(
         *(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in said),
         *(_figure(picture) for picture in pictures),
         "<h2>All figures</h2>",
-        _table(results, found),
+        *_tables(results, found),
         "<h2>The ways</h2><dl>",
         *(_described(result.mode) for result in results),
         "</dl>",
@@ -78,7 +79,7 @@ EXPLANATION = (
     "Every way got the same messages: the same number, size and delays, from the same seed, persistent and with "
     "publisher confirms, to one classic queue that is consumed without acknowledgements.",
     "Short behind long is the median lateness of the quarter of messages with the shortest delays minus that of the "
-    "quarter with the longest. Out of order are messages that came after one published later, all with the same delay.",
+    "quarter with the longest. Where a way rounds, messages that are due at one moment are not asked for their order.",
     "The broker's processor time and memory are those of its whole process, whatever else it did; they are left out "
     "where it is not on this machine, and memory where it gave back more meanwhile than it took. One run, one "
     "machine: figures that differ by a fifth are the same.",
@@ -97,23 +98,35 @@ def _settings(about: Mapping[str, Any]) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    data = b64encode(picture.svg).decode()
     return (
-        f"<h2>{escape(picture.title)}</h2><figure>"
-        f'<img alt="{escape(picture.text)}" src="data:image/svg+xml;base64,{data}">'
+        f"<h2>{escape(picture.title)}</h2><figure><picture>"
+        f'<source media="(prefers-color-scheme: dark)" srcset="{_embedded(picture.dark_svg)}">'
+        f'<img alt="{escape(picture.text)}" src="{_embedded(picture.svg)}"></picture>'
         f"<figcaption>{escape(picture.text)}</figcaption></figure>"
     )
 
 
-def _table(results: Sequence[Result], found: Sequence[Line]) -> str:
-    head = "".join(f"<th>{_mark(result.mode)}{escape(result.mode.title)}</th>" for result in results)
-    rows = [f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead><tbody>']
-    for group, lines in groupby(found, key=lambda line: line.group):
-        rows.append(f'<tr class="head"><th class="group" colspan="{len(results) + 1}">{escape(group)}</th></tr>')
-        for line in lines:
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.cells)
-            rows.append(f"<tr><th>{escape(line.label)}</th>{cells}</tr>")
-    return "\n".join([*rows, "</tbody></table></div>"])
+def _embedded(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(svg).decode()}"
+
+
+def _tables(results: Sequence[Result], found: Sequence[Line]) -> Iterator[str]:
+    """One for each group of questions, a row for each mode: so they are no wider than a phone."""
+    for group, members in groupby(found, key=lambda line: line.group):
+        lines = list(members)
+        kinds = [_kind(line) for line in lines]
+        head = "".join(f"<th{kind}>{escape(line.label)}</th>" for kind, line in zip(kinds, lines, strict=True))
+        rows = [f"<table><caption>{escape(group)}</caption><thead><tr><th></th>{head}</tr></thead><tbody>"]
+        for place, result in enumerate(results):
+            if any(line.cells[place] for line in lines):
+                cells = (f"<td{kind}>{escape(line.cells[place])}</td>" for kind, line in zip(kinds, lines, strict=True))
+                rows.append(f"<tr><th>{_mark(result.mode)}{escape(result.mode.title)}</th>{''.join(cells)}</tr>")
+        yield "\n".join([*rows, "</tbody></table>"])
+
+
+def _kind(line: Line) -> str:
+    """Numbers stand under each other by their last digit, words by their first letter."""
+    return ' class="text"' if any(cell[:1].isalpha() for cell in line.cells) else ""
 
 
 def _described(mode: Mode) -> str:

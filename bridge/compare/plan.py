@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from bridge.bench.load import LINGER_S
 from bridge.compare.modes import Mode
 
-#: Starting and ending the processes of a load, and waiting for copies.
-_AROUND_S = 1.8
+#: Starting and ending the processes of a load.
+_AROUND_S = 0.8
 #: A bridge of its own, until it is ready, and its end.
 _BRIDGE_S = 3.0
 #: Messages a second that a small machine surely publishes, or parks.
@@ -24,7 +25,8 @@ class Plan:
 
     Each of ``rates`` (messages a second) is held for ``duration_s`` with delays from the range ``delay_ms``. ``count``
     messages are published as fast as the confirms allow, once with the same delay for all (``flood_delay_ms``), once
-    due at one moment (after ``burst_after_s``). Five times ``count`` wait while the bridge is started anew.
+    due at one moment (after ``burst_after_s``). Five times ``count`` wait while the bridge is started anew. When all
+    messages of a load have come, copies are watched for during ``linger_s``.
     """
 
     rates: tuple[float, ...] = (500, 2000)
@@ -36,8 +38,10 @@ class Plan:
     restart_rate: float = 500
     restart_s: float = 6
     restart_delay_ms: int = 1000
+    backlog_delay_ms: tuple[int, int] = (3_600_000, 7_200_000)
     seed: int = 7
     size: int = 256
+    linger_s: float = LINGER_S
     window: int = 2000
     kinds: tuple[str, ...] = _KINDS
 
@@ -46,6 +50,17 @@ class Plan:
         """How many messages wait while the bridge is started anew."""
         return 5 * self.count
 
+    def delays_ms(self) -> list[tuple[int, int]]:
+        """The ranges (from, to) of all delays that are asked for."""
+        ranges = {
+            "rate": self.delay_ms,
+            "flood": (self.flood_delay_ms, self.flood_delay_ms),
+            "burst": (1, round(self.burst_after_s * 1000)),
+            "backlog": self.backlog_delay_ms,
+            "restart": (self.restart_delay_ms, self.restart_delay_ms),
+        }
+        return [ranges[kind] for kind in self.kinds]
+
     def kinds_of(self, mode: Mode) -> Iterator[str]:
         """What is measured in a mode, in order.
 
@@ -53,7 +68,7 @@ class Plan:
         bridge, nothing of ours is started anew.
         """
         for kind in self.kinds:
-            skipped = {"burst": not mode.waits, "backlog": not (mode.waits and mode.tidy), "restart": not mode.ours}
+            skipped = {"burst": not mode.waits, "backlog": not (mode.waits and mode.tidy), "restart": not mode.bridged}
             if not skipped.get(kind):
                 yield kind
 
@@ -68,15 +83,15 @@ class Plan:
 
     def seconds(self, modes: Sequence[Mode]) -> float:
         """About how long it takes."""
-        wait_s = self.delay_ms[1] / 1000
+        wait_s, around_s = self.delay_ms[1] / 1000, _AROUND_S + self.linger_s
         each = {
-            "rate": len(self.rates) * (self.duration_s + wait_s + _AROUND_S),
-            "flood": self.count / _SURELY_PER_S + self.flood_delay_ms / 1000 + _AROUND_S,
-            "burst": self.burst_after_s + self.count / _SURELY_PER_S + _AROUND_S,
-            "backlog": self.backlog / _SURELY_PER_S + _AROUND_S,
-            "restart": self.restart_s + self.restart_delay_ms / 1000 + _AROUND_S,
+            "rate": len(self.rates) * (self.duration_s + wait_s + around_s),
+            "flood": self.count / _SURELY_PER_S + self.flood_delay_ms / 1000 + around_s,
+            "burst": self.burst_after_s + self.count / _SURELY_PER_S + around_s,
+            "backlog": self.backlog / _SURELY_PER_S + around_s,
+            "restart": self.restart_s + self.restart_delay_ms / 1000 + around_s,
         }
-        return sum(sum(each[kind] for kind in self.kinds_of(mode)) + _BRIDGE_S * mode.ours for mode in modes)
+        return sum(sum(each[kind] for kind in self.kinds_of(mode)) + _BRIDGE_S * mode.bridged for mode in modes)
 
 
 def quick(plan: Plan) -> Plan:
@@ -89,6 +104,7 @@ def quick(plan: Plan) -> Plan:
         count=2000,
         flood_delay_ms=600,
         burst_after_s=1.2,
+        linger_s=0.25,
         kinds=("rate", "flood", "burst"),
     )
 

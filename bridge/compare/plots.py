@@ -1,13 +1,13 @@
 """The pictures of a comparison. Needs matplotlib, the extra ``compare``.
 
-One colour a mode in all of them; dark text on white; each thing is named where it is drawn. Sizes are such that a
-picture that is scaled down to the width of a phone can still be read.
+One colour and one kind of line a mode in all of them, each picture on white and on dark; each thing is named where it
+is drawn. Sizes are such that a picture that is scaled down to the width of a phone can still be read.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bridge.compare.measure import TIMELINE_BIN_S, Points
+from bridge.compare.modes import MODES, Mode
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result
 
@@ -25,61 +26,123 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
-_WIDTH = 5.2
-_INK, _FAINT = "#222222", "#dddddd"
-_STYLE: dict[RcKeyType, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 11,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.edgecolor": "#888888",
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
-    "figure.facecolor": "white",
-    "svg.hashsalt": "postdate",
-}
+_WIDTH = 4.8
+
+
+@dataclass(frozen=True)
+class Theme:
+    """What a picture is drawn on and with. ``lines`` and ``letters`` say how far a mode's colour is moved towards
+    ``ink`` (0 to 1): the paler of them are too pale for letters, the darker ones too dark for a dark ground."""
+
+    ground: str
+    ink: str
+    dim: str
+    faint: str
+    lines: float
+    letters: float
+
+    def line(self, mode: Mode) -> tuple[float, float, float]:
+        """The mode's colour for lines and bars."""
+        return self._moved(mode.colour, self.lines)
+
+    def letter(self, mode: Mode) -> tuple[float, float, float]:
+        """The mode's colour for text."""
+        return self._moved(mode.colour, self.letters)
+
+    def style(self) -> dict[RcKeyType, Any]:
+        """matplotlib's settings."""
+        return {
+            "font.family": "DejaVu Sans",
+            "font.size": 11,
+            "axes.titlesize": 11,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "axes.edgecolor": self.dim,
+            "axes.facecolor": self.ground,
+            "axes.labelcolor": self.ink,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "text.color": self.ink,
+            "xtick.color": self.ink,
+            "ytick.color": self.ink,
+            "xtick.labelsize": 10,
+            "ytick.labelsize": 10,
+            "figure.facecolor": self.ground,
+            "svg.hashsalt": "postdate",
+        }
+
+    def _moved(self, colour: str, share: float) -> tuple[float, float, float]:
+        red, green, blue = (
+            one + (other - one) * share for one, other in zip(to_rgb(colour), to_rgb(self.ink), strict=True)
+        )
+        return red, green, blue
+
+
+LIGHT = Theme("#ffffff", "#222222", "#777777", "#dddddd", lines=0, letters=0.4)
+DARK = Theme("#0d1117", "#e6edf3", "#8b949e", "#30363d", lines=0.2, letters=0.45)
+#: Who cannot tell two colours apart can tell these.
+_DASHES: Sequence[Any] = ("-", "-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (7, 1.5, 1.5, 1.5)), (0, (3, 2)), "-.")
 #: Below this a lateness is not worth a decade of paper.
 _LEAST_MS = 0.5
 #: About so many bars fit into a timeline.
 _BARS = 110
 #: Labels of lines stay so far apart, as a share of the height.
 _LABEL_GAP = 0.075
-#: What is left of a colour's light in text.
-_DARKER = 0.68
 _SHARES = {0.5: "half", 0.9: "90 %", 0.99: "99 %", 0.999: "99.9 %", 0.9999: "99.99 %"}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture, twice; ``text`` says in a sentence what it shows, also to who cannot see it."""
+    """One picture, in two formats and on two grounds; ``text`` says in a sentence what it shows, also to who cannot see
+    it."""
 
     name: str
     title: str
     text: str
     svg: bytes
     png: bytes
+    dark_svg: bytes
+    dark_png: bytes
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture on one ground."""
+
+    name: str
+    title: str
+    text: str
+    figure: Figure
 
 
 def pictures(results: Sequence[Result], plan: Plan) -> list[Picture]:
     """All that there is something to draw for."""
-    with mpl.rc_context(_STYLE):
-        found = [
-            _lateness(results, plan),
-            _by_delay(results, plan),
-            _throughput(results, plan),
-            _burst(results, plan),
-        ]
-    return [one for one in found if one is not None]
+    found = []
+    for draw in (_lateness, _by_delay, _throughput, _burst):
+        light, dark = (_drawn(draw, results, plan, theme) for theme in (LIGHT, DARK))
+        if light is not None and dark is not None:
+            drawing, svg, png = light
+            found.append(Picture(drawing.name, drawing.title, drawing.text, svg, png, *dark[1:]))
+    return found
 
 
-def _lateness(results: Sequence[Result], plan: Plan) -> Picture | None:
+def _drawn(
+    draw: Callable[[Sequence[Result], Plan, Theme], Drawing | None],
+    results: Sequence[Result],
+    plan: Plan,
+    theme: Theme,
+) -> tuple[Drawing, bytes, bytes] | None:
+    with mpl.rc_context(theme.style()):
+        drawing = draw(results, plan, theme)
+        if drawing is None:
+            return None
+        svg, png = io.BytesIO(), io.BytesIO()
+        drawing.figure.savefig(svg, format="svg", metadata={"Date": None})
+        drawing.figure.savefig(png, format="png", dpi=200)
+    return drawing, svg.getvalue(), png.getvalue()
+
+
+def _lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """A panel for each rate: the share of messages along, the lateness up, both so that the tail can be seen."""
     rates = [rate for rate in plan.rates if any(result.at_rate(rate) for result in results)]
     if not rates:
@@ -94,28 +157,29 @@ def _lateness(results: Sequence[Result], plan: Plan) -> Picture | None:
                 continue
             xs = [_from_end(share, step.figures["messages"]) for share, _ in step.curve]
             ys = [max(ms, _LEAST_MS) for _, ms in step.curve]
-            axes.plot(xs, ys, color=result.mode.colour, linewidth=2)
+            axes.plot(xs, ys, color=theme.line(result.mode), linewidth=2, linestyle=_dashes(result.mode))
             ends.append((xs[-1], ys[-1], result))
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_title(f"{rate:,g} messages a second")
         axes.set_ylabel("late by at most, ms")
         _plain_numbers(axes.yaxis)
-        axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+        axes.grid(axis="y", color=theme.faint, linewidth=0.8)
         axes.set_axisbelow(True)
-        _name_ends(axes, ends)
+        _name_ends(axes, ends, theme)
         _share_axis(axes, max(x for x, _, _ in ends) if ends else 2.0)
     panels[-1].set_xlabel("of all messages")
-    return _picture(
-        figure,
+    return Drawing(
         "lateness",
         "How late",
         "How late messages came: the share of messages along, the lateness that this share did not exceed upwards, a "
-        "line for each way. The tail is stretched: it is what users notice.",
+        "line for each way; lower is better. The tail is stretched to the right: it is what users notice. Look at "
+        "99 %: one message in a hundred is later than that.",
+        figure,
     )
 
 
-def _by_delay(results: Sequence[Result], plan: Plan) -> Picture | None:
+def _by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """Each dot a message: the delay it asked for, and by how much it came later than that."""
     rate = plan.rates[-1]
     drawn = [(result, step) for result in results if (step := result.at_rate(rate)) is not None and step.by_delay]
@@ -125,24 +189,25 @@ def _by_delay(results: Sequence[Result], plan: Plan) -> Picture | None:
     panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for (result, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
-        axes.scatter(xs, ys, s=7, color=result.mode.colour, linewidths=0, alpha=0.7)
+        axes.scatter(xs, ys, s=7, color=theme.line(result.mode), linewidths=0, alpha=0.7)
         axes.set_yscale("log")
-        axes.set_title(result.mode.title, color=_readable(result.mode.colour))
+        axes.set_title(result.mode.title, color=theme.letter(result.mode))
         axes.set_ylabel("ms later")
         _plain_numbers(axes.yaxis)
-        axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+        axes.grid(axis="y", color=theme.faint, linewidth=0.8)
         axes.set_axisbelow(True)
     panels[-1].set_xlabel("delay that was asked for, s")
-    return _picture(
-        figure,
+    return Drawing(
         "delays",
         "Short delays and long ones",
         f"How much later than asked each message came, by the delay it asked for, at {rate:,g} messages a second. A "
-        "band without a slope is what one wants. A slope is a short delay behind a long one, or rounding up.",
+        "band without a slope, low down, is what one wants. A slope is a short delay behind a long one, or rounding "
+        "up.",
+        figure,
     )
 
 
-def _throughput(results: Sequence[Result], plan: Plan) -> Picture | None:
+def _throughput(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """Two bars for each mode."""
     drawn = [(result, flood) for result in results if (flood := result.figures("flood"))]
     if not drawn:
@@ -153,7 +218,7 @@ def _throughput(results: Sequence[Result], plan: Plan) -> Picture | None:
     for place, (result, flood) in enumerate(drawn):
         for offset, name, shade, word in ((-0.19, "publish_per_s", 0.45, "in"), (0.19, "deliver_per_s", 1.0, "out")):
             value = float(flood[name] or 0)
-            axes.barh(place + offset, value, 0.34, color=result.mode.colour, alpha=shade)
+            axes.barh(place + offset, value, 0.34, color=theme.line(result.mode), alpha=shade)
             axes.text(value + most * 0.012, place + offset, f"{value:,.0f} {word}", va="center", fontsize=10)
     axes.set_yticks(range(len(drawn)), [result.mode.title for result, _ in drawn])
     axes.invert_yaxis()
@@ -163,16 +228,17 @@ def _throughput(results: Sequence[Result], plan: Plan) -> Picture | None:
     axes.set_xlabel("messages a second")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    return _picture(
-        figure,
+    return Drawing(
         "throughput",
         "How many",
         f"{plan.count:,} messages with the same delay, published as fast as the broker confirms them: how many went in "
-        "each second, and how many came out when they were due.",
+        "each second (pale), and how many came out when they were due (full). A long bar is a high rate; what goes in "
+        "faster than it comes out makes everything behind it late.",
+        figure,
     )
 
 
-def _burst(results: Sequence[Result], plan: Plan) -> Picture | None:
+def _burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """A panel for each mode: when it was published, and what came when, around the moment at which all are due."""
     drawn = [(result, step) for result in results for step in result.of("burst") if step.timeline]
     if not drawn:
@@ -186,24 +252,25 @@ def _burst(results: Sequence[Result], plan: Plan) -> Picture | None:
         bars = wider(step.timeline, bins)
         width = bins * TIMELINE_BIN_S
         edges = [*(start for start, _ in bars), bars[-1][0] + width]
-        axes.stairs([count / width / 1000 for _, count in bars], edges, fill=True, color=result.mode.colour)
+        axes.stairs([count / width / 1000 for _, count in bars], edges, fill=True, color=theme.line(result.mode))
         since, until = (float(step.figures[name] or 0) for name in ("published_from_s", "published_to_s"))
-        axes.axvspan(since, until, ymax=0.14, color="#bbbbbb", linewidth=0)
-        axes.axvline(0, color=_INK, linewidth=1, linestyle=(0, (3, 3)))
-        axes.set_title(result.mode.title, color=_readable(result.mode.colour))
+        axes.axvspan(since, until, ymax=0.14, color=theme.dim, alpha=0.6, linewidth=0)
+        axes.axvline(0, color=theme.ink, linewidth=1, linestyle=(0, (3, 3)))
+        axes.set_title(result.mode.title, color=theme.letter(result.mode))
         axes.set_ylabel("thousands\na second")
         axes.locator_params(axis="y", nbins=4)
     first = panels[0]
     since = float(drawn[0][1].figures["published_from_s"] or 0)
-    first.text(since, 0.2, "published", transform=first.get_xaxis_transform(), fontsize=10, color="#555555")
+    first.text(since, 0.2, "published", transform=first.get_xaxis_transform(), fontsize=10, color=theme.dim)
     first.text(0, 1.0, "due ", transform=first.get_xaxis_transform(), fontsize=10, ha="right", va="top")
     panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
     panels[-1].set_xlabel("seconds from the moment at which all are due")
-    return _picture(
-        figure,
+    return Drawing(
         "burst",
         "Around a burst",
-        f"{plan.count:,} messages that are due at one moment: when they were published (grey), and how fast they came.",
+        f"{plan.count:,} messages that are due at one moment: when they were published (grey), and how fast they came. "
+        "High and narrow, just behind the dashed line, is what one wants; far behind it, a delay was rounded up.",
+        figure,
     )
 
 
@@ -239,21 +306,33 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _name_ends(axes: Axes, ends: list[tuple[float, float, Result]]) -> None:
+def _name_ends(axes: Axes, ends: list[tuple[float, float, Result]], theme: Theme) -> None:
     """The modes' names at the right ends of their lines, pushed apart where they would cover each other."""
     low, high = map(log, axes.get_ylim())
     ordered = sorted(ends, key=lambda end: end[1])
-    heights = apart([(log(y) - low) / (high - low) for _, y, _ in ordered], _LABEL_GAP)
-    for height, (_, _, result) in zip(heights, ordered, strict=True):
+    drawn_at = [(log(y) - low) / (high - low) for _, y, _ in ordered]
+    for height, end, (_, _, result) in zip(apart(drawn_at, _LABEL_GAP), drawn_at, ordered, strict=True):
         axes.annotate(
             result.mode.title,
-            (1.015, height),
+            xy=(1, end),
+            xytext=(1.06, height),
             xycoords="axes fraction",
-            color=_readable(result.mode.colour),
+            color=theme.letter(result.mode),
             fontsize=10,
             va="center",
             annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": theme.line(result.mode),
+                "linewidth": 0.8,
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
         )
+
+
+def _dashes(mode: Mode) -> Any:
+    return _DASHES[[one.name for one in MODES].index(mode.name) % len(_DASHES)]
 
 
 def apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -272,16 +351,3 @@ def _bottom(group: Sequence[float], gap: float) -> float:
 
 def _top(group: Sequence[float], gap: float) -> float:
     return _bottom(group, gap) + gap * (len(group) - 1)
-
-
-def _readable(colour: str) -> tuple[float, float, float]:
-    """Darker, for text: the lighter of the colours are too pale for letters on white."""
-    red, green, blue = to_rgb(colour)
-    return red * _DARKER, green * _DARKER, blue * _DARKER
-
-
-def _picture(figure: Figure, name: str, title: str, text: str) -> Picture:
-    svg, png = io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", metadata={"Date": None})
-    figure.savefig(png, format="png", dpi=200)
-    return Picture(name, title, text, svg.getvalue(), png.getvalue())

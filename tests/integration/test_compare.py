@@ -19,7 +19,7 @@ from tests.integration.test_demo import environment, left_behind
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
 LATENESS = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
-PICTURES = {"lateness.png", "delays.png", "throughput.png", "burst.png"}
+PICTURES = {f"{name}{ground}.png" for name in ("lateness", "delays", "throughput", "burst") for ground in ("", "-dark")}
 
 
 def compare(
@@ -74,8 +74,27 @@ def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_rep
     assert redis["flood"]["out_of_order"] == 0
 
     files = {file.name for file in (tmp_path / "report").iterdir()}
-    assert files == {"compare.json", "report.html", *PICTURES}
+    assert files == {"compare.json", "table.md", "report.html", *PICTURES}
     assert needs_no_network((tmp_path / "report" / "report.html").read_text())
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
+
+
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_levels_are_measured_with_and_without_a_bridge_where_there_is_no_redis(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    options = ("--modes", "levels,alone", "--rates", "200", "--duration", "1s", "--count", "200", "--out", "report")
+    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--quick", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    for mode in ("levels", "alone"):
+        steps = steps_of(found, mode)
+        check_faultless(steps, ("rate", "flood", "burst"))
+        # Delays of 0.2 to 0.8 s wait for the level of a second; lateness counts from there.
+        assert steps["rate"]["rounding_max_ms"] == 800
+        assert 0 <= steps["rate"]["p50_ms"] < 500
+    assert "levels, alone" in (tmp_path / "report" / "table.md").read_text()
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
 
 
@@ -89,8 +108,8 @@ def test_the_quick_look_measures_every_mode_that_is_there_and_says_why_others_ar
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "report" / "compare.json").read_text())
     modes = {mode["name"] for mode in found["modes"]}
-    assert modes >= {"plain", "redis", "ttl"}
-    assert modes | found["left_out"].keys() == {"plain", "redis", "levels", "ladder", "plugin", "ttl"}
+    assert modes >= {"plain", "redis", "levels", "alone", "ladder", "ttl"}
+    assert modes | found["left_out"].keys() == {"plain", "redis", "levels", "alone", "ladder", "plugin", "ttl"}
     for name, reason in found["left_out"].items():
         assert f"Left out: {name}, because {reason}." in done.stderr
     for mode in modes:

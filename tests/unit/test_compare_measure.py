@@ -11,10 +11,10 @@ import pytest
 from bridge.bench.load import Got, Load, Sent
 from bridge.bench.measure import Place
 from bridge.compare.measure import Measurement, Step, Usage
-from bridge.compare.modes import BY_NAME, promised_ms
+from bridge.compare.modes import BY_NAME, promise
 from bridge.compare.plan import Plan
 
-LEVELS = (1000, 5000)
+LEVELS = (1000, 5000, 7_200_000)
 PLAN = Plan(rates=(100,), duration_s=1, count=64)
 WAY_MS = 2.0
 
@@ -53,7 +53,8 @@ class Reckoned:
         for received in (0, load.count // 2, load.count):
             progress(load.count, received)
         delays = list(islice(load.delays(), load.count))
-        comes = [promised_ms(self._mode, delay, LEVELS) + WAY_MS for delay in delays]
+        promised = promise(self._mode, LEVELS)
+        comes = [promised(delay) + WAY_MS for delay in delays]
         order = sorted(range(load.count), key=comes.__getitem__)[self._lose :]
         late = array("d", (comes[number] - delays[number] for number in order))
         at = [began + comes[number] / 1000 for number in order]
@@ -75,7 +76,7 @@ def measured(mode: str, way: Reckoned, plan: Plan = PLAN) -> dict[str, Step]:
     return {step.kind: step for step in measuring.steps}
 
 
-@pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
+@pytest.mark.parametrize("mode", ["redis", "levels", "alone", "ladder"])
 def test_lateness_counts_from_what_the_mode_promises_and_its_rounding_is_told_apart(mode: str) -> None:
     steps = measured(mode, Reckoned(mode))
     figures = steps["rate"].figures
@@ -103,6 +104,17 @@ def test_without_a_delay_it_goes_to_the_target_and_asks_for_nothing() -> None:
     way = Reckoned("plain")
     assert list(measured("plain", way)) == ["rate", "flood"]
     assert {(load.exchange, load.delay_ms) for load in way.loads} == {("target", (0, 0))}
+
+
+def test_without_a_bridge_the_producer_names_the_level_and_nothing_is_started_anew() -> None:
+    way = Reckoned("alone")
+    assert list(measured("alone", way)) == ["rate", "flood", "burst", "backlog"]
+    assert {(load.asks, load.levels_ms) for load in way.loads} == {("x-delay-level", LEVELS)}
+
+
+def test_the_order_of_one_moment_is_told_where_a_mode_keeps_moments_and_not_where_it_rounds() -> None:
+    assert "disordered" in measured("redis", Reckoned("redis"))["burst"].figures
+    assert "disordered" not in measured("ladder", Reckoned("ladder"))["burst"].figures
 
 
 def test_what_is_lost_is_a_fault_of_its_step() -> None:

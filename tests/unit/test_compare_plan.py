@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bridge.bench.load import Load
 from bridge.cli.compare_numbers import chosen, comparison_plan
-from bridge.compare.modes import BY_NAME, MODES, left_out, promised_ms
+from bridge.compare.modes import BY_NAME, MODES, Mode, as_set, left_out, levels_for, promise
 from bridge.compare.plan import Plan, load_sentence, quick
 from bridge.errors import SettingsError
 
@@ -22,31 +22,51 @@ LEVELS = (1000, 5000, 10_000)
         ("ttl", 1234, 1234),
         ("levels", 1000, 1000),
         ("levels", 1001, 5000),
-        ("levels", 10_001, 10_001),
+        ("alone", 1001, 5000),
         ("ladder", 1000, 1000),
         ("ladder", 1001, 2000),
     ],
 )
-def test_a_mode_promises_its_own_rounding_and_nothing_above_its_last_level(
-    mode: str, asked_ms: int, promised: int
-) -> None:
-    assert promised_ms(BY_NAME[mode], asked_ms, LEVELS) == promised
+def test_a_mode_promises_its_own_rounding(mode: str, asked_ms: int, promised: int) -> None:
+    assert promise(BY_NAME[mode], LEVELS)(asked_ms) == promised
 
 
-@given(st.sampled_from(MODES), st.integers(1, 20_000))
-def test_no_mode_promises_less_than_what_was_asked(mode: object, asked_ms: int) -> None:
-    assert promised_ms(mode, asked_ms, LEVELS) >= asked_ms  # type: ignore[arg-type]
+@given(st.sampled_from(MODES), st.integers(1, 10_000))
+def test_no_mode_promises_less_than_what_was_asked(mode: Mode, asked_ms: int) -> None:
+    assert promise(as_set(mode, "up"), LEVELS)(asked_ms) >= asked_ms
 
 
-def test_a_mode_that_this_version_or_this_broker_lacks_is_left_out_with_its_reason() -> None:
+def test_levels_are_rounded_as_the_settings_say_but_for_a_producer_that_names_its_own() -> None:
+    assert promise(as_set(BY_NAME["levels"], "nearest"), LEVELS)(2000) == 1000
+    assert promise(as_set(BY_NAME["alone"], "nearest"), LEVELS)(2000) == 5000
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, unique=True), st.integers(1, 100), st.integers(0, 50))
+def test_the_levels_that_are_set_up_are_all_that_a_delay_can_come_to(levels: list[int], low: int, more: int) -> None:
+    high = min(low + more, max(levels))
+    low = min(low, high)
+    found = levels_for(levels, [(low, high)])
+    for how in ("up", "nearest"):
+        to_level, to_found = (promise(as_set(BY_NAME["levels"], how), some) for some in (levels, found))
+        assert all(to_level(delay) == to_found(delay) for delay in range(low, high + 1))
+
+
+def test_levels_that_nobody_comes_to_are_not_set_up() -> None:
+    many = (1000, 5000, 10_000, 30_000, 60_000, 3_600_000, 7_200_000)
+    assert levels_for(many, quick(Plan()).delays_ms()) == (1000, 5000)
+    assert levels_for(many, Plan().delays_ms()) == (1000, 5000, 60_000, 3_600_000, 7_200_000)
+
+
+def test_a_mode_that_cannot_be_measured_here_is_left_out_with_its_reason() -> None:
     wanted = [mode.name for mode in MODES]
-    assert left_out(wanted, ("redis",), "no such exchange") == {
-        "levels": "this version of postdate does not have it",
-        "ladder": "this version of postdate does not have it",
-        "plugin": "no such exchange",
+    assert left_out(wanted, "no such exchange", LEVELS, 10_000) == {"plugin": "no such exchange"}
+    assert left_out(wanted, "", LEVELS, 10_000) == {}
+    assert left_out(["ttl"], "no such exchange", LEVELS, 10_000) == {}
+    too_short = "headers.levels ends at 10s, and delays of up to 11s are measured"
+    assert left_out(wanted, "", LEVELS, 11_000) == {"levels": too_short, "alone": too_short}
+    assert left_out(wanted, "", LEVELS, 10_000, "refuse") == {
+        "levels": "levels.rounding = refuse makes a dead letter of every delay that is no level"
     }
-    assert left_out(wanted, ("redis", "levels", "ladder"), "") == {}
-    assert left_out(["ttl"], (), "no such exchange") == {}
 
 
 def test_nothing_that_cannot_be_removed_is_left_waiting_and_nobody_elses_broker_is_restarted() -> None:
@@ -63,7 +83,7 @@ def test_the_steps_have_a_title_for_each_rate() -> None:
 
 def test_before_a_run_its_load_is_said_in_numbers() -> None:
     text = load_sentence(Plan(), list(MODES))
-    for part in ("6 ways", "500 and 2,000 messages a second", "20,000", "100,000 that wait", "70 MB", "removed"):
+    for part in ("7 ways", "500 and 2,000 messages a second", "20,000", "100,000 that wait", "70 MB", "removed"):
         assert part in text
     assert "that wait" not in load_sentence(quick(Plan()), list(MODES))
 

@@ -16,11 +16,12 @@ from bridge.bench.figures import Figures
 from bridge.cli.compare_files import folder_for, write
 from bridge.compare.lines import Line, lines, number
 from bridge.compare.measure import Step
-from bridge.compare.modes import BY_NAME, MODES
+from bridge.compare.modes import BY_NAME, MODES, as_set
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
 from bridge.compare.plots import Picture, apart, pictures, wider
 from bridge.compare.result import Result, complaints, document, unfinished
+from bridge.compare.summary import markdown
 from bridge.errors import SettingsError
 
 PLAN = Plan(rates=(100, 400), count=1000)
@@ -35,7 +36,15 @@ ABOUT: dict[str, Any] = {
 
 def rate(at: float, late_ms: Sequence[float], **figures: float) -> Step:
     share = [(place / len(late_ms), late) for place, late in enumerate(late_ms, 1)]
-    told: Figures = {"messages": 1000, "rate_per_s": at, "p50_ms": late_ms[0], "max_ms": late_ms[-1], **FINE, **figures}
+    told: Figures = {
+        "messages": 1000,
+        "rate_per_s": at,
+        "p50_ms": late_ms[0],
+        "p99_ms": late_ms[-1],
+        "max_ms": late_ms[-1],
+        **FINE,
+        **figures,
+    }
     return Step("rate", f"rate {at:g}", told, curve=share, by_delay=[(1000.0, late) for late in late_ms])
 
 
@@ -110,8 +119,10 @@ def drawn() -> list[Picture]:
 def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Picture]) -> None:
     assert [picture.name for picture in drawn] == ["lateness", "delays", "throughput", "burst"]
     for picture in drawn:
-        assert picture.png.startswith(b"\x89PNG")
-        assert b"<svg" in picture.svg
+        for png, svg in ((picture.png, picture.svg), (picture.dark_png, picture.dark_svg)):
+            assert png.startswith(b"\x89PNG")
+            assert b"<svg" in svg
+        assert picture.png != picture.dark_png
         assert picture.text.endswith(".")
 
 
@@ -165,7 +176,7 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
     folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
     said = write(folder, {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
     assert "pip install 'postdate[compare]'" in said
-    assert [file.name for file in folder.iterdir()] == ["compare.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["compare.json", "table.md"]
 
 
 def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -> None:
@@ -177,3 +188,25 @@ def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -
 def test_the_table_of_the_page_names_a_group_once() -> None:
     found = [Line("group", "first", ("1",)), Line("group", "second", ("2",))]
     assert page([result("redis")], found, [], {}, ABOUT, []).count(">group<") == 1
+
+
+def test_a_table_of_the_page_has_a_row_for_each_mode_that_has_an_answer() -> None:
+    found = [Line("group", "first", ("1", "")), Line("group", "second", ("2", ""))]
+    text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [])
+    table = text[text.index("<table>") : text.index("</table>")]
+    assert "redis" in table
+    assert "ladder" not in table
+
+
+def test_the_table_for_a_readme_has_a_row_for_each_mode_and_says_where_and_when() -> None:
+    rows = markdown(every_mode(), PLAN, ABOUT).splitlines()
+    assert len({row.count("|") for row in rows[: len(MODES) + 2]}) == 1
+    assert [row.split(" | ")[0] for row in rows[2 : len(MODES) + 2]] == [f"| {mode.title}" for mode in MODES]
+    assert "0, 9" in rows[2]  # p50 and p99 of the first rate
+    assert rows[-1].startswith("2026-11-21")
+
+
+def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
+    steps = [rate(100, [0.0], early=3)]
+    assert complaints([Result(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
+    assert complaints([Result(BY_NAME["levels"], steps)]) == ["levels: 3 early"]

@@ -14,7 +14,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from adapters.kafka.access import broker_errors
 from adapters.kafka.load.fetch import Fetch, fetched
 from adapters.kafka.load.wire import Wire
-from bridge.bench.load import LINGER_S, STAMP, Got, Load
+from bridge.bench.load import STAMP, Got, Load
 from bridge.bench.tally import Tally
 from bridge.settings import Kafka
 
@@ -71,7 +71,7 @@ class Meter:
                 offsets[partition] = self._take(batches, offsets[partition], now)
             received(tally.messages)
             if tally.messages >= self._load.count and self._end == float("inf"):
-                self._end = time.time() + LINGER_S
+                self._end = time.time() + self._load.linger_s
 
     def _take(self, data: bytes, offset: int, now: float) -> int:
         """Note every record in ``data``; the offset after them. A batch that is cut short comes again whole."""

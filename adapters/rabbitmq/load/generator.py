@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import ssl
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 
 from pika import frame, spec
@@ -93,7 +94,8 @@ class Generator:
             elif delay_ms and self._load.asks == EXPIRATION:
                 properties.expiration = str(delay_ms)
             elif delay_ms:
-                properties.headers[self._load.asks] = delay_ms
+                levels = self._load.levels_ms
+                properties.headers[self._load.asks] = bisect_left(levels, delay_ms) + 1 if levels else delay_ms
             made = self._headers[delay_ms] = frame.Header(1, self._load.size, properties).marshal()
         return made
 

@@ -9,7 +9,7 @@ from pika import spec
 
 from adapters.rabbitmq.frames import BODY, METHOD, OVERHEAD, frame_head
 from adapters.rabbitmq.load.wire import Wire
-from bridge.bench.load import LINGER_S, STAMP, Got, Load
+from bridge.bench.load import STAMP, Got, Load
 from bridge.bench.tally import Tally
 from bridge.settings import RabbitMQ
 
@@ -39,7 +39,7 @@ class Meter:
                 rest = self._take(rest + data, time.time())
                 received(tally.messages)
             if tally.messages >= self._load.count and end == float("inf"):
-                end = time.time() + LINGER_S
+                end = time.time() + self._load.linger_s
         wire.socket.close()
         return tally.got()
 

@@ -1,0 +1,60 @@
+"""The few figures of a comparison that a README has room for, as a table in Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from bridge.compare.lines import number
+from bridge.compare.plan import Plan
+from bridge.compare.result import Result
+
+_PROCESSES = ("bridge", "broker", "store")
+
+
+def markdown(results: Sequence[Result], plan: Plan, about: Mapping[str, Any]) -> str:
+    """A row for each mode, and below the table on what machine and when it was measured."""
+    titles, answers = zip(("way", lambda result: result.mode.title), *_columns(plan), strict=True)
+    rows = [[answer(result) for answer in answers] for result in results]
+    table = [titles, ["---", *("--:" for _ in titles[1:])], *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    return f"{text}\n\n{_where(about)}\n"
+
+
+def _columns(plan: Plan) -> Iterator[tuple[str, Callable[[Result], str]]]:
+    for rate in plan.rates:
+        yield f"late at {rate:,g}/s: p50, p99, ms", partial(_late, rate)
+    rate = plan.rates[-1]
+    yield "short behind long, ms", lambda result: _at(result, rate, "short_behind_long_ms")
+    yield "rounded by up to, ms", lambda result: _at(result, rate, "rounding_max_ms")
+    yield f"{plan.count:,} at once, out/s", lambda result: number(result.figures("flood").get("deliver_per_s"))
+    yield (
+        f"{plan.count:,} due at one moment, all out after, ms",
+        lambda result: number(result.figures("burst").get("all_out_ms")),
+    )
+    yield f"processor at {rate:,g}/s, µs a message", lambda result: _processor(result, rate)
+    yield "lost, early", lambda result: f"{result.faults().get('lost', 0)}, {result.faults().get('early', 0)}"
+
+
+def _late(rate: float, result: Result) -> str:
+    return ", ".join(filter(None, (_at(result, rate, name) for name in ("p50_ms", "p99_ms"))))
+
+
+def _at(result: Result, rate: float, name: str) -> str:
+    step = result.at_rate(rate)
+    return "" if step is None else number(step.figures.get(name))
+
+
+def _processor(result: Result, rate: float) -> str:
+    """Of all processes together; nothing where the broker's is not known."""
+    step = result.at_rate(rate)
+    if step is None or step.figures.get("broker_cpu_us") is None:
+        return ""
+    return number(sum(float(step.figures.get(f"{name}_cpu_us") or 0) for name in _PROCESSES))
+
+
+def _where(about: Mapping[str, Any]) -> str:
+    machine, versions = about["machine"], about["versions"]
+    programs = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "postdate")
+    return f"{about['date'][:10]}, {machine['cpu']}, {machine['cores']} cores; {programs}."
