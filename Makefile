@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-long test-rabbitmq4 check bench compare lock clean
+.PHONY: help env demo test test-long test-rabbitmq4 check bench compare compare-report lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -38,6 +38,9 @@ bench: $(READY) ## the yardstick, half an hour; postdate bench --quick takes one
 
 compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick takes less than one
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate compare
+
+compare-report: $(READY) ## the same, kept in deploy/compare/ and shown in README.md
+	@$(BIN)/python -m tests.devstack run redis rabbitmq -- .ci/compare-report $(BIN)/postdate
 
 lock: $(READY) ## requirements.lock anew from pyproject.toml, with the hashes of every file
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --extra dev \

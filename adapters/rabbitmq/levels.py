@@ -109,9 +109,13 @@ def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
 
 
 def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
-    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it."""
+    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it.
+
+    A classic one is lazy, or before 3.12 RabbitMQ would keep in memory what waits for hours, and stand still while it
+    tidies that up.
+    """
     if settings.level_queue_type_of(route) == "classic":
-        return {"x-queue-type": "classic"}
+        return {"x-queue-type": "classic", "x-queue-mode": "lazy"}
     return {
         "x-queue-type": "quorum",
         "x-dead-letter-strategy": "at-least-once",

@@ -121,6 +121,7 @@ def _report(
         "versions": versions,
         "settings": compare_files.settings_that_matter(settings),
     }
+    to.say("The pictures are drawn ...")
     open_ends = unfinished(results, modes, plan)
     found = document(measured, missing, plan, about, not open_ends)
     written = compare_files.write(folder, found, measured, missing, plan, about, open_ends)

@@ -137,7 +137,7 @@ def _drawn(
         if drawing is None:
             return None
         svg, png = io.BytesIO(), io.BytesIO()
-        drawing.figure.savefig(svg, format="svg", metadata={"Date": None})
+        drawing.figure.savefig(svg, format="svg", dpi=200, metadata={"Date": None})
         drawing.figure.savefig(png, format="png", dpi=200)
     return drawing, svg.getvalue(), png.getvalue()
 
@@ -189,7 +189,7 @@ def _by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | 
     panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for (result, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
-        axes.scatter(xs, ys, s=7, color=theme.line(result.mode), linewidths=0, alpha=0.7)
+        axes.scatter(xs, ys, s=7, color=theme.line(result.mode), linewidths=0, alpha=0.7, rasterized=True)
         axes.set_yscale("log")
         axes.set_title(result.mode.title, color=theme.letter(result.mode))
         axes.set_ylabel("ms later")

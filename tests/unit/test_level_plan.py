@@ -48,6 +48,11 @@ def test_a_level_is_a_queue_with_its_time_that_leads_to_the_due_queue() -> None:
     assert queues(found)[found.due].arguments["x-dead-letter-exchange"] == "orders"
 
 
+def test_what_waits_in_a_classic_queue_is_not_kept_in_memory() -> None:
+    found = waits(more={"levels.queue_type": "classic"})
+    assert queues(found)[found.levels[1000]].arguments["x-queue-mode"] == "lazy"
+
+
 @pytest.mark.parametrize(
     "more",
     [
