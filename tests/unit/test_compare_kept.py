@@ -1,0 +1,64 @@
+"""`.ci/compare-report`: what it keeps of a comparison, and what it does to the README."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / ".ci" / "compare-report"
+README = "before\n<!-- compare: begin. A word. -->\n<!-- compare: end -->\nbehind\n"
+#: Writes what `compare --out FOLDER` writes, in part, and ends as it is told.
+STUB = """#!/bin/sh
+[ "$1 $2" = "compare --out" ] || exit 2
+echo '| way |' > "$3/table.md"
+touch "$3/report.html" "$3/compare.json" "$3/lateness.png" "$3/lateness-dark.png" "$3/burst.png"
+exit {code}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "deploy" / "compare").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(README)
+    return tmp_path
+
+
+def keep(project: Path, code: int = 0) -> int:
+    stub = project / "postdate"
+    stub.write_text(STUB.format(code=code))
+    stub.chmod(0o755)
+    return subprocess.run(("sh", SCRIPT, stub), cwd=project, check=False, capture_output=True).returncode
+
+
+def test_table_and_picture_stand_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
+    assert keep(project) == 0
+    once = (project / "README.md").read_text()
+    assert once.startswith("before\n<!-- compare: begin. A word. -->\n<picture>")
+    assert "\n| way |\n" in once
+    assert once.endswith("\n<!-- compare: end -->\nbehind\n")
+    for picture in ("lateness.png", "lateness-dark.png"):
+        assert f'"deploy/compare/{picture}"' in once
+        assert (project / "deploy" / "compare" / picture).exists()
+    assert keep(project) == 0
+    assert (project / "README.md").read_text() == once
+
+
+def test_only_the_page_the_figures_the_table_and_one_picture_are_kept(project: Path) -> None:
+    keep(project)
+    kept = {file.name for file in (project / "deploy" / "compare").iterdir()}
+    assert kept == {"report.html", "compare.json", "table.md", "lateness.png", "lateness-dark.png"}
+
+
+def test_a_comparison_that_went_wrong_leaves_the_readme_as_it_was(project: Path) -> None:
+    assert keep(project, code=1) == 1
+    assert (project / "README.md").read_text() == README
+
+
+def test_the_readme_of_this_project_has_the_marks() -> None:
+    lines = (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line.split(".")[0] for line in lines if line.startswith("<!-- compare")] == [
+        "<!-- compare: begin",
+        "<!-- compare: end -->",
+    ]
