@@ -45,8 +45,9 @@ def compare(
     """Measure the ways to wait side by side, on your own RabbitMQ, with the same messages.
 
     Without a delay for scale, postdate's own modes, its levels also without a running postdate (alone), the
-    delayed-message plugin where the broker has it, and one queue with a TTL on each message. Writes compare.json, report.html and the pictures. Exit code 1 if one of postdate's
-    modes lost, doubled or hastened a message. Its queues, exchanges and keys are removed at the end.
+    delayed-message plugin where the broker has it, and one queue with a TTL on each message. Writes compare.json,
+    table.md, report.html and the pictures. Exit code 1 if one of postdate's modes lost, doubled or hastened a message.
+    Its queues, exchanges and keys are removed at the end.
     """
     from bridge.cli.compare_numbers import chosen, comparison_plan
     from bridge.cli.wiring import settings_from
