@@ -99,7 +99,7 @@ def quick(plan: Plan) -> Plan:
     return replace(
         plan,
         rates=(1000,),
-        duration_s=2,
+        duration_s=1.5,
         delay_ms=(200, 800),
         count=2000,
         flood_delay_ms=600,

@@ -26,8 +26,8 @@ SMALL: Tables = {
 }
 #: What a death may copy: what was sent and not heard accepted, on the way in and on the way out.
 COPIES_MAX = 2 * IN_FLIGHT
-#: What RabbitMQ could not move on while it was starting, it tries again after so long (its
-#: dead_letter_worker_publisher_confirm_timeout); that happens seldom, and more so on 4.3.
+#: What RabbitMQ could not move on while it was starting it looks at again at such intervals, and moves on at the second
+#: look at the latest. On the devstack's own brokers an interval is 20 s.
 _TRIES_AGAIN_S = 180
 MODES = pytest.mark.parametrize(("mode", "delays_ms"), [("levels", (0, 1500)), ("ladder", (0, 3000))])
 
@@ -61,7 +61,7 @@ def test_kills_of_the_bridge_at_random_moments_lose_nothing_and_nothing_is_early
 @pytest.mark.parametrize(
     ("mode", "delays_ms"), [("levels", (0, 1500)), pytest.param("ladder", (0, 3000), marks=pytest.mark.long)]
 )
-@pytest.mark.timeout(330)
+@pytest.mark.timeout(500)
 def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(
     open_levels: OpenLevels,
     open_ledger: OpenLedger,
@@ -78,7 +78,7 @@ def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(
     own_rabbitmq.start()
     ledger.wait_arrivals(200, 60)
     ledger.stop_producing()
-    ledger.settle(_TRIES_AGAIN_S + 20).assert_kept()
+    ledger.settle(2 * _TRIES_AGAIN_S + 20).assert_kept()
     assert bridge.running()
 
 

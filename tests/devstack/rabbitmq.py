@@ -38,6 +38,10 @@ log.console = true
 log.console.level = warning
 """
 
+#: What at-least-once dead-lettering could not move on it looks at again after this, and not only after three minutes.
+#: It is longer than any queue takes to confirm, and a quorum queue gets no copy in any case.
+SECOND_TRY = "-rabbit dead_letter_worker_publisher_confirm_timeout 20000"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -177,7 +181,7 @@ def _write_home(place: Place, folder: Path, port: int, dist_port: int, epmd_port
         RABBITMQ_DIST_PORT=str(dist_port),
         ERL_EPMD_PORT=str(epmd_port),
         ERL_EPMD_ADDRESS="127.0.0.1",
-        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}",
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=f"-kernel inet_dist_use_interface {{127,0,0,1}} {SECOND_TRY}",
         # The start script then becomes the Erlang machine instead of waiting for it: our pid is the broker's,
         # and SIGKILL hits the broker, not a shell.
         RUNNING_UNDER_SYSTEMD="true",
