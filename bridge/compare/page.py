@@ -22,7 +22,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   max-width: 46rem; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.5rem; }
 p { margin: 0.5rem 0; } .faint { color: var(--dim); }
-img { width: 100%; height: auto; display: block; }
+img { width: 100%; max-width: 36rem; height: auto; display: block; }
 figure { margin: 1rem 0 2rem; break-inside: avoid; } figcaption { font-size: 0.9rem; color: var(--dim); }
 table { border-collapse: collapse; font-size: 0.85rem; line-height: 1.3; font-variant-numeric: tabular-nums;
   width: 100%; margin: 0.3rem 0 1.4rem; break-inside: avoid; }

@@ -26,6 +26,8 @@ class Reckoned:
     """
 
     place = Place("front", "target", "queue")
+    #: How long before the moment at which all are due they are published, which takes half a second.
+    ahead_s = 1.0
 
     def __init__(self, mode: str, lose: int = 0) -> None:
         self._mode = BY_NAME[mode]
@@ -49,7 +51,7 @@ class Reckoned:
     def carry(self, load: Load, progress: Callable[[int, int], None]) -> tuple[Sent, Got | None]:
         self.loads.append(load)
         self._messages += load.count
-        began = load.due_at - 1
+        began = load.due_at - self.ahead_s
         for received in (0, load.count // 2, load.count):
             progress(load.count, received)
         delays = list(islice(load.delays(), load.count))
@@ -115,6 +117,15 @@ def test_without_a_bridge_the_producer_names_the_level_and_nothing_is_started_an
 def test_the_order_of_one_moment_is_told_where_a_mode_keeps_moments_and_not_where_it_rounds() -> None:
     assert "disordered" in measured("redis", Reckoned("redis"))["burst"].figures
     assert "disordered" not in measured("ladder", Reckoned("ladder"))["burst"].figures
+
+
+def test_a_burst_that_could_not_be_published_before_its_moment_says_nothing_of_the_way() -> None:
+    assert measured("redis", Reckoned("redis"))["burst"].figures["all_out_ms"] is not None
+    hurried = Reckoned("redis")
+    hurried.ahead_s = 0.2
+    burst = measured("redis", hurried)["burst"]
+    assert burst.figures["all_out_ms"] is None
+    assert burst.timeline == []
 
 
 def test_what_is_lost_is_a_fault_of_its_step() -> None:
