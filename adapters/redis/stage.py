@@ -15,6 +15,8 @@ from bridge.envelope import unseal
 from bridge.settings import Redis
 
 _SCAN = 1000
+#: What INFO counts in used_memory and is gone a moment later.
+_PASSING = ("mem_clients_normal", "mem_aof_buffer")
 
 
 class Kept(NamedTuple):
@@ -48,8 +50,13 @@ class StoreStage:
         return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
 
     async def used_bytes(self) -> int:
-        """The memory the server uses for everything, also what is not ours; over all nodes of a cluster."""
-        return sum(int(info["used_memory"]) for info in await self._info("memory"))
+        """The memory the server uses for what it keeps, also what is not ours; over all nodes of a cluster.
+
+        Not what it uses for a moment: the buffers of a connection are as large as the last batch was, and seconds later
+        they are gone.
+        """
+        told = await self._info("memory")
+        return sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in told)
 
     async def cpu_s(self) -> float:
         """The processor time that the server has used for everything, in seconds; over all nodes of a cluster."""
