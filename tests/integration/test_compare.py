@@ -74,7 +74,10 @@ def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_rep
     assert redis["flood"]["out_of_order"] == 0
 
     files = {file.name for file in (tmp_path / "report").iterdir()}
-    assert files == {"compare.json", "table.md", "report.html", *PICTURES}
+    wanted = {"compare.json", "table.md", "report.html", *PICTURES}
+    if redis["burst"]["all_out_ms"] is None:  # a busy machine published it too late, and then it is not drawn
+        wanted -= {"burst.png", "burst-dark.png"}
+    assert files == wanted
     assert needs_no_network((tmp_path / "report" / "report.html").read_text())
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
 
