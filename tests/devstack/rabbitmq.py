@@ -27,12 +27,10 @@ WATERMARK = "2GiB"
 # Debian's /usr/sbin/rabbitmq-server changes the user and insists on the global folders; this one takes ours.
 DEBIAN_SCRIPTS = "/usr/lib/rabbitmq/bin"
 
-# The log's size is that of deploy/rabbitmq.conf, so that what is measured here is what is recommended.
 CONFIG = f"""\
 listeners.tcp.1 = 127.0.0.1:{{port}}
 vm_memory_high_watermark.absolute = {WATERMARK}
 disk_free_limit.absolute = 50MB
-raft.wal_max_size_bytes = 16777216
 log.file = false
 log.console = true
 log.console.level = warning
