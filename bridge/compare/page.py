@@ -87,7 +87,7 @@ EXPLANATION = (
 
 
 def _about(about: Mapping[str, Any]) -> str:
-    date, machine = about["date"][:16].replace("T", " "), about["machine"]
+    date, machine = about["date"].replace("T", " "), about["machine"]
     memory = f", {machine['memory_bytes'] / 2**30:.0f} GiB" if machine["memory_bytes"] else ""
     programs = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     return f"{date}. {machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}. {programs}."
