@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: How many letters an answer has at least, and the blanks between two.
 _ANSWER_LEAST, _BETWEEN = 7, 2
-_NO_PICTURES = "no pictures, because matplotlib is not installed: pip install 'postdate[compare]'"
+_NO_PICTURES = "no pictures, because matplotlib is not installed: pip install matplotlib"
 
 
 def folder_for(out: Path | None, now: datetime) -> Path:

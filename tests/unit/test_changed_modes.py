@@ -36,7 +36,7 @@ def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not
     (first, second) = left_over(places)
     assert first[:2] == ("a", 6)
     assert first[2].startswith("5 messages wait in levels that the settings no longer have, and are delivered when ")
-    assert first[2].endswith("clears away what is empty. 1 dead letters are kept there")
+    assert first[2].endswith("clears them away when they are empty. 1 dead letters are kept there")
     assert second == ("b", 0, "nothing waits in the levels that the settings no longer have: `postdate levels remove`")
 
 

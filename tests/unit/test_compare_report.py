@@ -175,7 +175,7 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
     said = write(folder, {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
-    assert "pip install 'postdate[compare]'" in said
+    assert "pip install matplotlib" in said
     assert sorted(file.name for file in folder.iterdir()) == ["compare.json", "table.md"]
 
 
