@@ -83,6 +83,12 @@ def too_large(topic: str, compressed: bool) -> Refusal:
     )
 
 
+def over_request(topic: str) -> Refusal:
+    """Too large for any broker, whatever the topic takes."""
+    text = f"topic '{topic}': Kafka takes no request of 100 MiB (kafka.compression, limits.max_body)"
+    return Refusal("too_large", text, lasting=True)
+
+
 def of_error(error: KafkaError, place: TopicPartition, keyless: bool = False) -> Refusal | None:
     """Why nothing of a batch was written; None where that is not known, or something was. ``keyless``: its only record
     has no key."""

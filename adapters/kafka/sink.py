@@ -29,6 +29,9 @@ from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import Kafka
 
 _SUBJECT = "kafka publish"
+#: A broker hangs up over a larger request (socket.request.max.bytes, 100 MiB unless it is told otherwise) and says
+#: nothing: everything on that connection would be sent again, for ever.
+_REQUEST_BYTES = (100 << 20) - (64 << 10)
 #: So often it is asked whether any broker still answers.
 _ASK_S = 5.0
 _ANSWER_S = 3.0
@@ -112,6 +115,8 @@ class KafkaSink:
         resting = targets.resting(topic)
         if resting is not None:
             return resting
+        if len(claim.payload) > _REQUEST_BYTES and self._rules.compression == "none":
+            return refusals.over_request(topic)
         partitions = targets.partitions(topic)
         if not partitions or topic in self._asking:
             self._ask(topic, claim, targets)

@@ -160,6 +160,15 @@ class KafkaSource:
             for part in gone:
                 part.alive = False
 
+    def assigned(self, places: Iterable[TopicPartition]) -> None:
+        """These partitions are to be begun. What was begun since they were revoked belongs to the assignment before,
+        and so does the offset that its consumer was told to go to: the new one stands where the group has committed."""
+        stale = {part for place in places if (part := self._parts.pop(place, None)) is not None}
+        self._drop_buffer(stale)
+        for part in stale:
+            part.alive = False
+        self.look_around()
+
     def look_around(self) -> None:
         """There may be partitions to begin, and topics that were made anew."""
         self._look_around = True
@@ -360,7 +369,7 @@ async def _first_end(*works: Coroutine[Any, Any, None]) -> None:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Tells the source of partitions that it loses. Those that it gets are known by their records."""
+    """Tells the source of partitions that it loses, and of those that it gets."""
 
     def __init__(self, source: KafkaSource, consumer: AIOKafkaConsumer) -> None:
         self._source = source
@@ -372,4 +381,4 @@ class _Listener(ConsumerRebalanceListener):
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """They are to be begun."""
-        self._source.look_around()
+        self._source.assigned(assigned)

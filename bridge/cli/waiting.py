@@ -68,7 +68,8 @@ def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]
         if waiting:
             text = (
                 f"{waiting} messages wait in levels that the settings no longer have, and are delivered when they are "
-                "due; `postdate levels stats` counts them, and `postdate levels remove` clears them away when they are empty."
+                "due; `postdate levels stats` counts them, and `postdate levels remove` clears them away when they are "
+                "empty."
             )
         else:
             text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
