@@ -78,7 +78,7 @@ async def test_without_the_replica_nothing_is_parked_for_sure_and_a_repeat_parks
 ) -> None:
     master, replica = start_pair(start_redis)
     rig = rig_on(master, "replicas")
-    store = await rig.open(wait_ms=200)
+    store = await rig.open(wait_ms=1500)
     first, later = await rig.overdue(2)
     await park(store, first)
     replica.stop()
