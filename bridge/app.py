@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -147,23 +147,28 @@ def _rabbit_ends(settings: Settings, clock: StoreClock, answered: Answered, heal
     return Ends(source, sink, (source.run, sink.run), rabbitmq.window, taken_max)
 
 
-def _kafka_lane(settings: Settings, names: Iterable[str]) -> tuple[list[KafkaIntake], dict[str, KafkaOut]]:
-    """Where the records of Kafka routes come from, and how those of each leave."""
-    from adapters.kafka.aim import Aim
+def _kafka_headers(settings: Settings, name: str) -> frozenset[bytes]:
+    """The headers that a Kafka route reads, which do not leave with the record."""
+    return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
+
+
+def _kafka_intakes(settings: Settings, name: str) -> list[KafkaIntake]:
+    """Where the records of a Kafka route come from."""
     from adapters.kafka.intake import Intake
+
+    route, headers = settings.routes[name], _kafka_headers(settings, name)
+    return [Intake(name, naming, headers, route.tombstones == "cancel") for naming in route.namings()]
+
+
+def _kafka_out(settings: Settings, name: str) -> KafkaOut:
+    """How the records of a Kafka route leave."""
+    from adapters.kafka.aim import Aim
     from adapters.kafka.outgoing import AUDIT_HEADERS, Out
 
-    audit = settings.headers.audit
-    taken = [(name, naming) for name, route in settings.routes.items() for naming in route.namings()]
-    intakes, outs = [], {}
-    for name in names:
-        route = settings.routes[name]
-        headers = frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
-        keyed = route.tombstones == "cancel"
-        intakes += [Intake(name, naming, headers, keyed) for naming in route.namings()]
-        aim = Aim(name, route.namings(), route.allow_to, taken)
-        outs[name] = Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
-    return intakes, outs
+    route, headers, audit = settings.routes[name], _kafka_headers(settings, name), settings.headers.audit
+    taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
+    aim = Aim(name, route.namings(), route.allow_to, taken)
+    return Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
 
 
 def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
@@ -171,11 +176,11 @@ def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, healt
     from adapters.kafka.source import KafkaSource
 
     rules, limits, every = settings.kafka, settings.limits, settings.with_left
-    _, outs = _kafka_lane(every, every.routes)
+    outs = {name: _kafka_out(every, name) for name in every.routes}
     sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
     if not settings.routes:
         return Ends(NoIntake(), sink, (sink.run,), rules.window, 0)
-    intakes, _ = _kafka_lane(every, settings.routes)
+    intakes = [one for name in settings.routes for one in _kafka_intakes(settings, name)]
     source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
     return Ends(source, sink, (source.run, sink.run), rules.window, 0)  # what is read again is known by its origin
 
@@ -304,9 +309,8 @@ def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list
     mend = Mend(partial(declare, settings), health) if settings.bridge.setup else lambda: None
     made = []
     for name in settings.routes:
-        intakes, _ = _kafka_lane(settings, [name])
         bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-        intake_source = BoundedSource(settings.kafka, intakes, clock, bytes_max, health)
+        intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health)
         for source in (intake_source, _level_source(settings, name, clock, health)):
             made.append(_kafka_way(settings, name, source, clock, mend, health))
     return made
@@ -339,9 +343,10 @@ def _kafka_way(
 
     limits, topics = settings.limits, level_topics(settings, name)
     answered: list[Answered] = []
-    _, outs = _kafka_lane(settings, [name])
     window_bytes = limits.window_bytes // (2 * len(settings.routes))
-    sink = KafkaSink(settings.kafka, places(topics, outs[name]), window_bytes, partial(_tell, answered), health)
+    sink = KafkaSink(
+        settings.kafka, places(topics, _kafka_out(settings, name)), window_bytes, partial(_tell, answered), health
+    )
     relay = Relay(
         source,
         sink,

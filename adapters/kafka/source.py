@@ -150,8 +150,7 @@ class KafkaSource:
 
     async def revoked(self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition]) -> None:
         """These partitions go to another member, or the consumer ends: commit what is done, forget the rest."""
-        gone = [part for place in places if (part := self._parts.pop(place, None)) is not None]
-        self._drop_buffer(set(gone))
+        gone = self._let_go(places)
         try:
             await self._commit(consumer, gone)
         except (KafkaError, OSError) as error:
@@ -163,11 +162,15 @@ class KafkaSource:
     def assigned(self, places: Iterable[TopicPartition]) -> None:
         """These partitions are to be begun. What was begun since they were revoked belongs to the assignment before,
         and so does the offset that its consumer was told to go to: the new one stands where the group has committed."""
-        stale = {part for place in places if (part := self._parts.pop(place, None)) is not None}
-        self._drop_buffer(stale)
-        for part in stale:
+        for part in self._let_go(places):
             part.alive = False
         self.look_around()
+
+    def _let_go(self, places: Iterable[TopicPartition]) -> list[Part]:
+        """Forget these partitions and what is buffered of them; they live on until what they have done is committed."""
+        gone = [part for place in places if (part := self._parts.pop(place, None)) is not None]
+        self._drop_buffer(set(gone))
+        return gone
 
     def look_around(self) -> None:
         """There may be partitions to begin, and topics that were made anew."""

@@ -114,8 +114,7 @@ def stats(config: ConfigOption = None, before: BeforeOption = None, output: Outp
 
 def _without_store(settings: Settings) -> Settings:
     """The routes that need levels now."""
-    routes = {name: route for name, route in settings.routes.items() if route.mode != "redis"}
-    return settings.model_copy(update={"routes": routes})
+    return settings.only(name for name, route in settings.routes.items() if route.mode != "redis")
 
 
 def _before(files: list[Path] | None) -> list[Any]:

@@ -20,14 +20,14 @@ def level_places(settings: Settings, before: Sequence[Settings] = ()) -> Places:
     Raises ``BrokerUnavailable``, ``Refused``.
     """
     found = []
-    if settings.routes_of("rabbitmq"):
+    if names := settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.level_desk import count
 
-        found += [_row("queue", one) for one in count(_of_rabbitmq(settings), before)]
-    if settings.routes_of("kafka"):
+        found += [_row("queue", one) for one in count(settings.only(names), before)]
+    if names := settings.routes_of("kafka"):
         from adapters.kafka.level_desk import count as count_topics
 
-        found += [_row("topic", one) for one in count_topics(_of_kafka(settings))]
+        found += [_row("topic", one) for one in count_topics(settings.only(names))]
     return found
 
 
@@ -37,8 +37,8 @@ def left_by_changes(settings: Settings) -> list[tuple[str, int, str]]:
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
-    asked = {name: one for name, one in settings.routes.items() if one.broker == "kafka" or one.mode == "redis"}
-    return list(left_over(level_places(settings.model_copy(update={"routes": asked}))))
+    asked = [name for name, one in settings.routes.items() if one.broker == "kafka" or one.mode == "redis"]
+    return list(left_over(level_places(settings.only(asked))))
 
 
 def remove_level_places(
@@ -46,14 +46,14 @@ def remove_level_places(
 ) -> Places:
     """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
     found = []
-    if settings.routes_of("rabbitmq"):
+    if names := settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.level_desk import remove
 
-        found += [_row("queue", one) for one in remove(_of_rabbitmq(settings), before, everything, force, dry_run)]
-    if settings.routes_of("kafka"):
+        found += [_row("queue", one) for one in remove(settings.only(names), before, everything, force, dry_run)]
+    if names := settings.routes_of("kafka"):
         from adapters.kafka.level_desk import remove as remove_topics
 
-        found += [_row("topic", one) for one in remove_topics(_of_kafka(settings), everything, force, dry_run)]
+        found += [_row("topic", one) for one in remove_topics(settings.only(names), everything, force, dry_run)]
     return found
 
 
@@ -74,16 +74,6 @@ def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]
         else:
             text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
         yield route, waiting + dead, f"{text}{kept}".removesuffix(".")
-
-
-def _of_rabbitmq(settings: Settings) -> Settings:
-    routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
-    return settings.model_copy(update={"routes": routes})
-
-
-def _of_kafka(settings: Settings) -> Settings:
-    routes = {name: settings.routes[name] for name in settings.routes_of("kafka")}
-    return settings.model_copy(update={"routes": routes})
 
 
 def _row(kind: str, one: Any) -> dict[str, Any]:

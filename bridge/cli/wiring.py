@@ -55,9 +55,8 @@ def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], list[str]]:
     """How what is postdate's own stands on a broker, by its label; and what there is to say about it."""
-    routes = {name: settings.routes[name] for name in settings.routes_of(broker)}
     try:
-        rows = verify_topology(settings.model_copy(update={"routes": routes}))
+        rows = verify_topology(settings.only(settings.routes_of(broker)))
     except BrokerUnavailable as error:
         return {}, [f"what is there already is not known: {error}"]
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
@@ -258,16 +258,19 @@ class Settings(BaseSettings):
         """A house with a store, and the routes that have none any more: of those, too, messages may be parked in it."""
         return self.model_copy(update={"routes": {**self.routes, **self._left}})
 
+    def only(self, names: Iterable[str]) -> Settings:
+        """The same settings with these routes alone. Raises KeyError for a route that does not exist."""
+        return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})
+
     def of_broker(self, broker: BrokerKind, stored: bool = True) -> Settings:
         """What a process of one broker runs with: its routes alone, those with a store or those without; and a store
         of its own in the same Redis, so that a broker that is away holds up nobody else's messages."""
         names = [name for name in self.routes_of(broker) if (self.routes[name].mode == "redis") is stored]
-        routes = {name: self.routes[name] for name in names}
         if broker == "rabbitmq":
-            house = self.model_copy(update={"routes": routes})
+            house = self.only(names)
         else:
             redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
-            house = self.model_copy(update={"routes": routes, "redis": redis})
+            house = self.only(names).model_copy(update={"redis": redis})
         others = [name for name in self.routes_of(broker) if name not in names]
         house._left = {name: self.routes[name] for name in others} if stored else {}
         return house
