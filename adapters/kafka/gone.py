@@ -1,4 +1,5 @@
-"""Says what became of the topics behind the back of their reader: records that are gone, a topic that was made anew.
+"""Says what became of the topics behind the back of their reader: records that are gone, a topic that was made anew,
+an offset that somebody has set.
 
 Each time is a line in the log, with the offsets. In the health of the process a topic keeps its sentence for a day, so
 that whoever looks the next morning sees it.
@@ -42,6 +43,17 @@ class Gone:
     def made_anew(self, place: TopicPartition) -> None:
         """The topic was deleted, and another one made under its name."""
         log.warning("a topic was made anew", topic=place.topic, partition=place.partition)
+
+    def set_by_others(self, place: TopicPartition, offset: int) -> None:
+        """The group's offset bears no note of this cluster's: nobody can tell which topic of this name it is about."""
+        topic, partition = place
+        log.warning("an offset was set by others", topic=topic, partition=partition, offset=offset)
+        text = (
+            f"the group's offset {offset} of partition {partition} of topic {topic} was set by another tool than this "
+            f"postdate ({_now()}), and is believed: nothing before it is taken, and what was taken once is not parked "
+            "again"
+        )
+        self._health.say(f"kafka offset {topic}", text, _SAID_S)
 
     def lost(self, place: TopicPartition, end: int, read: int) -> None:
         """Kafka's partition ends at ``end``, and had offsets up to before ``read`` once."""

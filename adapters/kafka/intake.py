@@ -66,15 +66,18 @@ class Part:
     ``next`` is the offset after the last record handed over, before the first one where it is begun, None for the
     beginning; ``committed`` the last offset that was committed, and ``note`` what is committed beside it; ``origin``
     names the partition of this topic, and of no other that bears its name later. From offset ``cut`` on there were
-    other records once, so those of now have the origin ``later``.
+    other records once, so those of now have the origin ``later``. ``in_hand`` is how many somebody has taken and
+    neither accepted nor dropped; of a partition that is ``leaving`` nobody begins with another.
     """
 
     __slots__ = (
         "alive",
         "committed",
         "cut",
+        "in_hand",
         "keyed",
         "later",
+        "leaving",
         "next",
         "note",
         "order_key",
@@ -100,6 +103,8 @@ class Part:
         self.progress = Progress()
         self.next = begin.offset
         self.committed: int | None = None
+        self.in_hand = 0
+        self.leaving = False
         self.alive = True
 
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:

@@ -7,11 +7,8 @@ and held back; the rest goes back to Kafka (seek), and the partition rests (paus
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -35,8 +32,6 @@ _REST_MS = 1000
 _WINDOWS_OPEN = 2
 #: What is due soon, in windows: it is not held up by what was taken and is not due yet.
 _WINDOWS_SOON = 10
-#: How long what was sent is waited for when its partition goes.
-_ON_THEIR_WAY_S = 2.0
 
 
 class BoundedSource(KafkaSource):
@@ -55,59 +50,6 @@ class BoundedSource(KafkaSource):
         super().__init__(rules.model_copy(update={"window": windows * rules.window}), intakes, clock, bytes_max, health)
         self._open_max = _WINDOWS_OPEN * rules.window
         self._resting: dict[TopicPartition, int] = {}
-        self._on_their_way: Counter[Part] = Counter()
-        self._leaving: set[Part] = set()
-        self._end = asyncio.Event()
-
-    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.ports.Source.take``."""
-        return self._began(await super().take(messages_max, bytes_max))
-
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.ports.Source.more``."""
-        return self._began(super().more(messages_max, bytes_max))
-
-    def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.ports.Source.alive``."""
-        return super().alive(delivery) and delivery.tag[0] not in self._leaving
-
-    def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.accept``."""
-        super().accept(deliveries)
-        self._ended(deliveries)
-
-    def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.drop``."""
-        super().drop(deliveries)
-        self._ended(deliveries)
-
-    def _began(self, deliveries: list[Delivery]) -> list[Delivery]:
-        self._on_their_way.update(delivery.tag[0] for delivery in deliveries)
-        return deliveries
-
-    def _ended(self, deliveries: Sequence[Delivery]) -> None:
-        on_their_way = self._on_their_way
-        for delivery in deliveries:
-            if delivery.tag[0] in on_their_way:
-                on_their_way[delivery.tag[0]] -= 1
-        self._end.set()
-
-    async def revoked(self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition]) -> None:
-        """These partitions go to another member. Nothing more of them is sent, and what was sent is waited for, or it
-        would be sent once more."""
-        places = tuple(places)
-        parts = {part for place in places if (part := self._parts.get(place)) is not None}
-        self._leaving |= parts
-        self._drop_buffer(parts)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_ON_THEIR_WAY_S):
-                while any(self._on_their_way[part] for part in parts):
-                    self._end.clear()
-                    await self._end.wait()
-        await super().revoked(consumer, places)
-        self._leaving -= parts
-        for part in parts:
-            del self._on_their_way[part]
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
         now_ms = self._clock.now_ms()

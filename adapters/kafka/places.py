@@ -122,7 +122,10 @@ class Places:
     async def _begin_where_committed(
         self, consumer: AIOKafkaConsumer, places: Set[TopicPartition], found: dict[str, TopicId]
     ) -> None:
-        assignment = consumer._subscription.subscription.assignment
+        subscription = consumer._subscription.subscription
+        assignment = None if subscription is None else subscription.assignment
+        if assignment is None:  # the topics that there are have just become others
+            return
         committed = await consumer._coordinator.fetch_committed_offsets(places)
         if not assignment.active:
             return  # somebody else may have had them meanwhile, and have committed more
@@ -133,6 +136,9 @@ class Places:
             self._begin(consumer, place, topic_id, begin)
             if begin.offset is None and offset is not None:
                 self._gone.made_anew(place)
+            elif offset is not None and note != self.parts[place].note:
+                self.parts[place].progress.committable = offset  # once more, and now with its note
+                self._gone.set_by_others(place, offset)
 
     def _begin(self, consumer: AIOKafkaConsumer, place: TopicPartition, topic_id: TopicId, begin: Begin) -> None:
         self.parts[place] = Part(place, self._intakes.of(place.topic), topic_id, begin)
@@ -146,7 +152,7 @@ class Places:
         part = self.parts[place]
         first = (await consumer.beginning_offsets([place]))[place]
         end = (await consumer.end_offsets([place]))[place]
-        if self.parts.get(place) is not part:
+        if self.parts.get(place) is not part or place not in consumer.assignment():
             return False
         begin = begin_after(offset, first, end, part.cut)
         if begin.cut != part.cut:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -48,6 +49,9 @@ _WATCH_S = 5.0
 _PATIENCE_S = 1.0
 #: After a record that could not be decoded, partitions are polled one by one for so long.
 _CAREFUL_S = 5.0
+#: How long what is in hand is waited for when its partition goes. The whole group waits meanwhile, and with the commit
+#: that follows it has to end before the group goes on without us (``client._REBALANCE_MS``).
+_IN_HAND_S = 2.0
 
 
 class KafkaSource:
@@ -68,6 +72,7 @@ class KafkaSource:
         self._held = 0
         self._bytes = 0
         self._room = asyncio.Event()
+        self._let_out = asyncio.Event()
         self._committing = asyncio.Lock()
         self._careful_until = 0.0
         self._took_at = 0.0
@@ -77,16 +82,16 @@ class KafkaSource:
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.take``."""
-        return await self._arrivals.take(messages_max, bytes_max)
+        return _in_hand(await self._arrivals.take(messages_max, bytes_max))
 
     def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        return self._arrivals.more(messages_max, bytes_max)
+        return _in_hand(self._arrivals.more(messages_max, bytes_max))
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""
         part: Part = delivery.tag[0]
-        return part.alive
+        return part.alive and not part.leaving
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """See ``bridge.ports.Source.accept``."""
@@ -95,12 +100,17 @@ class KafkaSource:
             part, offset = delivery.tag
             offsets.setdefault(part, []).append(offset)
         for part, done in offsets.items():
+            part.in_hand -= len(done)
             if part.alive:
                 part.progress.done(done)
+        self._let_out.set()
         self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
         """See ``bridge.ports.Source.drop``."""
+        for delivery in deliveries:
+            delivery.tag[0].in_hand -= 1
+        self._let_out.set()
         self._forget(deliveries)
 
     def stop(self) -> None:
@@ -145,11 +155,18 @@ class KafkaSource:
             self._took_at = time.monotonic()
             await _first_end(self._poll(consumer), self._keep_committing(consumer), self._watch(consumer))
         finally:
-            await self.revoked(consumer, tuple(self._parts))
+            task = asyncio.current_task()
+            cancelled = task is not None and task.cancelling() > 0  # so are those who have something in hand
+            await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)
             await give_up_consumer(consumer)
 
-    async def revoked(self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition]) -> None:
-        """These partitions go to another member, or the consumer ends: commit what is done, forget the rest."""
+    async def revoked(
+        self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition], wait_s: float = _IN_HAND_S
+    ) -> None:
+        """These partitions go to another member, or the consumer ends: nothing more of them is begun, what is in hand
+        is waited for, or the next one would read it, too; then commit what is done, and forget the rest."""
+        places = tuple(places)
+        await self._wait_for_hands([part for place in places if (part := self._parts.get(place)) is not None], wait_s)
         gone = self._let_go(places)
         try:
             await self._commit(consumer, gone)
@@ -158,6 +175,17 @@ class KafkaSource:
         finally:
             for part in gone:
                 part.alive = False
+
+    async def _wait_for_hands(self, parts: Sequence[Part], wait_s: float) -> None:
+        """Until nothing of these partitions is in hand; not for ever, because a store may be away for hours."""
+        for part in parts:
+            part.leaving = True
+        self._drop_buffer(set(parts))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while any(part.in_hand > 0 for part in parts):
+                    self._let_out.clear()
+                    await self._let_out.wait()
 
     def assigned(self, places: Iterable[TopicPartition]) -> None:
         """These partitions are to be begun. What was begun since they were revoked belongs to the assignment before,
@@ -354,6 +382,12 @@ class KafkaSource:
 
     def _say_of_topic(self, topic: str, why: str, for_s: float = float("inf")) -> None:
         self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}", for_s)
+
+
+def _in_hand(deliveries: list[Delivery]) -> list[Delivery]:
+    for delivery in deliveries:
+        delivery.tag[0].in_hand += 1
+    return deliveries
 
 
 async def _first_end(*works: Coroutine[Any, Any, None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,11 @@ Headers = list[tuple[str, bytes | None]]
 class Clients:
     """A running bridge. ``topic(word)`` is what consumers read, and ``intake(word)`` what delayed records go to."""
 
-    def __init__(self, url: str, prefix: str, bridge: Bridge) -> None:
+    def __init__(self, url: str, prefix: str, bridge: Bridge, second: Bridge) -> None:
         self.url = url
         self._prefix = prefix
         self.bridge = bridge
+        self._second = second
         #: A consumer group for a test that needs one; it is deleted with the topics.
         self.group = f"{prefix}.readers"
 
@@ -40,8 +41,19 @@ class Clients:
     def intake(self, word: str) -> str:
         return f"{self._prefix}.{word}.delay"
 
-    def read(self, topic: str, count: int) -> list[tuple[float, Message]]:
-        """So many records from the beginning on, each with the moment of its arrival (Unix seconds)."""
+    @contextmanager
+    def second(self) -> Iterator[Bridge]:
+        """One more bridge with the same settings, which is in the group and leaves it in good order."""
+        with self._second.start() as second:
+            wait_for(lambda: len(kafka_admin.members(self.url, self._prefix)) == 2, second.log_tail(), DEADLINE_S)
+            yield second
+            assert second.terminate() == 0, second.log_tail()
+
+    def read(
+        self, topic: str, done: int | Callable[[Sequence[tuple[float, Message]]], bool]
+    ) -> list[tuple[float, Message]]:
+        """The records from the beginning on, so many of them or until it is ``done``, each with the moment of its
+        arrival (Unix seconds)."""
         settings = {"bootstrap.servers": self.url, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
         consumer = Consumer(settings)
         places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in kafka_admin.partitions(self.url, topic)]
@@ -49,8 +61,8 @@ class Clients:
         found: list[tuple[float, Message]] = []
         end = time.monotonic() + DEADLINE_S
         try:
-            while len(found) < count:
-                assert time.monotonic() < end, f"{len(found)} of {count} came to {topic}; {self.bridge.log_tail()}"
+            while len(found) < done if isinstance(done, int) else not done(found):
+                assert time.monotonic() < end, f"only {len(found)} came to {topic}; {self.bridge.log_tail()}"
                 for message in consumer.consume(500, 0.1):
                     assert message.error() is None
                     found.append((time.time(), message))
@@ -95,11 +107,12 @@ def running(
         for word in words
     }
     own = {"redis": {"url": store.url, "key_prefix": prefix, "durability": "none"}, "routes": routes}
-    bridge = Bridge(folder, {**own, "kafka": {"bootstrap_servers": kafka.url, "group": prefix, **settings}})
+    own["kafka"] = {"bootstrap_servers": kafka.url, "group": prefix, **settings}
+    bridge = Bridge(folder, own)
     with bridge.start():
         wait_for(lambda: "started" in bridge.log() or not bridge.running(), "it started")
         assert bridge.running(), bridge.log_tail()
-        yield Clients(kafka.url, prefix, bridge)
+        yield Clients(kafka.url, prefix, bridge, Bridge(folder, own, name="second"))
         # It leaves its group, which can be deleted then.
         assert bridge.terminate() == 0, bridge.log_tail()
     kafka_admin.delete_groups(kafka.url, prefix)

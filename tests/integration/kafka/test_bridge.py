@@ -49,7 +49,8 @@ class Line:
                 "routes": {"payments": {"broker": "kafka", "intercept": self.intake, "deliver_to": topic}},
             },
         )
-        self._producer = Producer({"bootstrap.servers": kafka.url, "linger.ms": 1, "log_level": 0})
+        self.producing: Any = {"bootstrap.servers": kafka.url, "linger.ms": 1, "log_level": 0}
+        self._producer = Producer(self.producing)
         group = {"group.id": topic, "enable.auto.commit": False, "log_level": 0}
         self._consumer = Consumer({"bootstrap.servers": kafka.url, **group})
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
@@ -143,6 +144,23 @@ def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(
     assert [plain(message)[1] for _, message in found] == [b"%d" % number for number in range(20) if number != 7]
     wait_for(lambda: [reason.partition(":")[0] for reason in line.dead()] == ["too_large"], "there is a dead letter")
     assert line.dead()[0].endswith("takes no record of this size (max.message.bytes), not even compressed with gzip")
+
+
+@pytest.mark.long
+def test_a_record_that_is_larger_than_any_request_becomes_a_dead_letter_and_delays_nobody(line: Line) -> None:
+    compressing = Producer({**line.producing, "compression.type": "gzip", "message.max.bytes": 500_000_000})
+    compressing.produce(line.intake, value=bytes(110 << 20), key=b"k", headers=[("x-delay", b"1000")])
+    assert compressing.flush(DEADLINE_S) == 0
+    sent = 0
+    while [reason.partition(":")[0] for reason in line.dead()] != ["too_large"]:
+        for _ in range(20):
+            line.produce(b"k%d" % (sent % 7), b"%d" % sent, [("x-delay", b"100")])
+            sent += 1
+        line.produced()
+        line.consume(lambda found: len(found) == 20)
+    line.produce(b"k", b"behind it", [])
+    line.produced()
+    assert [plain(message)[1] for _, message in line.consume(lambda found: len(found) == 1)] == [b"behind it"]
 
 
 def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: Line) -> None:

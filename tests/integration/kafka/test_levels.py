@@ -229,6 +229,26 @@ def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: Kafka
     assert len(set(values(came))) == 1200
 
 
+def test_a_route_that_goes_from_a_store_to_levels_while_records_come_makes_no_copy(
+    idle: KafkaLevelLine, redis_url: str, key_prefix: str
+) -> None:
+    store = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
+    idle.run({**store, "routes": {ROUTE: {"mode": "redis"}}}, name="with a store")
+    came: list[Came] = []
+    second = False
+    for number in range(6000):
+        idle.produce(b"%d" % number, [delay(500)] if number % 2 else [], partition=number % 3)
+        if number == 2000:
+            idle.run(name="without a store")
+            second = True
+        if number % 100 == 99:
+            came += idle.consume(20 if second else 1)
+    idle.produced()
+    came += idle.consume(6000 - len(came))
+    idle.nothing_more()
+    assert len(set(values(came))) == 6000
+
+
 def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_is_empty(idle: KafkaLevelLine) -> None:
     bridge = idle.run()
     sent = time.time()

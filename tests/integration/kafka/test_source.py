@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -14,6 +15,9 @@ from adapters.kafka.record import Record, topic_of, unpack
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
 
 pytestmark = pytest.mark.kafka
+
+#: The members of a group wait so long for one another.
+REBALANCE_S = 8.0
 
 
 async def test_every_odd_record_is_handed_over_byte_for_byte(topics: Topics) -> None:
@@ -131,6 +135,36 @@ async def test_a_second_member_takes_over_half_and_begins_where_the_first_one_wa
                 assert offsets == list(range(20, 50))
         first.source.accept(taken)  # too late: they are another assignment's by now
     assert await topics.committed(topic, topic) == dict.fromkeys(range(4), 50)
+
+
+async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_and_given_to_nobody_else(
+    topics: Topics,
+) -> None:
+    topic = await topics.make("intake", partitions=2)
+    await topics.write_many(topic, 2, 50)
+    async with Source(topics, topic, [topic]) as first:
+        held = await first.take(100, accept=False)
+        async with Source(topics, topic, [topic]) as second:
+            await until(lambda: not any(map(first.source.alive, held)), "the first one does not let go")
+            first.source.accept(held)
+            await topics.write_many(topic, 2, 10)
+            halves = await asyncio.gather(first.take(10), second.take(10))
+    for half in halves:
+        assert [delivery.origin[1] for delivery in half if delivery.origin] == list(range(50, 60))
+    assert await topics.committed(topic, topic) == {0: 60, 1: 60}
+
+
+async def test_what_nobody_ever_lets_out_of_his_hands_does_not_keep_the_group_from_going_on(topics: Topics) -> None:
+    topic = await topics.make("intake", partitions=2)
+    await topics.write_many(topic, 2, 50)
+    async with Source(topics, topic, [topic]) as first:
+        held = await first.take(100, accept=False)
+        async with Source(topics, topic, [topic]) as second:
+            await until(lambda: not any(map(first.source.alive, held)), "the first one does not let go")
+            since = time.monotonic()
+            taken = await second.take(50)
+            assert time.monotonic() - since < REBALANCE_S
+    assert {delivery.origin for delivery in taken} <= {delivery.origin for delivery in held}
 
 
 @pytest.mark.parametrize("one_batch", [True, False])
@@ -259,7 +293,7 @@ async def commit(topics: Topics, group: str, topic: str, offset: int, note: str)
         await consumer.stop()
 
 
-async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_and_without_a_note_it_is(
+async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_and_without_a_note_it_is_aloud(
     topics: Topics,
 ) -> None:
     topic = await topics.make("intake")
@@ -277,6 +311,27 @@ async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_a
     await commit(topics, topic, topic, 7, "")
     async with Source(topics, topic, [topic]) as source:
         assert [int(unpack(d.payload).value or b"") for d in await source.take(3)] == [7, 8, 9]
+        said = f"the group's offset 7 of partition 0 of topic {topic} was set by another tool than this postdate"
+        assert said in source.health.sentence()
+
+
+async def test_an_offset_that_another_tool_has_set_is_known_from_then_on_for_one_of_this_topic(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await topics.write_many(topic, 1, 10)
+    await commit(topics, topic, topic, 10, "")
+    async with Source(topics, topic, [topic]):
+
+        async def noted() -> bool:
+            return (await topics.note(topic, topic)).startswith("postdate ")
+
+        await until_true(noted, "there is no note beside the offset")
+    note = await topics.note(topic, topic)
+    await topics.delete("intake")
+    await topics.make("intake")
+    await topics.write_many(topic, 1, 15)
+    await commit(topics, topic, topic, 10, note)  # which Kafka may keep, or forget with the topic
+    async with Source(topics, topic, [topic]) as source:
+        assert [int(unpack(d.payload).value or b"") for d in await source.take(15)] == list(range(15))
 
 
 async def test_where_kafka_lost_records_that_were_read_those_that_get_their_offsets_are_new_ones(

@@ -15,12 +15,13 @@ from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.integration.kafka.clients import Clients, running
+from tests.integration.kafka.clients import PARTITIONS, Clients, running
 from tests.integration.kafka.rig import DEADLINE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 ONE_PARTITION = ("anew", "removed")
+WORDS = (*ONE_PARTITION, "wide", "both1", f"both{PARTITIONS}")
 #: Base offset, and the length of what follows.
 BATCH_HEAD = struct.Struct(">qi")
 DELAYED: list[tuple[str, str | bytes | None]] = [("x-delay", b"100")]
@@ -31,7 +32,7 @@ STANDSTILL_S = 1.2
 @pytest.fixture(scope="module")
 def clients(kafka: Kafka, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     folder = tmp_path_factory.mktemp("topics")
-    with running(kafka, redis_server, folder, (*ONE_PARTITION, "wide"), ONE_PARTITION, refresh="1s") as made:
+    with running(kafka, redis_server, folder, WORDS, ONE_PARTITION, refresh="1s") as made:
         yield made
 
 
@@ -73,6 +74,42 @@ def test_a_topic_made_anew_while_postdate_stands_still_is_delivered_from_its_fir
     assert arrived(clients, "anew", 25) == [*old, *new]
     write(clients, "anew", [b"last"])
     assert arrived(clients, "anew", 26) == [*old, *new, b"last"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partitions", [1, PARTITIONS])
+def test_a_topic_made_anew_while_two_instances_stand_still_loses_nothing_and_needs_no_restart(
+    clients: Clients, partitions: int
+) -> None:
+    word = f"both{partitions}"
+    topic, sent = clients.intake(word), set[bytes | None]()
+
+    def spread(name: bytes, count: int) -> None:
+        values = numbered(name, count)
+        for number, value in enumerate(values):
+            write(clients, word, [value], number % len(kafka_admin.partitions(clients.url, topic)))
+        sent.update(values)
+
+    def all_of_it() -> bool:
+        return len(clients.read(clients.topic(word), lambda found: sent <= {one.value() for _, one in found})) > 0
+
+    with clients.second() as second:
+        spread(b"old", 30)
+        assert all_of_it()
+        for turn in (b"first", b"second"):
+            stopped = stop(clients)
+            second.pause()
+            kafka_admin.delete_topics(clients.url, [topic])
+            wait_for(lambda: topic not in kafka_admin.topics(clients.url), "the topic has gone")
+            kafka_admin.create_topic(clients.url, partitions, name=topic)
+            spread(turn + b" before", 5)
+            wait_for(lambda since=stopped: time.monotonic() - since > STANDSTILL_S, "they stood still for long enough")
+            clients.bridge.resume()
+            second.resume()
+            spread(turn + b" after", 30)
+            assert all_of_it()
+        assert clients.bridge.running()
+        assert second.running()
 
 
 def test_records_that_kafka_removed_before_they_were_read_are_told_of_and_those_after_them_arrive(
