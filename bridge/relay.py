@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -55,13 +55,18 @@ class Packing(Protocol):
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         """A dead letter with nothing added to it: for one that the broker would not take with its reason."""
 
+    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel] | None:
+        """A dead letter that the broker would not take as a whole, in parts that it takes, one after the other; None
+        where a message cannot be parted."""
+
 
 @dataclass(slots=True)
 class Carried(Claim):
-    """A delivery on its way, as the sink knows it."""
+    """A delivery on its way, as the sink knows it. Of what goes in parts, ``parts`` are those still to come."""
 
     delivery: Delivery
     move: Move
+    parts: Iterator[Parcel] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,8 @@ class Relay:
             carried = result.claim
             assert isinstance(carried, Carried)
             if result.outcome is Outcome.CONFIRMED:
-                done.append(carried.delivery)
+                if carried.parts is None or not self._next_part(carried, carried.parts):
+                    done.append(carried.delivery)
             elif result.outcome is Outcome.UNKNOWN or result.refusal is None:
                 self._later(carried, _UNKNOWN_S)
             else:
@@ -214,10 +220,7 @@ class Relay:
     def _on_refusal(self, carried: Carried, refusal: Refusal) -> None:
         reason = f"{refusal.reason}: {refusal.text}"
         if isinstance(carried.move, Bury):
-            self._health.say("dead letters", f"a dead letter cannot be kept, {reason}", for_s=60)
-            plain = self._packing.plain_dead_letter(carried.delivery)
-            carried.route, carried.payload = plain.place, plain.payload
-            self._again_later(carried, self._retries.max_ms)
+            self._on_refused_dead_letter(carried, carried.move, refusal)
             return
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
@@ -230,6 +233,27 @@ class Relay:
             self._later(self._carried(carried.delivery, Bury(reason)), 0)
         else:
             self._again_later(carried, wait_ms)
+
+    def _on_refused_dead_letter(self, carried: Carried, move: Bury, refusal: Refusal) -> None:
+        """There is nowhere else to put it, so it goes in parts, or is tried for ever."""
+        delivery, reason = carried.delivery, f"{refusal.reason}: {refusal.text}"
+        if refusal.lasting and carried.parts is None and (parts := self._packing.in_parts(delivery, move.reason)):
+            self._dead.tell("dead letter in parts", self._packing.route_of(delivery), reason)
+            self._next_part(carried, parts)
+            return
+        self._health.say("dead letters", f"a dead letter cannot be kept, {reason}", for_s=60)
+        if carried.parts is None:
+            plain = self._packing.plain_dead_letter(delivery)
+            carried.route, carried.payload = plain.place, plain.payload
+        self._again_later(carried, self._retries.max_ms)
+
+    def _next_part(self, carried: Carried, parts: Iterator[Parcel]) -> bool:
+        """Send the next part; false when there is none left."""
+        part = next(parts, None)
+        if part is None:
+            return False
+        self._later(replace(carried, route=part.place, payload=part.payload, parts=parts), 0)
+        return True
 
     def _again_later(self, carried: Carried, wait_ms: int) -> None:
         """Another try of what was refused; when the process stops there is none."""

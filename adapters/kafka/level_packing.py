@@ -7,7 +7,7 @@ original's, and two headers say when it is due and what its id is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 
 from adapters.kafka.aim import Always
@@ -22,12 +22,16 @@ from bridge.naming import Naming
 from bridge.relay import Parcel
 
 REASON_HEADER = b"x-delay-reason"
+#: Which part of a dead letter a record is, and of how many: ``2/5``.
+PART_HEADER = b"x-delay-part"
 #: The headers of a record in a level's topic.
 LEVEL_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 #: The place of what goes to its destination.
 TARGET = "target"
 _REASON_BYTES = 2000
 _DUE_DIGITS = 15
+#: Half of what a topic takes that nobody has told otherwise.
+_PART_BYTES = 512 * 1024
 #: What the clocks of two instances may differ by: what one has written is no stranger's record to another.
 _CLOCKS_APART_MS = 3_600_000
 
@@ -113,6 +117,18 @@ class LevelPacking:
         """See ``bridge.relay.Packing``."""
         return Parcel(self._topics.dead, self._came(delivery))
 
+    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel]:
+        """See ``bridge.relay.Packing``. The values of the parts, in their order, are what ``record.unpack`` reads:
+        so key and headers may be of any size, too."""
+        assert delivery.origin is not None
+        came, partition, own_id = self._came(delivery), unpack(delivery.payload).partition, public_id(delivery.origin)
+        starts = range(0, len(came), _PART_BYTES)
+        for number, start in enumerate(starts, 1):
+            part = (PART_HEADER, b"%d/%d" % (number, len(starts)))
+            headers = [(ID_HEADER.encode(), own_id), part, (REASON_HEADER, _said(reason))]
+            value = came[start : start + _PART_BYTES]
+            yield Parcel(self._topics.dead, pack(partition, delivery.arrived_ms, own_id, value, headers))
+
     def _came(self, delivery: Delivery) -> bytes:
         """The record as its producer wrote it; where that cannot be had, what stands in the level's topic."""
         if delivery.route != self._lane:
@@ -144,5 +160,8 @@ def _with_reason(payload: bytes, reason: str) -> bytes:
     """A dead letter: as it came, with the reason."""
     partition, timestamp, key, value, headers = unpack(payload)
     kept = [(name, content) for name, content in headers if name != REASON_HEADER]
-    said = reason.encode(errors="backslashreplace")[:_REASON_BYTES]
-    return pack(partition, timestamp, key, value, [*kept, (REASON_HEADER, said)], topic_of(payload))
+    return pack(partition, timestamp, key, value, [*kept, (REASON_HEADER, _said(reason))], topic_of(payload))
+
+
+def _said(reason: str) -> bytes:
+    return reason.encode(errors="backslashreplace")[:_REASON_BYTES]

@@ -122,6 +122,9 @@ class RabbitPacking:
             properties = _dead(properties, b"")
         return Parcel(self._routes[route].waits.dead, pack(routing_key, properties, body))
 
+    def in_parts(self, delivery: Delivery, reason: str) -> None:
+        """See ``bridge.relay.Packing``. What came out of one queue finds room in another."""
+
 
 def _reason(reason: str) -> bytes:
     return text_entry(REASON_HEADER, reason.encode(errors="backslashreplace")[:2000])

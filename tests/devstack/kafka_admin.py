@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, PartitionMetadata, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    PartitionMetadata,
+    ResourceType,
+)
 
 from tests.devstack.service import wait_for
 
@@ -64,6 +72,14 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in found.items()}
 
 
+def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = client(bootstrap)
+    _await(admin.incremental_alter_configs([asked]))
+
+
 def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
     """Leader, replicas and replicas in sync of each partition, by node number; empty when there is no such topic."""
     return dict(client(bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
@@ -104,6 +120,6 @@ def _has_leaders(admin: AdminClient, topic: str, count: int) -> bool:
     return len(found) == count and all(partition.leader >= 0 for partition in found)
 
 
-def _await(asked: Mapping[str, Any]) -> None:
+def _await(asked: Mapping[Any, Any]) -> None:
     for answer in asked.values():
         answer.result(TIMEOUT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -46,6 +46,11 @@ class PlainPacking:
 
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         return Parcel("dead", delivery.payload)
+
+    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel] | None:
+        if delivery.payload == b"cannot be parted":
+            return None
+        return (Parcel("dead", bytes((byte,))) for byte in delivery.payload)
 
 
 class Way:
@@ -185,6 +190,26 @@ async def test_a_dead_letter_that_is_refused_with_its_reason_is_kept_without(sta
     way.source.feed(b"a", {"x-delay": "soon"})
     await way.until_accepted(1)
     assert way.places()[1:] == ["dead"]
+
+
+async def test_a_dead_letter_that_is_too_large_is_kept_in_parts_and_accepted_with_the_last(start: Start) -> None:
+    way = start(Way())
+    way.sink.script(TOO_LARGE, TOO_LARGE, Outcome.CONFIRMED, Outcome.UNKNOWN, TOO_LARGE, Outcome.CONFIRMED, HOLD)
+    way.source.feed(b"abc", {}, route="orders.due")
+    while not way.sink.held():  # noqa: ASYNC110 - pytest's own time limit ends it
+        await asyncio.sleep(0.001)
+    assert way.source.accepted == []
+    way.sink.answer_held()
+    await way.until_accepted(1)
+    assert way.sink.bodies() == [b"abc", b"abc", b"a", b"b", b"b", b"b", b"c"]
+
+
+async def test_a_dead_letter_that_cannot_be_parted_is_tried_until_it_is_kept(start: Start) -> None:
+    way = start(Way())
+    way.sink.script(TOO_LARGE, TOO_LARGE, TOO_LARGE)
+    way.source.feed(b"cannot be parted", {}, route="orders.due")
+    await way.until_accepted(1)
+    assert way.places()[-2:] == ["dead", "dead"]
 
 
 async def test_after_a_lost_connection_only_what_comes_again_is_sent(start: Start) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from confluent_kafka import Producer
 
 from adapters.kafka.level_desk import count, remove
+from adapters.kafka.record import unpack
 from adapters.kafka.setup import declare, verify
 from bridge.cli import run_command
 from bridge.errors import Refused, TopologyMismatch
@@ -18,7 +21,7 @@ from tests.bridge_process import Tables
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.service import wait_for
-from tests.kafka_level_line import ROUTE, Came, Headers, KafkaLevelLine
+from tests.kafka_level_line import DEADLINE_S, ROUTE, Came, Headers, KafkaLevelLine
 
 pytestmark = pytest.mark.kafka
 
@@ -162,6 +165,50 @@ def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_no
     assert "none waits there for more than 1s" in reason
     told = [json.loads(one) for one in line.log().splitlines() if '"dead letter"' in one]
     assert {one["route"] for one in told} == {ROUTE}
+
+
+@pytest.mark.parametrize("headers", [[], [("x-delay", b"soon")], [("x-delay", b"500")]])
+def test_what_is_too_large_even_as_a_dead_letter_is_kept_in_parts_and_holds_up_nobody(
+    idle: KafkaLevelLine, headers: Headers
+) -> None:
+    topics, large = idle.topics(), os.urandom(980_000)
+    for topic in (idle.topic, *topics.levels.values(), topics.dead):
+        if topic == idle.topic:
+            kafka_admin.set_topic_config(idle.url, topic, "max.message.bytes", "700000")
+        else:
+            forever = {"max.message.bytes": "700000", "retention.ms": "-1"}
+            kafka_admin.create_topic(idle.url, idle.partitions, forever, topic)
+    idle.run({"kafka": {"window": 10}})
+    idle.produce(large, [*headers, *ODD], key=b"its key", partition=0)
+    for number in range(100):  # more than is handed over beyond one that is not accepted
+        idle.produce(b"%d" % number, [delay(300)] if number % 2 else [], partition=0)
+    idle.produced()
+    assert len(idle.consume(100)) == 100
+    parts = idle.dead_letters(2)
+    assert [one.header("x-delay-part") for one in parts] == [b"1/2", b"2/2"]
+    assert {one.key for one in parts} == {parts[0].header("x-delay-id")}
+    came = unpack(b"".join(one.value or b"" for one in parts))
+    assert (came.key, came.value) == (b"its key", large)
+    assert came.headers == [(name.encode(), content) for name, content in [*headers, *ODD]]
+    reason = (parts[0].header("x-delay-reason") or b"").decode()
+    assert reason.startswith("bad_header" if headers == [("x-delay", b"soon")] else "too_large: topic ")
+
+
+@pytest.mark.long
+def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_nobody(idle: KafkaLevelLine) -> None:
+    size = 110 << 20
+    idle.run()
+    producer = Producer(
+        {"bootstrap.servers": idle.url, "compression.type": "gzip", "message.max.bytes": 500_000_000, "log_level": 0}
+    )
+    producer.produce(idle.intake, value=bytes(size), key=b"k", headers=[delay(500)], partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    idle.produce(b"behind it", [delay(500)], partition=0)
+    idle.produced()
+    assert values(idle.consume(1)) == [b"behind it"]
+    parts = idle.dead_letters(size // (512 << 10) + 1)
+    came = unpack(b"".join(one.value or b"" for one in parts))
+    assert (came.key, came.value) == (b"k", bytes(size))
 
 
 def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevelLine) -> None:

@@ -54,6 +54,10 @@ def stop(clients: Clients) -> float:
     return time.monotonic()
 
 
+def stood_still(since: float) -> None:
+    wait_for(lambda: time.monotonic() - since > STANDSTILL_S, "it stood still for long enough")
+
+
 def arrived(clients: Clients, word: str, count: int) -> list[bytes | None]:
     return [message.value() for _, message in clients.read(clients.topic(word), count)]
 
@@ -69,15 +73,14 @@ def test_a_topic_made_anew_while_postdate_stands_still_is_delivered_from_its_fir
     wait_for(lambda: topic not in kafka_admin.topics(clients.url), "the topic has gone")
     kafka_admin.create_topic(clients.url, name=topic)
     write(clients, "anew", new)
-    wait_for(lambda: time.monotonic() - stopped > STANDSTILL_S, "it stood still for long enough")
+    stood_still(stopped)
     clients.bridge.resume()
     assert arrived(clients, "anew", 25) == [*old, *new]
     write(clients, "anew", [b"last"])
     assert arrived(clients, "anew", 26) == [*old, *new, b"last"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("partitions", [1, PARTITIONS])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.long), PARTITIONS])
 def test_a_topic_made_anew_while_two_instances_stand_still_loses_nothing_and_needs_no_restart(
     clients: Clients, partitions: int
 ) -> None:
@@ -103,7 +106,7 @@ def test_a_topic_made_anew_while_two_instances_stand_still_loses_nothing_and_nee
             wait_for(lambda: topic not in kafka_admin.topics(clients.url), "the topic has gone")
             kafka_admin.create_topic(clients.url, partitions, name=topic)
             spread(turn + b" before", 5)
-            wait_for(lambda since=stopped: time.monotonic() - since > STANDSTILL_S, "they stood still for long enough")
+            stood_still(stopped)
             clients.bridge.resume()
             second.resume()
             spread(turn + b" after", 30)
