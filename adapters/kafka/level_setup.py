@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -43,9 +43,14 @@ async def sound_levels(settings: Settings, known: Known, admin: AIOKafkaAdminCli
 
 
 async def make_levels(
-    settings: Settings, found: Iterable[Finding], intakes: Iterable[Topic], admin: AIOKafkaAdminClient
+    settings: Settings,
+    found: Iterable[Finding],
+    intakes: Iterable[Topic],
+    waiting: Collection[str],
+    admin: AIOKafkaAdminClient,
 ) -> list[Made]:
-    """Make what was ``found`` missing, each topic with as many partitions as the largest of its route's ``intakes``.
+    """Make what was ``found`` missing, each topic with as many partitions as the largest of its route's ``intakes``. Of
+    the routes that are ``waiting`` for the topic where an intake leads nothing is made before there is an intake.
 
     Raises ``Refused``, and the errors of aiokafka and of the network.
     """
@@ -57,6 +62,9 @@ async def make_levels(
     made = []
     for one in found:
         topic, new = one.topic, one.state == "missing"
+        if new and topic.route in waiting and topic.route not in sizes:
+            made.append(Made(topic, new=False, waits=True))
+            continue
         if new:
             partitions, replicas = sizes.get(topic.route, NOT_THERE)
             await create(admin, replace(topic, partitions=partitions, replicas=replicas), configs[topic.name])

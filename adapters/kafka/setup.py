@@ -22,6 +22,7 @@ from adapters.kafka.topics import (
     known_topics,
     missing,
     topic_in,
+    waiting,
     with_admin,
 )
 from bridge.duration import write_duration
@@ -52,10 +53,10 @@ def verify(settings: Settings) -> list[Finding]:
 
 
 def declare(settings: Settings) -> tuple[list[Made], list[str]]:
-    """Make what is missing: intake topics with as many partitions as the topic they deliver to, and what routes without
-    a store need.
+    """Make what is missing: intake topics with as many partitions as the topic they deliver to, if that is there, and
+    what routes without a store need.
 
-    Returns what was made or was there, and a warning for each topic of the consumers' that is missing. Raises
+    Returns what was made, was there or waits, and a warning for each topic of the consumers' that is missing. Raises
     ``TopologyMismatch`` before anything is made where a topic would lose records, ``Refused`` for a lack of rights,
     ``BrokerUnavailable``.
     """
@@ -63,25 +64,41 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     async def make(admin: AIOKafkaAdminClient) -> tuple[list[Made], list[str]]:
         known = await known_topics(admin)
         levels = await sound_levels(settings, known, admin)
-        made, sizes = [], []
-        warnings = []
+        made: list[Made] = []
+        sizes: list[Topic] = []
+        warnings: list[str] = []
         for intake, target in _pairs(settings, known):
-            new = not intake.partitions
-            sized = intake if not new or isinstance(target, Refusal) else replace(target, name=intake.name)
-            sizes.append(sized)
-            if new:
-                await create(admin, sized)
-            made.append(Made(intake, new))
-            if isinstance(target, Refusal):
-                warnings.append(target.text)
-            elif not target.partitions:
-                warnings.append(missing(target))
-            elif few := _few(sized, target):
-                warnings.append(few)
-        made += await make_levels(settings, levels, sizes, admin)
+            sized = _sized(intake, target)
+            new = bool(sized and not intake.partitions)
+            if sized:
+                sizes.append(sized)
+                if new:
+                    await create(admin, sized)
+            made.append(Made(intake, new, waits=sized is None))
+            warnings += _warnings(intake, sized, target)
+        waiting_routes = {one.topic.route for one in made if one.waits}
+        made += await make_levels(settings, levels, sizes, waiting_routes, admin)
         return made, warnings + [one.text for one in _unmatched(settings, known)]
 
     return with_admin(settings, make)
+
+
+def _sized(intake: Topic, target: Topic | Refusal) -> Topic | None:
+    """An intake topic as it is, or as it is to be made; None where nobody can say how many partitions it needs."""
+    if intake.partitions:
+        return intake
+    return None if isinstance(target, Refusal) or not target.partitions else replace(target, name=intake.name)
+
+
+def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> list[str]:
+    if isinstance(target, Refusal):
+        return [target.text]
+    if sized is None:
+        return [waiting(intake, target)]
+    if not target.partitions:
+        return [missing(target)]
+    few = _few(sized, target)
+    return [few] if few else []
 
 
 def _pairs(settings: Settings, known: Known) -> Iterator[tuple[Topic, Topic | Refusal]]:
@@ -127,7 +144,11 @@ def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
 
 def _judge(settings: Settings, known: Known) -> Iterator[Finding]:
     for intake, target in _pairs(settings, known):
-        yield Finding(intake, "same") if intake.partitions else Finding(intake, "missing", missing(intake))
+        if intake.partitions:
+            yield Finding(intake, "same")
+        elif isinstance(target, Topic):
+            absent = Finding(intake, "missing", missing(intake))
+            yield absent if target.partitions else Finding(intake, "waits", waiting(intake, target))
         if not isinstance(target, Refusal) and (few := _few(intake, target)):
             yield Finding(intake, "few", few)
         if isinstance(target, Refusal):

@@ -39,9 +39,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a topic stands: same, missing, different, "few" for an intake with fewer partitions than where it leads (it
-    has "same", too), or "none" for a rule that no topic matches yet; ``text`` is a sentence for a person wherever it is
-    not "same"."""
+    """How a topic stands: same, missing, different, "waits" for an intake that is not made before the topic where it
+    leads, "few" for one with fewer partitions than that (it has "same", too), or "none" for a rule that no topic
+    matches yet; ``text`` is a sentence for a person wherever it is not "same"."""
 
     topic: Topic
     state: str
@@ -50,10 +50,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A topic of ours as ``declare`` left it."""
+    """A topic of ours as ``declare`` left it; one that ``waits`` was not made, because where it leads is not there."""
 
     topic: Topic
     new: bool
+    waits: bool = False
 
 
 def with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaitable[T]]) -> T:
@@ -95,6 +96,15 @@ def missing(topic: Topic) -> str:
     return (
         f"topic '{topic.name}', which route {topic.route} delivers to, does not exist, so what is due is refused: "
         f"create it, as the consumers need it, or correct routes.{topic.route}"
+    )
+
+
+def waiting(intake: Topic, target: Topic) -> str:
+    """The sentence for an intake topic that is not made yet."""
+    return (
+        f"topic '{target.name}', which route {target.route} delivers to, does not exist, so '{intake.name}' is not "
+        f"made: create '{target.name}', as the consumers need it, and `postdate run` or `postdate setup` makes "
+        f"'{intake.name}' with as many partitions; or correct routes.{target.route}"
     )
 
 

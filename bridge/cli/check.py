@@ -128,7 +128,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
         return _finding(
             "WARN", subject, f"{row['what']} does not exist yet: `postdate run` or `postdate setup` makes it"
         )
-    if state in ("none", "few"):
+    if state in ("none", "few", "waits"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

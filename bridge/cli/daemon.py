@@ -14,7 +14,7 @@ import structlog
 from bridge import logs
 from bridge.app import instance_name, new_token
 from bridge.cli.exits import FAILED, FINE, code_of
-from bridge.cli.start import prepare, run_process, until_signal
+from bridge.cli.start import making_what_waits, prepare, run_process, until_signal
 from bridge.cli.wiring import still_parked
 from bridge.errors import PostdateError
 from bridge.settings import Settings
@@ -42,14 +42,15 @@ def run_daemon(settings: Settings) -> int:
 
 
 async def _run_workers(settings: Settings, houses: Sequence[Settings]) -> None:
-    await prepare(settings, houses, settings.bridge.setup)
+    waits = await prepare(settings, houses, settings.bridge.setup)
     # The settings go through a pipe: what this process has checked is what the workers run with, whatever is in the
     # file by the time that one of them is started anew; and no secret stands on a command line.
     each = [pickle.dumps((house, os.getpid())) for house in houses]
     # -P: or a folder named "bridge" in the directory where postdate was started would be imported in place of ours.
     command = (sys.executable, "-P", "-c", "from bridge.cli.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
-    await Workers(command, each * settings.bridge.workers, patience_s).run()
+    async with making_what_waits(settings, waits):
+        await Workers(command, each * settings.bridge.workers, patience_s).run()
 
 
 def run_worker() -> None:

@@ -19,7 +19,8 @@ def setup(
 ) -> None:
     """Make what the routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
 
-    What is there already stays as it is; a difference that would lose messages is refused.
+    What is there already stays as it is; a difference that would lose messages is refused. An intake topic gets as many
+    partitions as the topic where it leads; as long as that is missing it waits, and the exit code is 1.
     """
     from bridge.cli.wiring import settings_with_routes
 
@@ -28,6 +29,7 @@ def setup(
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:
     """Make what these settings need, or only look, and print a row for each part."""
+    from bridge.cli.exits import FAILED
     from bridge.cli.output import rows, say
     from bridge.cli.wiring import declare_topology, planned_topology
 
@@ -36,6 +38,8 @@ def make(settings: Settings, output: Output, dry_run: bool) -> None:
     rows(output, ["kind", "name", "route", "state", "with"], shown)
     for warning in warnings:
         say(f"Warning: {warning}.")
+    if not dry_run and any(row["state"] == "waits" for row in found):
+        raise typer.Exit(FAILED)
 
 
 def _with(row: dict[str, Any]) -> dict[str, Any]:

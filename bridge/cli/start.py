@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -27,6 +27,9 @@ from bridge.settings import Settings, mask_url
 
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
+
+#: How often it is looked whether a topic of the consumers' is there at last.
+_AGAIN_S = 3.0
 
 
 async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -51,25 +54,25 @@ async def run_process(settings: Settings, setup: bool, token: str, alone: bool =
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
     if not settings.stored:
-        if setup:
-            await set_up_topology(settings)
+        waits = setup and await set_up_topology(settings)
         if alone:
             await tell_what_is_left(settings)
         log.info("started")
         _calm_collector()
-        await build_without_store(settings, Health()).run()
+        async with making_what_waits(settings, waits):
+            await build_without_store(settings, Health()).run()
         return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store)
-        if setup:
-            await set_up_topology(settings)
+        waits = setup and await set_up_topology(settings)
         if alone:
             await tell_what_is_left(settings)
         service = build(settings, store, clock, instance, token, Health())
         log.info("started")
         _calm_collector()
-        await service.run()
+        async with making_what_waits(settings, waits):
+            await service.run()
     finally:
         await store.close()
 
@@ -83,9 +86,9 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -> None:
+async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -> bool:
     """What is done once for all workers: judge the stores of the houses, declare the topology, say what settings of
-    before have left. Raises as ``run_process``."""
+    before have left. Whether some of the topology waits for a topic of the consumers'. Raises as ``run_process``."""
     log.info(
         "starting",
         version=version("postdate"),
@@ -101,9 +104,9 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
             await _open(house, store)
         finally:
             await store.close()
-    if setup:
-        await set_up_topology(settings)
+    waits = setup and await set_up_topology(settings)
     await tell_what_is_left(settings)
+    return waits
 
 
 async def tell_what_is_left(settings: Settings) -> None:
@@ -117,14 +120,38 @@ async def tell_what_is_left(settings: Settings) -> None:
             log.warning("left behind", route=route, what=text)
 
 
-async def set_up_topology(settings: Settings) -> None:
-    """Declare what the routes need. Raises ``TopologyMismatch`` and ``Refused``."""
+async def set_up_topology(settings: Settings, again: bool = False) -> bool:
+    """Declare what the routes need; whether some of it waits for a topic of the consumers'. What there is to say about
+    it is not said ``again``. Raises ``TopologyMismatch`` and ``Refused``."""
     made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings))
     for one in made:
         if one["state"] == "made":
             log.info("declared", kind=one["kind"], name=one["name"], route=one["route"])
-    for text in warnings:
+    for text in () if again else warnings:
         log.warning("topology", what=text)
+    return any(one["state"] == "waits" for one in made)
+
+
+@asynccontextmanager
+async def making_what_waits(settings: Settings, waits: bool) -> AsyncIterator[None]:
+    """Meanwhile, if something ``waits`` for a topic of the consumers', it is made as soon as that is there."""
+    making = asyncio.ensure_future(_make_what_waits(settings)) if waits else None
+    try:
+        yield
+    finally:
+        if making is not None:
+            making.cancel()
+
+
+async def _make_what_waits(settings: Settings) -> None:
+    waits = True
+    while waits:
+        await asyncio.sleep(_AGAIN_S)
+        try:
+            waits = await set_up_topology(settings, again=True)
+        except PostdateError as error:
+            log.warning("topology", what=str(error))
+            return
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> None:

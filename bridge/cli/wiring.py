@@ -78,7 +78,8 @@ def _planned(declaration: Any, stands: Mapping[str, str]) -> str:
 
 
 def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
-    """Declare it; a row each with ``state`` made or there, and warnings. Blocking.
+    """Declare it; a row each with ``state`` made, there or waits (for a topic of the consumers'), and warnings.
+    Blocking.
 
     Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``.
     """
@@ -98,15 +99,16 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
         from adapters.kafka.setup import declare as declare_topics
 
         topics, words = declare_topics(settings)
-        found += [_topic_row(one.topic, "made" if one.new else "there") for one in topics]
+        for one in topics:
+            found.append(_topic_row(one.topic, "waits" if one.waits else "made" if one.new else "there"))
         warnings += words
     return found, warnings
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, few (an intake
-    topic with fewer partitions than where it leads) or none (for a rule that no topic matches yet), and a sentence.
-    Blocking.
+    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, waits (an intake
+    topic that is not made before the topic where it leads), few (one with fewer partitions than that) or none (for a
+    rule that no topic matches yet), and a sentence. Blocking.
 
     Raises ``BrokerUnavailable``.
     """

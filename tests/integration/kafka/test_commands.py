@@ -134,6 +134,20 @@ def test_a_dry_run_says_when_nobody_can_be_asked(commands: Commands, monkeypatch
     assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
-def test_an_intake_is_made_also_where_its_target_is_missing(kafka: Kafka, commands: Commands) -> None:
-    commands("setup")
-    assert partitions(kafka.url, f"{commands.name}.x.later")
+def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partitions(
+    kafka: Kafka, commands: Commands
+) -> None:
+    create_topic(kafka.url, 1, name=f"{commands.name}.y")
+    words = (
+        "topic 't.x', which route some delivers to, does not exist, so 't.x.later' is not made: create 't.x', as the "
+    )
+    assert words in commands("check", code=1)
+    assert commands.rows("setup", "--dry-run")[0]["state"] == "waits"
+    assert [(row["name"], row["state"]) for row in commands.rows("setup", code=1)] == [
+        ("t.x.later", "waits"),
+        ("t.y.later", "made"),
+    ]
+    assert f"{commands.name}.x.later" not in topics(kafka.url)
+    create_topic(kafka.url, 5, name=f"{commands.name}.x")
+    assert [row["state"] for row in commands.rows("setup")] == ["made", "there"]
+    assert len(partitions(kafka.url, f"{commands.name}.x.later")) == 5

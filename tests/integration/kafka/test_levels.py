@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from adapters.kafka.level_desk import count, remove
+from adapters.kafka.levels import level_topics
 from adapters.kafka.record import unpack
 from adapters.kafka.setup import declare, verify
 from bridge.cli import run_command
@@ -227,6 +228,7 @@ def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevel
 def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_notice(idle: KafkaLevelLine) -> None:
     gone = f"{idle.topic}-gone"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{gone}.delay", "deliver_to": gone}
+    kafka_admin.create_topic(idle.url, idle.partitions, name=f"{gone}.delay")
     idle.run({"routes": {"gone": route}})
     for number in range(100):
         idle.produce(b"gone %d" % number, [delay(500)] if number % 2 else [], topic=f"{gone}.delay")
@@ -239,6 +241,26 @@ def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_not
     assert one.at < one.due() + 1.0
     dead = idle.consume(lambda found: len(set(values(list(found)))) == 100, f"{idle.topic}.gone.dead")
     assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: there is no topic") for one in dead)
+
+
+def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_when_it_is_there(
+    idle: KafkaLevelLine,
+) -> None:
+    target = f"{idle.topic}-later"
+    route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
+    bridge = idle.run({"routes": {"later": route}})
+    assert f"topic '{target}', which route later delivers to, does not exist, so '{target}.delay' is not made" in (
+        bridge.log()
+    )
+    ours = {f"{target}.delay", *level_topics(idle.loaded({"routes": {"later": route}}), "later").levels.values()}
+    assert not ours & kafka_admin.topics(idle.url)
+    kafka_admin.create_topic(idle.url, 5, name=target)
+    wait_for(lambda: ours <= kafka_admin.topics(idle.url), "they are made", 20)
+    assert {len(kafka_admin.partitions(idle.url, topic)) for topic in ours} == {5}
+    idle.produce(b"at last", [delay(500)], topic=f"{target}.delay")
+    idle.produced()
+    idle.partitions = 5
+    assert values(idle.consume(1, target)) == [b"at last"]
 
 
 def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle: KafkaLevelLine) -> None:
