@@ -7,7 +7,7 @@ aiokafka is pinned exactly: beside its documented classes we use a few of its ow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -136,6 +136,21 @@ def _forget(client: AIOKafkaClient, node: int) -> None:
         if number == node:
             connected.close(reason=CloseReason.CONNECTION_TIMEOUT)
     client.cluster._brokers.pop(node, None)
+
+
+async def first_end(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all that a consumer needs until one ends, which is always an error; it is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        if task.cancelled():
+            raise BrokerUnavailable("the consumer gave up by itself")
+        task.result()
 
 
 async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError
 
 from adapters.kafka.client import connection, start
-from adapters.kafka.levels import level_topics
+from adapters.kafka.levels import level_topics, route_in
 from adapters.kafka.topics import Known, delete, known_topics, with_admin
 from bridge.errors import Refused
 from bridge.settings import Settings
@@ -20,18 +21,20 @@ _Offsets = Mapping[TopicPartition, int]
 @dataclass(frozen=True, slots=True)
 class LevelTopic:
     """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
-    exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters."""
+    exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters. ``routed``: the settings
+    have its route, and so it is read."""
 
     route: str
     name: str
     messages: int | None
     old: bool
     is_dead: bool
+    routed: bool
 
 
 def count(settings: Settings) -> list[LevelTopic]:
-    """Every topic of the routes without a store, and those that settings of before have left: these routes', and those
-    of routes that have a store now.
+    """Every topic of the routes without a store, and those that settings of before have left: these routes', those of
+    routes that have a store now, and those of routes that are gone.
 
     Raises ``BrokerUnavailable``.
     """
@@ -43,7 +46,8 @@ def count(settings: Settings) -> list[LevelTopic]:
 
 
 def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
-    """Delete what is old, or everything that ``setup`` made for these routes; returns what it is about.
+    """Delete what is old, or everything that ``setup`` made for these routes; returns what it is about. What is of a
+    route that is not here is left alone: it may be another installation's that shares the group.
 
     ``force`` deletes records, too. Raises ``Refused`` before anything is deleted where a topic holds records, and
     ``BrokerUnavailable``.
@@ -51,7 +55,7 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
 
     async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
         found = await _count(settings, admin)
-        doomed = [one for one in found if one.messages is not None and (one.old or everything)]
+        doomed = [one for one in found if one.routed and one.messages is not None and (one.old or everything)]
         if full := [f"topic '{one.name}' holds {one.messages} records" for one in doomed if one.messages and not force]:
             raise Refused(f"{', '.join(full)}: wait until they have left, or delete them too with --force")
         if doomed and not dry_run:
@@ -71,29 +75,41 @@ def routes_with_levels_left(settings: Settings) -> list[str]:
 
 async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
     known = await known_topics(admin)
-    names = {route: _names(settings, route, known) for route in settings.routes}
+    gone = {route_in(settings, name) for name in known}.difference(settings.routes, [""])
+    names = {route: _names(settings, route, known) for route in (*settings.routes, *sorted(gone))}
     if not any(names.values()):
         return []
     consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
     await start(consumer, settings.kafka)
     try:
         found = []
-        for route in [route for route in settings.routes if names[route]]:
-            topics = level_topics(settings, route)
-            read = {place: at.offset for place, at in (await admin.list_consumer_group_offsets(topics.group)).items()}
+        for route in [route for route, its in names.items() if its]:
+            topics, routed = level_topics(settings, route), route in settings.routes
+            read = await _read(admin, topics.group, routed)
             for name, old in names[route].items():
                 is_dead = name == topics.dead
                 waiting = await _waiting(consumer, name, known, {} if is_dead else read)
-                found.append(LevelTopic(route, name, waiting, old, is_dead))
+                found.append(LevelTopic(route, name, waiting, old, is_dead, routed))
         return found
     finally:
         await consumer.stop()
 
 
+async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offsets:
+    """How far a group has read; nothing is known where that of a route that is gone has been closed to us since."""
+    try:
+        return {place: at.offset for place, at in (await admin.list_consumer_group_offsets(group)).items()}
+    except GroupAuthorizationFailedError:
+        if routed:
+            raise
+        return {}
+
+
 def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
     """The topics of a route, and whether each is an old one."""
     topics = level_topics(settings, route)
-    now = [*topics.levels.values(), topics.dead] if settings.routes[route].mode == "levels" else []
+    in_use = route in settings.routes and settings.routes[route].mode == "levels"
+    now = [*topics.levels.values(), topics.dead] if in_use else []
     ours = [name for name in sorted(known) if name == topics.dead or topics.every.text_in(name) is not None]
     old = [name for name in ours if name not in now]
     return {**dict.fromkeys(now, False), **dict.fromkeys(old, True)}

@@ -15,6 +15,7 @@ might not understand. The rule ``every`` matches what settings of before have le
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,6 +24,7 @@ from adapters.kafka.record import VERSION
 from bridge.duration import read_duration_ms, write_duration
 from bridge.naming import Naming
 from bridge.settings import Settings
+from bridge.settings.names import ROUTE_NAME
 
 #: A record in a level's topic has the whole of the original in it and is larger than that; and one that came compressed
 #: is written as it is. What has come through an intake topic must find room.
@@ -54,6 +56,12 @@ def level_ms_in(topic: str) -> int:
         return read_duration_ms(topic.rpartition(".level.")[2].rpartition(".")[0])
     except ValueError:
         return 0
+
+
+def route_in(settings: Settings, topic: str) -> str:
+    """The route whose level a topic is, by its name; "" for a topic that is no level of this group's."""
+    found = re.fullmatch(rf"{re.escape(settings.kafka.group)}\.({ROUTE_NAME})\.level\.[^.]+\.[0-9a-f]{{6}}", topic)
+    return found[1] if found is not None and level_ms_in(topic) else ""
 
 
 def made_with(settings: Settings, route: str) -> dict[str, dict[str, str]]:

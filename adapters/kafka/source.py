@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
     KafkaError,
     NoOffsetForPartitionError,
@@ -22,8 +22,9 @@ from aiokafka.errors import (
 )
 
 from adapters.kafka.access import broker_errors, sentence
-from adapters.kafka.client import answers, commit_once, give_up_consumer, new_consumer, start
+from adapters.kafka.client import answers, commit_once, first_end, give_up_consumer, new_consumer, start
 from adapters.kafka.intake import Intake, Intakes, Part
+from adapters.kafka.listener import Listener
 from adapters.kafka.places import Places, go_to
 from adapters.kafka.poison import fetch_batch
 from adapters.kafka.stuck import Stuck
@@ -149,11 +150,13 @@ class KafkaSource:
             async with asyncio.timeout(_START_S):
                 await start(consumer, self._rules)
             consumer._client.cluster.add_listener(self._places.doubt)
-            consumer.subscribe(pattern=self._intakes.pattern(), listener=_Listener(self, consumer))
+            consumer.subscribe(
+                pattern=self._intakes.pattern(), listener=Listener(partial(self.revoked, consumer), self.assigned)
+            )
             reconnect.worked()
             self._health.say(_SUBJECT, "")
             self._took_at = time.monotonic()
-            await _first_end(self._poll(consumer), self._keep_committing(consumer), self._watch(consumer))
+            await first_end(self._poll(consumer), self._keep_committing(consumer), self._watch(consumer))
         finally:
             task = asyncio.current_task()
             cancelled = task is not None and task.cancelling() > 0  # so are those who have something in hand
@@ -388,34 +391,3 @@ def _in_hand(deliveries: list[Delivery]) -> list[Delivery]:
     for delivery in deliveries:
         delivery.tag[0].in_hand += 1
     return deliveries
-
-
-async def _first_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run them all until one ends, which is always an error; it is raised."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        if task.cancelled():
-            raise BrokerUnavailable("the consumer gave up by itself")
-        task.result()
-
-
-class _Listener(ConsumerRebalanceListener):
-    """Tells the source of partitions that it loses, and of those that it gets."""
-
-    def __init__(self, source: KafkaSource, consumer: AIOKafkaConsumer) -> None:
-        self._source = source
-        self._consumer = consumer
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """The group is about to share out its partitions anew."""
-        await self._source.revoked(self._consumer, revoked)
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """They are to be begun."""
-        self._source.assigned(assigned)

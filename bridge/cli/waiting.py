@@ -15,7 +15,7 @@ Places = list[dict[str, Any]]
 
 def level_places(settings: Settings, before: Sequence[Settings] = ()) -> Places:
     """The queues and topics of routes without a store, and what settings of before have left of such: how many
-    messages, and whether each is in use, old or missing. Blocking.
+    messages, and whether each is in use, old, missing, or of no route of these settings. Blocking.
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
@@ -27,7 +27,8 @@ def level_places(settings: Settings, before: Sequence[Settings] = ()) -> Places:
     if names := settings.routes_of("kafka"):
         from adapters.kafka.level_desk import count as count_topics
 
-        found += [_row("topic", one) for one in count_topics(settings.only(names))]
+        topics = count_topics(settings.only(names))
+        found += [_row("topic", one) if one.routed else _row("topic", one, "no route") for one in topics]
     return found
 
 
@@ -59,30 +60,39 @@ def remove_level_places(
 
 def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]]:
     """Pure: of each route that has left levels behind, its name, how many messages are in them, and a sentence."""
-    old = sorted((one for one in places if one["state"] == "old"), key=itemgetter("route"))
-    for route, group in groupby(old, itemgetter("route")):
+    left = sorted((one for one in places if one["state"] in ("old", "no route")), key=itemgetter("route"))
+    for route, group in groupby(left, itemgetter("route")):
         some = list(group)
         waiting = sum(one["messages"] for one in some if not one["is_dead"])
         dead = sum(one["messages"] for one in some if one["is_dead"])
         kept = f" {dead} dead letters are kept there." if dead else ""
-        if waiting:
+        unread = some[0]["state"] == "no route"
+        if unread and waiting:
+            text = (
+                f"{waiting} messages wait in levels of this route, which the settings do not have, and nobody delivers "
+                "them, unless another postdate of the group has it: put the route back until `postdate levels stats` "
+                "counts none."
+            )
+        elif waiting:
             text = (
                 f"{waiting} messages wait in levels that the settings no longer have, and are delivered when they are "
                 "due; `postdate levels stats` counts them, and `postdate levels remove` clears them away when they are "
                 "empty."
             )
+        elif unread:
+            text = "nothing waits in the levels of this route, which the settings do not have: delete their topics."
         else:
             text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
         yield route, waiting + dead, f"{text}{kept}".removesuffix(".")
 
 
-def _row(kind: str, one: Any) -> dict[str, Any]:
+def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
     return {
         "route": one.route,
         "kind": kind,
         "name": one.name,
         "messages": one.messages,
-        "state": "old" if one.old else "missing" if one.messages is None else "in use",
+        "state": state or ("old" if one.old else "missing" if one.messages is None else "in use"),
         "text": _of_old(one) if one.old else "",
         "is_dead": one.is_dead,
     }

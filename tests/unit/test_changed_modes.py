@@ -40,6 +40,13 @@ def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not
     assert second == ("b", 0, "nothing waits in the levels that the settings no longer have: `postdate levels remove`")
 
 
+def test_what_waits_under_a_route_that_is_gone_is_told_of_and_what_is_empty_there_counts_none() -> None:
+    (empty, full) = left_over([place("gone", 3, "no route"), place("empty", 0, "no route"), place("a", 1, "in use")])
+    assert full[:2] == ("gone", 3)
+    assert full[2].startswith("3 messages wait in levels of this route, which the settings do not have, and nobody ")
+    assert empty[:2] == ("empty", 0)
+
+
 def test_a_house_with_a_store_knows_the_routes_that_have_left_it_and_takes_nothing_from_them() -> None:
     kafka = {"broker": "kafka"}
     routes = {"here": {**STORED, **kafka}, "gone": {**LEVELS, **kafka}, "rabbit": LEVELS}

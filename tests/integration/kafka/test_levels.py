@@ -423,6 +423,31 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     idle.nothing_more(0.5)
 
 
+def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_and_delivered_when_it_is_back(
+    idle: KafkaLevelLine, shell: Shell
+) -> None:
+    target = kafka_admin.create_topic(idle.url, idle.partitions, name=f"{idle.topic}-gone")
+    route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
+    both: Tables = {"routes": {"gone": route}}
+    bridge = idle.run(both)
+    idle.produce(b"left alone", [delay(3000)], topic=f"{target}.delay")
+    idle.produced()
+    level = level_topics(idle.loaded(both), "gone").levels[3000]
+    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded(both))), "it waits", 20)
+    assert bridge.terminate() == 0
+    words = "1 messages wait in levels of this route, which the settings do not have, and nobody delivers them"
+    (said,) = [row for row in shell("check")[0] if words in row["text"]]
+    assert (said["level"], said["subject"]) == ("WARN", "route gone")
+    rows = [row for row in shell("levels", "stats")[0] if row["messages"]]
+    assert [(row["route"], row["name"], row["state"]) for row in rows] == [("gone", level, "no route")]
+    assert shell("levels", "remove", "--force")[0] == []
+    bridge = idle.run(name="without it")
+    assert words in bridge.log()
+    assert bridge.terminate() == 0
+    idle.run(both, name="with it")
+    assert values(idle.consume(1, target)) == [b"left alone"]
+
+
 def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
     ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
     assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
