@@ -1,4 +1,4 @@
-"""On a bridge of Kafka, Redis stands still and dies: the intake waits and keeps its place in the group."""
+"""On a bridge of Kafka, Redis stands still, dies and is full: the intake waits and keeps its place in the group."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_line import HEALED_S
 from tests.devstack import kafka_admin
 from tests.devstack.fixtures import StartRedis
+from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
-RATE = 2000.0
+RATE, SLOW_RATE = 2000.0, 1000.0
 WINDOW = 500
 SMALL = {"kafka": {"window": WINDOW}}
 #: Kafka's own name for it; the bridge that runs here has it set low.
@@ -52,5 +53,49 @@ def test_a_redis_away_for_longer_than_max_poll_interval_leaves_the_group_as_it_i
         bridge.wait_health("All well.")
     ledger.stop_producing()
     line.settled(ledger).assert_kept(2 * 2 * WINDOW)
+    assert ledger.late_after(healed) < HEALED_S
+    assert kafka_admin.members(line.url, line.name) == members
+
+
+@pytest.mark.long
+def test_a_redis_killed_over_and_over_that_comes_back_with_its_append_only_file_loses_nothing(
+    open_kafka_line: OpenKafkaLine, start_redis: StartRedis
+) -> None:
+    redis, times = start_redis(), 5
+    line = open_kafka_line(SMALL, store_url=redis.url)
+    ledger, bridges = line.flowing(SLOW_RATE, instances=2)
+    for _ in range(times):
+        redis.kill()
+        time.sleep(1)
+        redis.start()
+        healed = time.time()
+        ledger.wait_arrivals(1000)
+    for bridge in bridges:
+        bridge.wait_health("All well.")
+    ledger.stop_producing()
+    line.settled(ledger).assert_kept(times * 2 * 2 * WINDOW)
+    assert ledger.late_after(healed) < HEALED_S
+
+
+@pytest.mark.long
+def test_a_full_redis_delivers_what_it_has_takes_nothing_more_and_goes_on_when_it_has_room(
+    open_kafka_line: OpenKafkaLine, start_redis: StartRedis
+) -> None:
+    redis = start_redis()
+    line = open_kafka_line(SMALL, store_url=redis.url)
+    ledger, (bridge,) = line.flowing(SLOW_RATE)
+    members = kafka_admin.members(line.url, line.name)
+    redis.command("CONFIG", "SET", "maxmemory", "1")
+    bridge.wait_health("Redis is at its maxmemory")
+    wait_for(lambda: line.stored() == 0, "what was parked is delivered")
+    arrived = ledger.arrived()
+    time.sleep(3)
+    assert ledger.arrived() == arrived, "something was taken"
+    redis.command("CONFIG", "SET", "maxmemory", "0")
+    healed = time.time()
+    ledger.wait_arrivals(3000)
+    bridge.wait_health("All well.")
+    ledger.stop_producing()
+    line.settled(ledger).assert_kept(copies_max=0)
     assert ledger.late_after(healed) < HEALED_S
     assert kafka_admin.members(line.url, line.name) == members
