@@ -10,6 +10,8 @@ import asyncio
 import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.fetcher import OffsetResetStrategy
+from aiokafka.errors import KafkaError
 
 from bridge.errors import BrokerUnavailable
 
@@ -18,6 +20,8 @@ _QUIET_S = 15.0
 _PATIENCE_S = 60.0
 _ANSWER_S = 10.0
 _REBALANCE_S = 60.0
+_NOT_BEGUN = -1
+_NO_ANSWER = "the brokers do not say how far their partitions go"
 
 
 class Stuck:
@@ -26,11 +30,12 @@ class Stuck:
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
         self._behind: dict[TopicPartition, tuple[int, float]] = {}
-        self._assigned_at = time.monotonic()
+        self._assigned_at = self._answered_at = time.monotonic()
 
     def forget(self) -> None:
         """The consumer waits for us: what it has not taken meanwhile proves nothing."""
         self._behind = {}
+        self._answered_at = time.monotonic()
 
     async def look(self, took_at: float) -> None:
         """``took_at`` is the monotonic second of the last record."""
@@ -48,13 +53,24 @@ class Stuck:
         except TimeoutError:
             if not quiet:
                 return
-            raise BrokerUnavailable("the brokers do not say how far their partitions go") from None
+            raise BrokerUnavailable(_NO_ANSWER) from None
+        except KafkaError as error:
+            self._on_error(error, now)
+            return
+        self._answered_at = now
         self._compare(behind, now, 0.0 if quiet else _PATIENCE_S)
+
+    def _on_error(self, error: KafkaError, now: float) -> None:
+        """A partition is gone, or led by another: the consumer is told of it soon, and is asked for what is left."""
+        if not error.retriable or now - self._answered_at > _PATIENCE_S:
+            raise BrokerUnavailable(_NO_ANSWER) from error
+        self._consumer._client.force_metadata_update()
+        self._behind = {}
 
     def _compare(self, behind: dict[TopicPartition, int], now: float, patience_s: float) -> None:
         before, self._behind = self._behind, {}
         for place, position in behind.items():
-            known, since = before.get(place, (-1, now))
+            known, since = before.get(place, (None, now))
             if known != position:
                 since = now
             elif now - since >= patience_s:
@@ -62,14 +78,16 @@ class Stuck:
             self._behind[place] = position, since
 
     async def _ask(self) -> dict[TopicPartition, int]:
-        """The partitions that have more than was taken, and how far the consumer is in each; one without a leader has
-        nobody to ask."""
-        leader, paused = self._consumer._client.cluster.leader_for_partition, self._consumer.paused()
-        places = [
-            place for place in self._consumer.assignment() if place not in paused and leader(place) not in (None, -1)
-        ]
-        if not places:
+        """The partitions that have more than was taken, and how far the consumer is in each, -1 where it has not begun;
+        one without a leader has nobody to ask. Raises ``KafkaError`` at once, where the documented way would ask again
+        and again for a partition that is gone, and wait for a position in one that was just lost."""
+        consumer, positions = self._consumer, dict[TopicPartition, int]()
+        for place in consumer.assignment() - consumer.paused():
+            state = consumer._subscription.subscription.assignment.state_value(place)
+            if consumer._client.cluster.leader_for_partition(place) not in (None, -1):
+                positions[place] = state.position if state.has_valid_position else _NOT_BEGUN
+        if not positions:
             return {}
-        ends = await self._consumer.end_offsets(places)
-        positions = {place: await self._consumer.position(place) for place in places}
-        return {place: position for place, position in positions.items() if position < ends[place]}
+        asked = dict.fromkeys(positions, OffsetResetStrategy.LATEST)
+        ends = await consumer._fetcher._proc_offset_requests(asked)
+        return {place: position for place, position in positions.items() if position < ends[place][0]}

@@ -128,6 +128,29 @@ async def test_a_quiet_consumer_with_nothing_to_take_is_left_alone(
 
 
 @pytest.mark.usefixtures("quick")
+async def test_partitions_that_are_gone_are_no_reason_to_make_a_consumer_anew_and_a_narrower_topic_is_read_at_once(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = Consumers(monkeypatch)
+    topic = await topics.make("intake", partitions=3)
+    beside = await topics.make("beside")
+    async with Source(topics, topic, [topic, beside]) as source:
+        await topics.write(topic, [small(0)._replace(partition=number) for number in range(3)])
+        await source.take(3)
+        await topics.delete("intake")
+        await until(lambda: "it does not exist" in source.health.sentence(), "nobody says that it is missing")
+        for _ in range(20):
+            await topics.write(beside, [small(1)])
+            await source.take(1)
+        await topics.make("intake", partitions=1)
+        made = time.monotonic()
+        await topics.write(topic, [small(2)])
+        assert [delivery.payload[-1:] for delivery in await source.take(1)] == [b"2"]
+        assert time.monotonic() - made < RECOVERY_S / 2
+        assert len(consumers.made) == 1
+
+
+@pytest.mark.usefixtures("quick")
 async def test_who_hears_nothing_any_more_says_so_and_comes_back_by_himself(
     topics: Topics, kafka_link: ThreadedProxy
 ) -> None:
