@@ -243,12 +243,13 @@ def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_not
     assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: there is no topic") for one in dead)
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_when_it_is_there(
-    idle: KafkaLevelLine,
+    idle: KafkaLevelLine, workers: int
 ) -> None:
     target = f"{idle.topic}-later"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
-    bridge = idle.run({"routes": {"later": route}})
+    bridge = idle.run({"bridge": {"workers": workers}, "routes": {"later": route}})
     assert f"topic '{target}', which route later delivers to, does not exist, so '{target}.delay' is not made" in (
         bridge.log()
     )
