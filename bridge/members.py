@@ -41,6 +41,8 @@ class Members:
         self._able = able
         self._report = report
         self._health = health
+        self._left = False
+        self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
         """Meet until cancelled."""
@@ -55,11 +57,21 @@ class Members:
 
     async def meet(self) -> None:
         """One beat: report, learn who is there, renew leases, recover what nobody holds any more."""
-        able = self._able()
-        names = await self._store.meet(self._ttl_ms, able, json.dumps(self._report()))
-        mine = share(names, self._instance, self._store.shards)
-        if mine != self._dispatcher.shards():
-            self._dispatcher.take_over(mine)
-        await self._dispatcher.renew()
-        if mine:
-            await self._store.recover(sorted(mine))
+        async with self._meeting:
+            if self._left:
+                return
+            names = await self._store.meet(self._ttl_ms, self._able(), json.dumps(self._report()))
+            mine = share(names, self._instance, self._store.shards)
+            if mine != self._dispatcher.shards():
+                self._dispatcher.take_over(mine)
+            await self._dispatcher.renew()
+            if mine:
+                await self._store.recover(sorted(mine))
+
+    async def leave(self) -> None:
+        """Say goodbye and give back what is claimed. After the beat that is under way: one that came after the goodbye
+        would list an instance that is gone."""
+        self._left = True
+        async with self._meeting:
+            await self._dispatcher.leave(self._dispatcher.held())
+            await self._store.meet(0, False, "{}")

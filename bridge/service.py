@@ -171,14 +171,10 @@ class Service(Running):
     async def leave(self) -> int:
         """See ``Running.leave``."""
         try:
-            await asyncio.wait_for(self._leave(), 2)
+            await asyncio.wait_for(self._parts.members.leave(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.dispatcher.held())
-
-    async def _leave(self) -> None:
-        await self._parts.dispatcher.leave(self._parts.dispatcher.held())
-        await self._parts.store.meet(0, False, "{}")
 
 
 @dataclass(frozen=True)

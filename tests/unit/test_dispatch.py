@@ -268,6 +268,26 @@ async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
     assert neighbour.bodies() == numbers(3)
 
 
+async def test_a_beat_that_is_under_way_lists_nobody_who_has_said_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, answer = House(), asyncio.Event()
+    members = Members(house.store, house.dispatcher, "aaaaaa", 4000, house.sink.able, dict, house.health)
+    meet = house.store.meet
+
+    async def slow(ttl_ms: int, able: bool, health: str) -> list[str]:
+        await answer.wait()
+        return await meet(ttl_ms, able, health)
+
+    monkeypatch.setattr(house.store, "meet", slow)
+    beat = asyncio.create_task(members.meet())
+    await turns()
+    goodbye = asyncio.create_task(members.leave())
+    await turns()
+    answer.set()
+    await asyncio.gather(beat, goodbye)
+    await members.meet()
+    assert house.memory.instances == {}
+
+
 # -- the loop -------------------------------------------------------------------------------------------------------
 
 
