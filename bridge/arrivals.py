@@ -40,6 +40,10 @@ class Arrivals:
         del waiting[:taken]
         return batch
 
+    def empty(self) -> bool:
+        """Whether nothing waits to be taken."""
+        return not self._waiting
+
     def remove(self, is_gone: Callable[[Delivery], bool]) -> list[Delivery]:
         """Take out those that nobody would hear accepted any more; returns them."""
         gone = [delivery for delivery in self._waiting if is_gone(delivery)]

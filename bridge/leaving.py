@@ -49,6 +49,6 @@ class Leaving:
         for way in self._ways:
             way.take_no_more()
 
-    def under_way(self) -> int:
-        """How much is taken and not accepted."""
-        return sum(way.relay.under_way() for way in self._ways)
+    def finished(self) -> bool:
+        """Whether nothing is under way any more."""
+        return all(way.finished() for way in self._ways)

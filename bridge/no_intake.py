@@ -32,3 +32,7 @@ class NoIntake:
 
     def stop(self) -> None:
         """See ``bridge.ports.Source.stop``."""
+
+    def emptied(self) -> bool:
+        """See ``bridge.ports.Source.emptied``."""
+        return True

@@ -171,7 +171,11 @@ class Source(Protocol):
         """Whether accepting it would still be heard; otherwise it will be, or has been, delivered again."""
 
     def stop(self) -> None:
-        """Take nothing more. What was taken may still be accepted."""
+        """Ask the broker for nothing more. What was taken may still be accepted. What it has handed out and nobody has
+        taken yet is still there to be taken, where a broker that gets it back would give it out in another order."""
+
+    def emptied(self) -> bool:
+        """After ``stop``: whether nothing more is there to be taken, nor will be."""
 
 
 class Result(NamedTuple):

@@ -105,7 +105,7 @@ class Running:
             await _end((*tasks, stopping))
 
     async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Take nothing new, wait for the answers that are due, give the rest back."""
+        """Take nothing new, finish what is in hand, give the rest back."""
         deadline = time.monotonic() + self._grace_ms / 1000
         log.info("stopping", claimed=self.take_no_more())
         while time.monotonic() < deadline and not self._now.is_set():
@@ -165,8 +165,9 @@ class Service(Running):
     def finished(self) -> bool:
         """See ``Running.finished``."""
         parts = self._parts
-        drained = parts.leaving is None or parts.leaving.under_way() == 0
-        return drained and not (parts.dispatcher.held() or parts.settler.pending() or parts.parker.busy)
+        taken_in = parts.source.emptied() and not parts.parker.busy
+        drained = parts.leaving is None or parts.leaving.finished()
+        return taken_in and drained and not (parts.dispatcher.held() or parts.settler.pending())
 
     async def leave(self) -> int:
         """See ``Running.leave``."""
@@ -212,7 +213,7 @@ class RelayService(Running):
 
     def finished(self) -> bool:
         """See ``Running.finished``."""
-        return self._under_way() == 0
+        return all(way.finished() for way in self._parts.ways)
 
     async def leave(self) -> int:
         """See ``Running.leave``. What is not accepted goes back when the connection closes."""

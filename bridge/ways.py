@@ -25,6 +25,10 @@ class Way(NamedTuple):
         yield self.relay.run_again()
 
     def take_no_more(self) -> None:
-        """Stop taking."""
+        """Stop taking; what the broker has handed out already still goes on its way."""
         self.source.stop()
         self.relay.stopping = True
+
+    def finished(self) -> bool:
+        """Whether nothing is under way any more."""
+        return self.source.emptied() and self.relay.under_way() == 0

@@ -115,9 +115,13 @@ class KafkaSource:
         self._forget(deliveries)
 
     def stop(self) -> None:
-        """Take nothing more; what is buffered and not accepted is not committed and comes again."""
+        """Take nothing more. What is buffered is not committed and comes again, in the same order and as no copy."""
         self._stopping = True
         self._drop_buffer(set(self._parts.values()))
+
+    def emptied(self) -> bool:
+        """See ``bridge.ports.Source.emptied``."""
+        return self._arrivals.empty()
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
         self._held -= len(deliveries)

@@ -131,7 +131,7 @@ class MemorySource:
     def stop(self) -> None:
         """See ``bridge.ports.Source.stop``."""
         self._stopped = True
-        untaken = self._arrivals.clear()
-        for delivery in untaken:
-            del self._out[delivery.tag]
-        self._waiting.extendleft(reversed(untaken))
+
+    def emptied(self) -> bool:
+        """See ``bridge.ports.Source.emptied``."""
+        return self._arrivals.empty()

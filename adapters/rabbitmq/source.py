@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -52,16 +53,33 @@ class Intake:
 
 
 class _Lane:
-    """An intake's channel while it lives, and how far its deliveries are acknowledged."""
+    """An intake's channel while it lives, and how far its deliveries are acknowledged.
 
-    __slots__ = ("alive", "early", "floor", "intake", "number")
+    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come.
+    """
 
-    def __init__(self, intake: Intake, number: int) -> None:
+    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "intake", "number")
+
+    def __init__(self, intake: Intake, channel: Channel) -> None:
         self.intake = intake
-        self.number = number
+        self.channel = channel
+        self.number = channel.channel_number
+        self.consumer = ""
         self.floor = 0
         self.early: set[int] = set()
         self.alive = True
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Ask RabbitMQ to send nothing more. What it sends comes before its answer; what is on its way from a quorum
+        queue to the channel at this moment RabbitMQ itself puts back to the head of the queue."""
+
+        def on_cancelled(_: Any) -> None:
+            self.cancelled = True
+
+        if self.alive:
+            with suppress(AMQPError):  # it is being closed, and then nothing more comes either
+                self.channel.basic_cancel(self.consumer, on_cancelled)
 
 
 def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
@@ -166,15 +184,19 @@ class RabbitSource:
         self._forget(deliveries)
 
     def stop(self) -> None:
-        """Take nothing more; what is buffered and not accepted goes back to the broker when the connection closes."""
+        """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
+        closes, RabbitMQ 3 makes another order."""
         self._stopping = True
-        if self._link is not None and self._link.is_open():
-            self._link.connection.pause_reading()
-        self._drop_buffer()
+        for lane in self._lanes.values():
+            lane.cancel()
+
+    def emptied(self) -> bool:
+        """See ``bridge.ports.Source.emptied``."""
+        return self._arrivals.empty() and all(lane.cancelled or not lane.alive for lane in self._lanes.values())
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
         self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
-        if self._link is not None and self._bytes < self._bytes_max // 2 and not self._stopping:
+        if self._link is not None and self._bytes < self._bytes_max // 2:
             self._link.connection.resume_reading()
 
     # -- the connection ---------------------------------------------------------------------------------------------
@@ -235,9 +257,11 @@ class RabbitSource:
     async def _consume(self, link: Link, intake: Intake) -> asyncio.Future[str]:
         """Open a channel and start consuming; the future gets the sentence about its end."""
         channel = await link.channel()
-        lane = self._lanes[channel.channel_number] = _Lane(intake, channel.channel_number)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if self._stopping:
+            return ended
+        lane = self._lanes[channel.channel_number] = _Lane(intake, channel)
 
         def on_end(why: str) -> None:
             lane.alive = False
@@ -261,8 +285,9 @@ class RabbitSource:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
-            channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+            lane.consumer = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
         except AMQPError as error:  # it closed between its opening and now
+            lane.alive = False
             raise BrokerUnavailable(sentence(error)) from error
         await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -273,7 +298,7 @@ class RabbitSource:
 
     def _on_delivery(self, channel: int, method: bytes, properties: bytes, body: bytes) -> None:
         lane = self._lanes.get(channel)
-        if lane is None or not lane.alive or self._stopping:
+        if lane is None or not lane.alive:
             return
         at = 1 + method[0]
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)

@@ -144,7 +144,7 @@ def test_a_full_comparison_also_has_a_backlog_and_starts_the_bridge_anew_without
     assert redis["backlog"]["store_grew_bytes"] > 2000 * 256
     assert "restart" not in ttl
     restart = redis["restart"]
-    # Of the order nothing is claimed: what RabbitMQ 3.10 takes back from a stopped bridge it may give out in another.
+    # Of the order nothing is claimed: what RabbitMQ has on its way to a bridge that stops it may give out in another.
     assert restart["lost"] == restart["early"] == restart["duplicates"] == 0
     # A new interpreter needs longer than the messages' own distance of two milliseconds, by far.
     assert restart["standstill_ms"] > 100

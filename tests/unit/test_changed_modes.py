@@ -102,4 +102,4 @@ async def test_nothing_is_begun_when_the_process_stops() -> None:
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    assert (broker.asked, broker.drained, broker.leaving.under_way()) == (2, [], 0)
+    assert (broker.asked, broker.drained, broker.leaving.finished()) == (2, [], True)

@@ -105,14 +105,16 @@ async def test_a_delivery_ends_once() -> None:
                 end([one])
 
 
-async def test_a_source_that_stops_takes_nothing_more_and_still_accepts() -> None:
+async def test_a_source_that_stops_gives_what_the_broker_has_handed_out_and_nothing_more() -> None:
     source = fed("a", "b")
     [first] = await source.take(1, 1 << 30)
     source.stop()
     source.feed(b"c", {})
-    assert source.more(*ALL) == []
-    source.accept([first])
-    assert source.left() == 2
+    assert not source.emptied()
+    [second] = source.more(*ALL)
+    assert source.emptied()
+    source.accept([first, second])
+    assert (source.left(), source.more(*ALL)) == (1, [])
 
 
 def claim(body: bytes) -> Claim:
