@@ -36,8 +36,10 @@ class StoreClock:
         earliest, latest = store_us - received_s * 1e6, store_us - sent_s * 1e6
         if self._samples and not earliest - 1000 <= self._offset_us <= latest + 1000:
             step = (earliest + latest) / 2 - self._offset_us
+            # A slow reply says little of the moment at which the store looked, neither this one nor the one before.
+            unsure = (latest - earliest) / 2 + self._samples[0][2] * 5e5
             self._samples.clear()
-            if abs(step) > JUMP_US:
+            if abs(step) - unsure > JUMP_US:
                 self.jumped_us = step
         samples = self._samples
         took_s = received_s - sent_s

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -115,16 +116,20 @@ class Parker:
 
     async def run(self) -> None:
         """Park until cancelled."""
+        with closing(self._dead), closing(self._passed_over):
+            while True:
+                await self._next_batch()
+
+    async def _next_batch(self) -> None:
         limits = self._limits
-        while True:
-            self.busy = False
-            steps = [self._step(delivery) for delivery in await self._source.take(limits.batch_max, limits.batch_bytes)]
-            self.busy = True
-            if len(steps) < limits.batch_max and not urgent(steps, self._store.clock.now_ms()):
-                await asyncio.sleep(_GATHER_S)
-                steps += map(self._step, self._source.more(limits.batch_max - len(steps), limits.batch_bytes))
-            self.received += len(steps)
-            await self.carry_out(steps)
+        self.busy = False
+        steps = [self._step(delivery) for delivery in await self._source.take(limits.batch_max, limits.batch_bytes)]
+        self.busy = True
+        if len(steps) < limits.batch_max and not urgent(steps, self._store.clock.now_ms()):
+            await asyncio.sleep(_GATHER_S)
+            steps += map(self._step, self._source.more(limits.batch_max - len(steps), limits.batch_bytes))
+        self.received += len(steps)
+        await self.carry_out(steps)
 
     async def park(self, deliveries: Sequence[Delivery]) -> None:
         """One pass: everything in ``deliveries`` is parked, rejected or has cancelled something, and is accepted."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -119,11 +120,12 @@ class Relay:
     async def run(self) -> None:
         """Take and send on until cancelled."""
         limits = self._limits
-        while True:
-            deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
-            self._open += len(deliveries)
-            now_ms = self._clock.now_ms()
-            await self._send([self._carried(delivery, self._move(delivery, now_ms)) for delivery in deliveries])
+        with closing(self._dead):
+            while True:
+                deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
+                self._open += len(deliveries)
+                now_ms = self._clock.now_ms()
+                await self._send([self._carried(delivery, self._move(delivery, now_ms)) for delivery in deliveries])
 
     async def run_again(self) -> None:
         """Send once more what came back, until cancelled."""

@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -149,19 +150,23 @@ class Settler:
     async def run(self) -> None:
         """Settle until cancelled."""
         reconnect = Reconnect()
-        while True:
-            await self._event.wait()
-            await asyncio.sleep(_GATHER_S)
-            self._event.clear()
-            try:
-                await self.settle()
-            except StoreUnavailable as error:
-                self._health.say("store settle", f"deliveries cannot be recorded: {error}")
-                self._event.set()
-                await reconnect.wait()
-            else:
-                reconnect.worked()
-                self._health.say("store settle", "")
+        with closing(self._dead), closing(self._refused):
+            while True:
+                await self._event.wait()
+                await asyncio.sleep(_GATHER_S)
+                self._event.clear()
+                await self._next_pass(reconnect)
+
+    async def _next_pass(self, reconnect: Reconnect) -> None:
+        try:
+            await self.settle()
+        except StoreUnavailable as error:
+            self._health.say("store settle", f"deliveries cannot be recorded: {error}")
+            self._event.set()
+            await reconnect.wait()
+        else:
+            reconnect.worked()
+            self._health.say("store settle", "")
 
     async def settle(self) -> None:
         """One pass: tell the store everything there is to tell. What it does not take stays for the next pass."""

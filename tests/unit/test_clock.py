@@ -90,6 +90,25 @@ def test_a_small_step_is_followed_without_a_word(time: Time) -> None:
     assert clock.jumped_us == 0
 
 
+@pytest.mark.parametrize("looked_after_s", [0.0, 4.0])
+def test_after_a_store_that_stood_still_the_difference_to_its_slow_reply_is_no_step(
+    time: Time, looked_after_s: float
+) -> None:
+    clock = StoreClock()
+    start_us = 500_000_000_000
+    time.reply(clock, 4.0, start_us + int(looked_after_s * 1e6))
+    time.reply(clock, 0.001, start_us + 4_000_500)
+    assert clock.now_us() == pytest.approx(start_us + 4_001_000)
+    assert clock.jumped_us == 0
+
+
+def test_a_step_that_is_larger_than_all_slowness_is_said_after_a_slow_reply_too(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 4.0, 500_000_000_000)
+    time.reply(clock, 0.001, 500_000_000_000 + 60_000_000)
+    assert clock.jumped_us > 50_000_000
+
+
 def test_the_first_reply_is_no_step_however_wrong_this_machine_is(time: Time) -> None:
     clock = StoreClock()
     time.reply(clock, 0.001, 1)
