@@ -10,10 +10,12 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
+from bridge.settings.given import given
 from bridge.settings.mistakes import Mistake, Path, Place
 from bridge.settings.model import Settings
-from bridge.settings.names import ROUTE_NAME, ROUTES, SECTIONS, dotted, field_at, is_secret, no_such_setting
+from bridge.settings.names import ROUTE_NAME, ROUTES, SECTIONS, dotted, field_at, is_secret, no_such_setting, rule_of
 from bridge.settings.nearest import nearest
+from bridge.settings.rules import ListOf
 
 
 class Layer(PydanticBaseSettingsSource):
@@ -37,13 +39,16 @@ class Layer(PydanticBaseSettingsSource):
         self.values[path] = SecretStr(value) if wrap else value
         self.places[path] = place
 
-    def put_table(self, data: Mapping[str, Any], place_of: Callable[[Path], Place]) -> None:
-        """Take a nested table, as TOML gives it; whatever is not in the tree becomes a mistake."""
+    def put_table(self, data: Mapping[str, Any], place_of: Callable[[Path], Place], typed: bool = False) -> None:
+        """Take a nested table; whatever is not in the tree becomes a mistake. With ``typed`` switches and lists have to
+        be such: elsewhere there is nothing but text."""
         for path, value in _flatten(data):
             if path[0] == ROUTES and len(path) > 1 and not re.fullmatch(ROUTE_NAME, path[1], re.ASCII):
                 self.mistakes.append(Mistake(place_of(path[:2]), bad_route_name(path[1])))
             elif text := _objection(path, value):
                 self.mistakes.append(Mistake(place_of(path), text))
+            elif typed and (field := field_at(path)) and (text := _wrong_type(field, value)):
+                self.mistakes.append(Mistake(place_of(path), text, given(field, value)))
             else:
                 self.put(path, value, place_of(path))
 
@@ -95,6 +100,15 @@ def _objection(path: Path, value: Any) -> str | None:
     if field_at(path) is None:
         return no_such_setting(path)
     return f"is one value and not a table [{dotted(path)}]" if isinstance(value, Mapping) else None
+
+
+def _wrong_type(field: FieldInfo, value: Any) -> str | None:
+    """What TOML can say better than by a text, as half a sentence, or None."""
+    if field.annotation is bool and not isinstance(value, bool):
+        return "must be true or false, without quotes"
+    if isinstance(rule_of(field), ListOf) and not isinstance(value, list):
+        return 'must be a list, in brackets: ["...", "..."]'
+    return None
 
 
 def bad_route_name(name: str) -> str:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from bridge.errors import SettingsError
 from bridge.settings.checks import conflicts
 from bridge.settings.environment import CONFIG, read_environment
+from bridge.settings.given import given
 from bridge.settings.layers import Layer
 from bridge.settings.mistakes import Mistake, Path, Place, from_pydantic, settings_error
 from bridge.settings.model import Settings
@@ -77,7 +78,10 @@ def _build(layers: Sequence[Layer], mistakes: list[Mistake]) -> tuple[Settings, 
             return settings, wrong
         for one in found:
             path = _known_part(one["loc"])
-            mistakes.append(_explain(one["type"], from_pydantic(one, _place_of((path,), layers)), path, layers))
+            if path in wrong:  # it is missing because it was wrong
+                continue
+            mistake = from_pydantic(one, _place_of((path,), layers), _given(path, layers))
+            mistakes.append(_explain(one["type"], mistake, path, layers))
             wrong.add(path)
         # Only after all are explained: a route without a required setting goes as a whole.
         before = _count(layers)
@@ -110,6 +114,13 @@ def _place_of(paths: Sequence[Path], layers: Sequence[Layer]) -> Place:
             if known[:2] == paths[0][:2] and known[0] == ROUTES:
                 return Place(layer.places[known].where, dotted(paths[0]))
     return Place("default", dotted(paths[0]))
+
+
+def _given(path: Path, layers: Sequence[Layer]) -> str:
+    """What stands at ``path`` in the first layer that has it, as far as it may be shown."""
+    field = field_at(path)
+    values = [layer.values[path] for layer in layers if path in layer.values]
+    return given(field, values[0]) if field is not None and values else ""
 
 
 def _about(path: Path, text: str, layers: Sequence[Layer]) -> str:

@@ -35,13 +35,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong. ``text`` completes "postdate.toml: redis.url ..."."""
+    """One thing that is wrong. ``text`` completes "postdate.toml: redis.url ..."; ``given`` is the value as it stands
+    there, or empty where it may not be shown."""
 
     place: Place
     text: str
+    given: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place.where}: {self.place.key} {self.text}"
+        given = f" (given: {self.given})" if self.given else ""
+        return f"{self.place.where}: {self.place.key} {self.text}{given}"
 
 
 def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
@@ -49,9 +52,9 @@ def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
     return SettingsError("\n".join(dict.fromkeys(str(mistake) for mistake in mistakes)))
 
 
-def from_pydantic(error: Mapping[str, Any], place: Place) -> Mistake:
-    """Put one of pydantic's findings into our words. The value that was given is left out on purpose."""
-    return Mistake(place, _SENTENCES.get(error["type"], _in_our_words(str(error["msg"]))))
+def from_pydantic(error: Mapping[str, Any], place: Place, given: str) -> Mistake:
+    """Put one of pydantic's findings into our words. Its own show the value, which may be a secret."""
+    return Mistake(place, _SENTENCES.get(error["type"], _in_our_words(str(error["msg"]))), given)
 
 
 def _in_our_words(text: str) -> str:

@@ -1,7 +1,7 @@
 """What a single value may be: each rule reads what a person wrote and writes it back for people.
 
 A rule stands in a field's ``Annotated`` metadata. It raises ``PydanticCustomError`` with the second half of a
-sentence ("must be ..."); it never repeats the value, which might be a password that went astray.
+sentence ("must be ..."); it never repeats the value, which might be a password that went astray (``given.py``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Duration(Rule):
     step: str = "1ms"
 
     def read(self, value: Any) -> int:
-        if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
+        if _is_bare_number(value):
             raise wrong('is a bare number; give a unit: "30s"')
         if not isinstance(value, str):
             raise wrong('must be a duration in quotes, such as "500ms", "30s" or "36h"')
@@ -113,7 +113,7 @@ class Size(Rule):
     high: str
 
     def read(self, value: Any) -> int:
-        if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
+        if _is_bare_number(value):
             raise wrong('is a bare number; give a unit: "64MiB"')
         try:
             size = size_in_bytes(value if isinstance(value, str) else "")
@@ -218,6 +218,12 @@ class Secret(Rule):
 
     def write(self, value: Any) -> str:
         return DOTS if value.get_secret_value() else ""
+
+
+def _is_bare_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return _BARE_NUMBER.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_text(value: Any) -> str:

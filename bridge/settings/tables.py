@@ -39,7 +39,7 @@ def read_file(file: FilePath | None) -> Layer:
     try:
         # utf-8-sig: Windows editors put a byte order mark in front, which tomllib does not take.
         text = file.read_bytes().decode("utf-8-sig")
-        layer.put_table(tomllib.loads(text), lambda path: Place(str(file), dotted(path)))
+        layer.put_table(tomllib.loads(text), lambda path: Place(str(file), dotted(path)), typed=True)
     except OSError as error:
         layer.mistakes.append(Mistake(Place(str(file), "this file"), f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:

@@ -362,11 +362,11 @@ class TestValues:
     def test_a_duration_is_stored_as_whole_milliseconds(self, text: str, ms: int) -> None:
         assert load(None, {"POSTDATE_RETRY__MAX": text}).retry.max == ms
 
-    @pytest.mark.parametrize("toml", ["30", "1.5", '"30"', '" 30 "', '"-5"', "true"])
+    @pytest.mark.parametrize("toml", ["30", "1.5", '"30"', '" 30 "', '"-5"'])
     def test_a_bare_number_is_no_duration(self, toml: str) -> None:
-        assert refusal(f"[redis]\ntimeout = {toml}").endswith('redis.timeout is a bare number; give a unit: "30s"')
+        assert 'redis.timeout is a bare number; give a unit: "30s"' in refusal(f"[redis]\ntimeout = {toml}")
 
-    @pytest.mark.parametrize("toml", ['"soon"', '""', '"5 parsecs"', "2026-01-01", "[]", '"1mo"'])
+    @pytest.mark.parametrize("toml", ['"soon"', '""', '"5 parsecs"', "2026-01-01", "[]", '"1mo"', "true"])
     def test_other_text_is_no_duration_either(self, toml: str) -> None:
         assert "redis.timeout must be a duration" in refusal(f"[redis]\ntimeout = {toml}")
 
@@ -378,7 +378,7 @@ class TestValues:
 
     @pytest.mark.parametrize("toml", ["64", '"64"', "6.4"])
     def test_a_bare_number_is_no_size(self, toml: str) -> None:
-        assert refusal(f"[limits]\nmax_body = {toml}").endswith('is a bare number; give a unit: "64MiB"')
+        assert 'is a bare number; give a unit: "64MiB"' in refusal(f"[limits]\nmax_body = {toml}")
 
     @pytest.mark.parametrize("toml", ['"64 parrots"', '"MiB"', "[]", '"-1MiB"', '"1.5MiB"'])
     def test_other_text_is_no_size_either(self, toml: str) -> None:
@@ -541,7 +541,8 @@ class TestAllMistakesAtOnce:
 
     def test_a_conflict_is_not_reported_about_a_value_that_is_wrong_itself(self) -> None:
         assert (
-            refusal('[dispatch]\nlease = "1s"\ntakeover = "16s"') == "some.toml: dispatch.lease must be from 3s to 1h"
+            refusal('[dispatch]\nlease = "1s"\ntakeover = "16s"')
+            == 'some.toml: dispatch.lease must be from 3s to 1h (given: "1s")'
         )
 
 

@@ -1,0 +1,85 @@
+"""Every setting, given something of another type: one sentence with its place, what was given and what it may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from bridge.errors import SettingsError
+from bridge.settings import load
+from bridge.settings.names import dotted, is_secret, leaves, rule_of
+from bridge.settings.rules import ListOf, Rule
+
+LEAVES = {dotted(path): field for path, field in leaves(["orders"])}
+SWITCHES = [name for name, field in LEAVES.items() if field.annotation is bool]
+LISTS = [name for name, field in LEAVES.items() if isinstance(rule_of(field), ListOf)]
+OTHERS = [name for name in LEAVES if name not in (*SWITCHES, *LISTS)]
+
+
+def said_of(folder: Path, name: str, value: str) -> str:
+    """What is said of ``name = value`` in a file."""
+    table, _, key = name.rpartition(".")
+    needed = {"intercept": '"orders.delay"', "deliver_to": '"orders"'} if table == "routes.orders" else {}
+    lines = "\n".join(f"{one} = {text}" for one, text in {**needed, key: value}.items())
+    file = folder / "some.toml"
+    file.write_text(f"[{table}]\n{lines}\n")
+    with pytest.raises(SettingsError) as caught:
+        load(file, {})
+    said = str(caught.value)
+    assert said.startswith(f"{file}: {name} "), said
+    assert "\n" not in said
+    return said.removeprefix(f"{file}: {name} ")
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", ['"yes"', '"true"', "1"])
+def test_a_switch_is_true_or_false_and_no_text(tmp_path: Path, name: str, value: str) -> None:
+    assert said_of(tmp_path, name, value) == f"must be true or false, without quotes (given: {value})"
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_no_text(tmp_path: Path, name: str) -> None:
+    assert said_of(tmp_path, name, '"1s,5s"') == 'must be a list, in brackets: ["...", "..."]'
+    assert said_of(tmp_path, name, "7") == 'must be a list, in brackets: ["...", "..."] (given: 7)'
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("value", ["[7]", "true", "2026-11-22", "[]"])
+def test_a_value_is_no_list_no_switch_and_no_date(tmp_path: Path, name: str, value: str) -> None:
+    said = said_of(tmp_path, name, value)
+    assert said.startswith("must be ")
+    assert said.endswith(f" (given: {value})") != is_secret(LEAVES[name])
+
+
+@pytest.mark.parametrize("name", [name for name, field in LEAVES.items() if not field.is_required()])
+def test_a_value_is_no_table(tmp_path: Path, name: str) -> None:
+    assert said_of(tmp_path, name, "{ a = 1 }") == f"is one value and not a table [{name}]"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("rabbitmq.prefetch", "0", "must be a whole number from 1 to 65535 (given: 0)"),
+        ("rabbitmq.prefetch", '"many"', "must be a whole number from 1 to 65535"),
+        ("dispatch.lease", "30", 'is a bare number; give a unit: "30s" (given: 30)'),
+        ("dispatch.lease", '"9y"', 'must be a duration with a unit, such as "500ms", "30s" or "36h" (given: "9y")'),
+        ("log.level", '"warn"', 'must be one of debug, info, warning, error; did you mean warning? (given: "warn")'),
+        ("headers.levels", '["1s", "2"]', '(item 2) is a bare number; give a unit: "30s" (given: ["1s", "2"])'),
+        ("kafka.sasl_password", "4711", "must be text in quotes"),
+        ("redis.timeout", '"geheim"', 'must be a duration with a unit, such as "500ms", "30s" or "36h"'),
+    ],
+)
+def test_what_was_given_is_shown_unless_it_may_be_a_secret(tmp_path: Path, name: str, value: str, said: str) -> None:
+    assert said_of(tmp_path, name, value) == said
+
+
+def test_the_environment_has_only_text_and_its_switches_and_lists_are_read_from_it() -> None:
+    settings = load(None, {"POSTDATE_BRIDGE__SETUP": "no", "POSTDATE_HEADERS__LEVELS": "1s, 5s"})
+    assert (settings.bridge.setup, settings.headers.levels) == (False, (1000, 5000))
+
+
+def test_every_setting_is_here() -> None:
+    kinds: list[type[Rule] | FieldInfo] = [type(rule) for field in LEAVES.values() if (rule := rule_of(field))]
+    assert len(kinds) + len(SWITCHES) == len(LEAVES)
