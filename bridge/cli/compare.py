@@ -60,7 +60,7 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
     from bridge.cli.bar import Bar
     from bridge.cli.bench_parts import own_versions
-    from bridge.cli.compare_files import folder_for
+    from bridge.cli.compare_files import before_it_starts, folder_for
     from bridge.cli.compare_parts import check_servers, measurement, why_no_plugin
     from bridge.cli.output import say
     from bridge.cli.trial import every_signal_interrupts
@@ -82,6 +82,8 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
             raise Refused("None of these modes can be measured here.")
         check_servers(settings, found)
         folder = folder_for(out, datetime.now())
+        if hint := before_it_starts():
+            say(hint)
         say(load_sentence(plan, found))
         # After the bar has gone and everything is removed, also when a step fails or somebody loses patience.
         at_the_end.callback(_report, results, found, missing, plan, settings, versions, output, folder)

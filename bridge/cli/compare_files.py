@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 #: How many letters an answer has at least, and the blanks between two.
 _ANSWER_LEAST, _BETWEEN = 7, 2
 _NO_PICTURES = "no pictures, because matplotlib is not installed: pip install matplotlib"
+
+
+def before_it_starts() -> str:
+    """What will be missing in the report, in a sentence, while it can still be had; "" where nothing will."""
+    return "" if find_spec("matplotlib") else f"There will be no report and {_NO_PICTURES}."
 
 
 def folder_for(out: Path | None, now: datetime) -> Path:

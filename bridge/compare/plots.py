@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bridge.compare.measure import TIMELINE_BIN_S, Points
+from bridge.compare.measure import TIMELINE_BIN_S, Points, Step
 from bridge.compare.modes import MODES, Mode
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result
@@ -172,9 +172,9 @@ def _lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | 
     return Drawing(
         "lateness",
         "How late",
-        "How late messages came: the share of messages along, the lateness that this share did not exceed upwards, a "
-        "line for each way; lower is better. The tail is stretched to the right: it is what users notice. Look at "
-        "99 %: one message in a hundred is later than that.",
+        "How late messages came, counted from the moment to which their way rounds the delay: the share of messages "
+        "along, the lateness that this share did not exceed upwards, a line for each way; lower is better. The tail is "
+        "stretched to the right: it is what users notice. Look at 99 %: one message in a hundred is later than that.",
         figure,
     )
 
@@ -200,9 +200,9 @@ def _by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | 
     return Drawing(
         "delays",
         "Short delays and long ones",
-        f"How much later than asked each message came, by the delay it asked for, at {rate:,g} messages a second. A "
-        "band without a slope, low down, is what one wants. A slope is a short delay behind a long one, or rounding "
-        "up.",
+        "How much later each message came than the delay it asked for, with what its way rounds that up by, at "
+        f"{rate:,g} messages a second. A band without a slope, low down, is what one wants. A slope is rounding up, or "
+        "(one TTL queue) a short delay behind a long one.",
         figure,
     )
 
@@ -254,24 +254,30 @@ def _burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | Non
         edges = [*(start for start, _ in bars), bars[-1][0] + width]
         axes.stairs([count / width / 1000 for _, count in bars], edges, fill=True, color=theme.line(result.mode))
         since, until = (float(step.figures[name] or 0) for name in ("published_from_s", "published_to_s"))
-        axes.axvspan(since, until, ymax=0.14, color=theme.dim, alpha=0.6, linewidth=0)
+        axes.stairs([_published(step)], [since, until], fill=True, color=theme.dim, alpha=0.6)
         axes.axvline(0, color=theme.ink, linewidth=1, linestyle=(0, (3, 3)))
         axes.set_title(result.mode.title, color=theme.letter(result.mode))
         axes.set_ylabel("thousands\na second")
         axes.locator_params(axis="y", nbins=4)
     first = panels[0]
     since = float(drawn[0][1].figures["published_from_s"] or 0)
-    first.text(since, 0.2, "published", transform=first.get_xaxis_transform(), fontsize=10, color=theme.dim)
+    top = (since, _published(drawn[0][1]))
+    first.annotate("published", top, (0, 5), textcoords="offset points", fontsize=10, color=theme.dim)
     first.text(0, 1.0, "due ", transform=first.get_xaxis_transform(), fontsize=10, ha="right", va="top")
     panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
     panels[-1].set_xlabel("seconds from the moment at which all are due")
     return Drawing(
         "burst",
         "Around a burst",
-        f"{plan.count:,} messages that are due at one moment: when they were published (grey), and how fast they came. "
+        f"{plan.count:,} messages that are due at one moment: when and how fast they were published (grey), and came. "
         "High and narrow, just behind the dashed line, is what one wants; far behind it, a delay was rounded up.",
         figure,
     )
+
+
+def _published(step: Step) -> float:
+    """Thousands of messages a second, on the average of a burst."""
+    return float(step.figures.get("publish_per_s") or 0) / 1000
 
 
 def wider(timeline: Points, bins: int) -> Points:
