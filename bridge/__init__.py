@@ -19,11 +19,11 @@ Where to             naming.py (from one topic to another), destination.py (may 
 Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), ways.py,
                      mend.py, held_back.py (a source that waits)
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
-A changed mode       leaving.py (levels of before), no_intake.py (a store of before)
+A changed mode       leaving.py (levels of before), emptying.py and no_intake.py (a store of before)
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py
 Running              settings/, rules.py (what each part is told of them), app.py (wires both sides),
-                     service.py (starts and stops), workers.py, cli/
+                     service.py (starts and stops), loops.py, workers.py, cli/
 Trying, measuring    demo/, bench/, compare/, trial/ (a bridge of their own, for one run)
 
 ``README.md`` beside this file holds the decisions and why they were taken.

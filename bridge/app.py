@@ -12,6 +12,7 @@ from bridge.clock import StoreClock
 from bridge.depart import Departures
 from bridge.destination import HEADER as DESTINATION
 from bridge.dispatch import Dispatcher
+from bridge.emptying import Emptying
 from bridge.header import OWN_HEADERS, wanted
 from bridge.health import Health
 from bridge.identity import Ids, new_instance
@@ -379,11 +380,12 @@ def _tell(whom: list[Answered], results: list[Result]) -> None:
         answered(results)
 
 
-def build_without_store(settings: Settings, health: Health) -> RelayService:
+def build_without_store(settings: Settings, health: Health, emptying: Emptying | None = None) -> RelayService:
     """A service for one process without a store; ``settings`` are those of one house."""
     clock = StoreClock()
     relays = _kafka_relays if settings.broker == "kafka" else _rabbit_relays
-    return RelayService(RelayParts(tuple(relays(settings, clock, health)), clock, settings.bridge.shutdown_grace))
+    ways = tuple(relays(settings, clock, health))
+    return RelayService(RelayParts(ways, clock, settings.bridge.shutdown_grace, emptying))
 
 
 def new_token() -> str:

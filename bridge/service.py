@@ -12,15 +12,16 @@ import signal
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from bridge.clock import StoreClock
 from bridge.dispatch import Dispatcher
+from bridge.emptying import Emptying
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.leaving import Leaving
+from bridge.loops import end
 from bridge.members import Members
 from bridge.park import Parker
 from bridge.ports import Sink, Source, Store
@@ -35,8 +36,6 @@ log = structlog.get_logger("postdate")
 _TURN_S = 0.02
 #: A subscription that held so long was a good one: the next attempt comes at once.
 _LISTENED_S = 10.0
-#: A loop may need so long to close its connection before it is cancelled once more.
-_CANCEL_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Running:
                 task.result()  # a loop never ends by itself, so this raises
             await self._drain(tasks)
         finally:
-            await _end((*tasks, stopping))
+            await end((*tasks, stopping))
 
     async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Take nothing new, finish what is in hand, give the rest back."""
@@ -180,11 +179,13 @@ class Service(Running):
 
 @dataclass(frozen=True)
 class RelayParts:
-    """Everything that runs in one process without a store."""
+    """Everything that runs in one process without a store. ``emptying`` is None where a process of the same broker has
+    that store."""
 
     ways: tuple[Way, ...]
     clock: StoreClock
     grace_ms: int
+    emptying: Emptying | None = None
 
 
 class RelayService(Running):
@@ -196,7 +197,11 @@ class RelayService(Running):
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
         """See ``Running.loops``."""
-        return (*(loop for way in self._parts.ways for loop in way.loops()), self._tell_time())
+        return (
+            *(loop for way in self._parts.ways for loop in way.loops()),
+            self._tell_time(),
+            *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
+        )
 
     async def _tell_time(self) -> None:
         """The machine's clock is the one that counts here, and somebody may set it."""
@@ -209,26 +214,18 @@ class RelayService(Running):
         """See ``Running.take_no_more``."""
         for way in self._parts.ways:
             way.take_no_more()
-        return self._under_way()
+        emptying = self._parts.emptying
+        return self._under_way() + (emptying.take_no_more() if emptying is not None else 0)
 
     def finished(self) -> bool:
         """See ``Running.finished``."""
-        return all(way.finished() for way in self._parts.ways)
+        emptied = self._parts.emptying is None or self._parts.emptying.finished()
+        return emptied and all(way.finished() for way in self._parts.ways)
 
     async def leave(self) -> int:
         """See ``Running.leave``. What is not accepted goes back when the connection closes."""
-        return self._under_way()
+        emptying = self._parts.emptying
+        return self._under_way() + (await emptying.leave() if emptying is not None else 0)
 
     def _under_way(self) -> int:
         return sum(way.relay.under_way() for way in self._parts.ways)
-
-
-async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel, and again what did not hear it: a cancellation that comes while redis-py subscribes is swallowed at times
-    (one stop in ten, right after the start), and the loop would then go on for ever."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_S)
-    await asyncio.gather(*tasks, return_exceptions=True)

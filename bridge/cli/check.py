@@ -53,8 +53,8 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
     from bridge.errors import PostdateError
     from bridge.settings import mask_url
 
+    yield from _store_of_before(settings)
     if not settings.store_houses():
-        yield _finding("OK", "store", "no route needs one")
         return
     try:
         words, instances = inspect_store(settings)
@@ -68,6 +68,30 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
         yield _finding("OK", "instances", f"{instances} running")
     else:
         yield _finding("WARN", "instances", "no postdate is running on this store: start one with `postdate run`")
+
+
+def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
+    """What is still parked of routes that need no store any more. A Redis that nobody has named need not be there."""
+    from bridge.cli.wiring import left_in_store
+    from bridge.errors import PostdateError, Unreachable
+    from bridge.settings import mask_url
+
+    where = mask_url(settings.redis.url.get_secret_value())
+    for house in settings.emptied_houses():
+        routes = ", ".join(house.with_left.routes)
+        try:
+            left = left_in_store(house)
+        except PostdateError as error:
+            if settings.names_redis or not isinstance(error, Unreachable):
+                text = f"{routes} need none, but whether anything is parked there from before cannot be told: {error}"
+                yield _finding("WARN", "store", f"{text}; if nothing ever was, leave out redis.url")
+            else:
+                yield _finding("OK", "store", f"{routes} need none; none answers at the default {where}")
+            continue
+        if left:
+            yield _finding("WARN", "store", left)
+        else:
+            yield _finding("OK", "store", f"{routes} need none, and nothing is parked at {where}")
 
 
 def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
@@ -86,13 +110,10 @@ def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def _left_over(settings: Settings) -> Iterator[dict[str, Any]]:
-    """What a change of the mode or of the levels has left in the store, in queues and in topics."""
+    """What a change of the mode or of the levels has left in queues and in topics."""
     from bridge.cli.waiting import left_over, level_places
-    from bridge.cli.wiring import still_parked
     from bridge.errors import PostdateError
 
-    for one in still_parked(settings):
-        yield _finding("WARN", "store", str(one))
     try:
         places = level_places(settings)
     except PostdateError as error:

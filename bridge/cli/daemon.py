@@ -15,7 +15,6 @@ from bridge import logs
 from bridge.app import instance_name, new_token
 from bridge.cli.exits import FAILED, FINE, code_of
 from bridge.cli.start import making_what_waits, prepare, run_process, until_signal
-from bridge.cli.wiring import still_parked
 from bridge.errors import PostdateError
 from bridge.settings import Settings
 from bridge.workers import Workers, end_with_parent
@@ -31,10 +30,6 @@ def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code."""
     logs.set_up(settings.log)
     houses = settings.houses()
-    for one in still_parked(settings):
-        log.warning("left behind", what=str(one))
-        if one.parked:
-            houses.append(one.house)
     if settings.bridge.workers == 1 and len(houses) == 1:
         return _until_end(run_process(houses[0], settings.bridge.setup, new_token()), _loop_factory())
     # No uvloop: this process only waits, and asyncio's own loop starts processes with every option there is.

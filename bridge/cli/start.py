@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from bridge.app import build, build_without_store, instance_name, new_token, open_store
+from bridge.cli.emptied import emptying
 from bridge.cli.waiting import left_by_changes
 from bridge.cli.wiring import declare_topology
 from bridge.clock import StoreClock
@@ -60,7 +61,7 @@ async def run_process(settings: Settings, setup: bool, token: str, alone: bool =
         log.info("started")
         _calm_collector()
         async with making_what_waits(settings, waits):
-            await build_without_store(settings, Health()).run()
+            await build_without_store(settings, Health(), emptying(settings, instance, token)).run()
         return
     store = open_store(settings, clock, instance)
     try:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from bridge.desk import Desk, Row
-from bridge.errors import BrokerUnavailable, Refused, StoreUnavailable, StoreUnfit
+from bridge.errors import BrokerUnavailable, Refused
 from bridge.message import HeaderValue
 from bridge.send import Message
 from bridge.settings import Settings, forgotten_broker, load, require_routes
@@ -146,41 +146,13 @@ def inspect_store(settings: Settings) -> tuple[list[str], int]:
     return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
 
 
-class StillParked(NamedTuple):
-    """A house whose routes have all gone over to a mode without a store: what is in it all the same."""
+def left_in_store(house: Settings) -> str:
+    """What is left in the store of one of the ``emptied_houses``: a sentence, without its stop, or "". Blocking. Raises
+    ``StoreUnavailable``, ``StoreUnfit``."""
+    from adapters.redis.remains import remains
+    from bridge.cli.emptied import sentence
 
-    house: Settings
-    parked: int
-    dead: int
-
-    def __str__(self) -> str:
-        """A sentence, without its stop."""
-        routes = ", ".join(self.house.with_left.routes)
-        kept = (
-            f"{self.dead} dead letters are kept in Redis from when {routes} had mode redis: `postdate list` shows them"
-        )
-        if not self.parked:
-            return f"{kept} with the settings of then"
-        also = f" ({self.dead} dead letters stay there)" if self.dead else ""
-        return (
-            f"{self.parked} messages are still parked in Redis from when {routes} had mode redis{also}: `postdate run` "
-            "delivers them when they are due, as long as redis.url and redis.key_prefix stay"
-        )
-
-
-def still_parked(settings: Settings) -> list[StillParked]:
-    """The houses of that kind that hold something. Blocking. Of a store that cannot be asked nothing is said: such
-    routes need none."""
-    found = []
-    for house in settings.emptied_houses():
-        try:
-            stats = _at_desks(house, [house], lambda desk: desk.stats())
-        except (StoreUnavailable, StoreUnfit):
-            continue
-        one = StillParked(house, stats.parked + stats.claimed, stats.dead)
-        if one.parked or one.dead:
-            found.append(one)
-    return found
+    return sentence(house, asyncio.run(remains(house.redis)))
 
 
 def refuse_without_store(settings: Settings, route: str | None = None) -> None:

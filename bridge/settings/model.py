@@ -209,6 +209,7 @@ class Settings(BaseSettings):
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: str = PrivateAttr(default="")
     _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
+    _emptied: Settings | None = PrivateAttr(default=None)
 
     @property
     def file(self) -> str:
@@ -231,6 +232,10 @@ class Settings(BaseSettings):
         route without."""
         kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
         made = [self.of_broker(kind, stored) for stored in (True, False) for kind in kinds]
+        emptied = {house.broker: house for house in self.emptied_houses()}
+        for house in made:
+            if not house.stored:
+                house._emptied = emptied.get(house.broker)
         return [house for house in made if house.routes]
 
     def emptied_houses(self) -> list[Settings]:
@@ -247,6 +252,17 @@ class Settings(BaseSettings):
     def stored(self) -> bool:
         """Whether the messages of a house wait in the store: all its routes do, or none."""
         return all(route.mode == "redis" for route in self.routes.values())
+
+    @property
+    def emptied(self) -> Settings | None:
+        """Of one of the ``houses`` without a store: the store that its routes may have had, where none of its broker's
+        has one any more."""
+        return self._emptied
+
+    @property
+    def names_redis(self) -> bool:
+        """Whether somebody has set ``redis.url``, so that there is, or was, a Redis."""
+        return "redis.url" in self._sources
 
     @property
     def broker(self) -> BrokerKind:

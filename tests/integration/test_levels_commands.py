@@ -13,7 +13,7 @@ import pytest
 
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
-from tests.delay_line import merged
+from tests.delay_line import Line, merged
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.level_line import ALONE, LevelLine
 from tests.unit.raw_properties import Entry, Props
@@ -28,7 +28,7 @@ CHANGED: Tables = {"headers": {"levels": NEW}}
 class Shell:
     """Runs commands on a line's settings, and on what they were before."""
 
-    def __init__(self, line: LevelLine, output: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, line: Line, output: pytest.CaptureFixture[str]) -> None:
         self.line = line
         self._output = output
         self.said = ""
@@ -132,9 +132,11 @@ def test_commands_of_the_store_say_that_there_is_none(shell: Shell) -> None:
 
 
 def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
+    del shell.line.settings["redis"]["url"]  # else one is expected, which is not there
     found = shell.rows("check")
     assert {row["level"] for row in found} == {"OK"}
-    assert {"subject": "store", "level": "OK", "text": "no route needs one", "code": 0} in found
+    (store,) = [row for row in found if row["subject"] == "store"]
+    assert store["text"].startswith("orders need none")
 
 
 def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: LevelLine, shell: Shell) -> None:
@@ -185,7 +187,7 @@ def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
     sent = time.time()
     stored = merged(store, {"routes": {"orders": {"mode": "redis"}}})
     shell("send", "orders", "parked", "--routing-key", "key", "--in", "3s", settings=stored)
-    words = "1 messages are still parked in Redis from when orders had mode redis"
+    words = "1 message is still parked in Redis from when orders had mode redis"
     warned = [row["text"] for row in shell.rows("check", settings=store) if row["level"] == "WARN"]
     assert any(text.startswith(words) for text in warned) is not another
     with line.run(store) as bridge:

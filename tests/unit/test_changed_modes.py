@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from bridge.cli.emptied import sentence
 from bridge.cli.waiting import left_over
-from bridge.errors import BrokerUnavailable
+from bridge.emptying import Emptying, Remains
+from bridge.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
 from bridge.leaving import Leaving
 from bridge.settings import Settings
 from bridge.ways import Way
@@ -103,3 +106,101 @@ async def test_nothing_is_begun_when_the_process_stops() -> None:
     with suppress(asyncio.CancelledError):
         await running
     assert (broker.asked, broker.drained, broker.leaving.finished()) == (2, [], True)
+
+
+class OldStore:
+    """One that cannot be asked at first, then is empty, and then holds messages."""
+
+    def __init__(self, expected: bool, *answers: Remains | PostdateError) -> None:
+        self._answers = list(answers)
+        self.served = asyncio.Event()
+        self.emptying = Emptying(self.look, str, self.open, expected, look_s=0)
+
+    async def look(self) -> Remains:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, PostdateError):
+            raise answer
+        return answer
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Any]:
+        self.served.set()
+        yield self
+
+    def loops(self) -> Sequence[Coroutine[None, None, None]]:
+        return (asyncio.sleep(3600),)
+
+    def take_no_more(self) -> int:
+        return 3
+
+    def finished(self) -> bool:
+        return False
+
+    async def leave(self) -> int:
+        return 2
+
+    async def run(self) -> list[str]:
+        """Until it is served; what was said meanwhile."""
+        with capture_logs() as said:
+            running = asyncio.ensure_future(self.emptying.run())
+            async with asyncio.timeout(20):
+                await self.served.wait()
+            assert (self.emptying.take_no_more(), self.emptying.finished(), await self.emptying.leave()) == (
+                3,
+                False,
+                2,
+            )
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+        assert (self.emptying.take_no_more(), self.emptying.finished(), await self.emptying.leave()) == (0, True, 0)
+        return [str(one.get("what", one["event"])) for one in said]
+
+
+AWAY, UNFIT = StoreUnavailable("nobody answers"), StoreUnfit("other shards")
+SOME = Remains(waiting=1, dead=0)
+
+
+async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every_state_is_said_once() -> None:
+    cannot_tell = "whether anything is still parked from before cannot be told: "
+    store = OldStore(True, AWAY, AWAY, Remains(0, 0), Remains(0, 0), Remains(0, 1), UNFIT, SOME)
+    assert await store.run() == [
+        f"{cannot_tell}nobody answers",
+        "nothing is left behind",
+        str(Remains(0, 1)),
+        f"{cannot_tell}other shards",
+        str(SOME),
+    ]
+
+
+async def test_a_store_that_nobody_has_named_may_be_away_without_a_word() -> None:
+    assert await OldStore(False, AWAY, Remains(0, 0), SOME).run() == [str(SOME)]
+
+
+def test_what_is_left_in_a_store_is_said_with_its_numbers() -> None:
+    settings = Settings.model_validate({"routes": {"a": LEVELS, "b": LEVELS}})
+    (house,) = settings.emptied_houses()
+    assert sentence(house, Remains(0, 0)) == ""
+    assert sentence(house, Remains(1, 0)).startswith(
+        "1 message is still parked in Redis from when a, b had mode redis: "
+    )
+    assert sentence(house, Remains(2, 1)).startswith("2 messages are still parked in Redis")
+    assert "(1 dead letter beside)" in sentence(house, Remains(2, 1))
+    assert sentence(house, Remains(0, 2)).startswith(
+        "2 dead letters from when a, b had mode redis are still in Redis: "
+    )
+
+
+def test_only_a_house_without_a_store_whose_broker_has_none_any_more_empties_one() -> None:
+    kafka = {"broker": "kafka"}
+    settings = Settings.model_validate({"routes": {"a": LEVELS, "b": {**LEVELS, **kafka}, "c": {**STORED, **kafka}}})
+    emptied = {(house.broker, house.stored): house.emptied for house in settings.houses()}
+    assert emptied[("kafka", True)] is None
+    assert emptied[("kafka", False)] is None
+    store = emptied[("rabbitmq", False)]
+    assert store is not None
+    assert (list(store.routes), list(store.with_left.routes), store.redis.key_prefix) == ([], ["a"], "postdate")
+    only = Settings.model_validate({"routes": {"b": {**LEVELS, **kafka}}})
+    (house,) = only.houses()
+    assert house.emptied is not None
+    assert house.emptied.redis.key_prefix == "postdate.kafka"

@@ -1,0 +1,32 @@
+"""Counts what is in a store that no route uses any more: one round trip, and nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.redis.agreement import judge_agreement, read_agreement
+from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.keys import StoreKeys
+from bridge.emptying import Remains
+from bridge.settings import Redis
+
+
+async def remains(settings: Redis) -> Remains:
+    """What is parked or claimed, and what is dead.
+
+    Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
+    """
+    client: Any = connect(settings)
+    try:
+        made = await read_agreement(client, settings.key_prefix)
+        if not made:
+            return Remains(0, 0)
+        judge_agreement(made, settings.shards)
+        with store_errors():
+            counts = client.pipeline(transaction=False)
+            for keys in StoreKeys(settings.key_prefix, settings.shards, "").shards:
+                counts.zcard(keys.due).zcard(keys.claimed).zcard(keys.dead)
+            counted = await counts.execute()
+        return Remains(sum(counted[0::3]) + sum(counted[1::3]), sum(counted[2::3]))
+    finally:
+        await close(client)

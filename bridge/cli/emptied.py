@@ -1,0 +1,60 @@
+"""Stores that no route of a broker uses any more: what is said of them, and how a process delivers what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+
+from adapters.redis.remains import remains
+from bridge.app import build, open_store
+from bridge.clock import StoreClock
+from bridge.emptying import Emptying, Remains
+from bridge.health import Health
+from bridge.service import Service
+from bridge.settings import Settings
+
+log = structlog.get_logger("postdate")
+
+
+def sentence(house: Settings, found: Remains) -> str:
+    """Pure: what is in the store of a house whose routes have all left it; "" for nothing. Without its stop."""
+    routes = ", ".join(house.with_left.routes)
+    letters = "1 dead letter" if found.dead == 1 else f"{found.dead} dead letters"
+    if found.waiting:
+        what = "1 message is" if found.waiting == 1 else f"{found.waiting} messages are"
+        also = f" ({letters} beside)" if found.dead else ""
+        return (
+            f"{what} still parked in Redis from when {routes} had mode redis{also}: `postdate run` delivers what is "
+            "due, as long as redis.url and redis.key_prefix stay"
+        )
+    if found.dead:
+        return (
+            f"{letters} from when {routes} had mode redis {'is' if found.dead == 1 else 'are'} still in Redis: `postdate "
+            "list --state dead` shows them with the settings of then"
+        )
+    return ""
+
+
+def emptying(settings: Settings, instance: str, token: str) -> Emptying | None:
+    """What delivers, beside a house without a store, what is parked from when it had one; None where there is none."""
+    house = settings.emptied
+    if house is None:
+        return None
+    look, words = partial(remains, house.redis), partial(sentence, house)
+    return Emptying(look, words, partial(_service, house, instance, token), settings.names_redis)
+
+
+@asynccontextmanager
+async def _service(house: Settings, instance: str, token: str) -> AsyncIterator[Service]:
+    """Raises ``StoreUnavailable``, ``StoreUnfit``."""
+    clock, redis = StoreClock(), house.redis
+    store = open_store(house, clock, instance)
+    try:
+        for text in await store.open(redis.durability, redis.replicas, redis.timeout):
+            log.warning("store", what=text)
+        yield build(house, store, clock, instance, token, Health())
+    finally:
+        await store.close()

@@ -1,0 +1,107 @@
+"""A route leaves its store while messages wait there: Redis away at the start, or an old instance beside the new one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bridge_process import Tables
+from tests.delay_line import Line, delay, merged
+from tests.devstack.fixtures import StartProxy
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import wait_for
+from tests.integration.test_levels_commands import Shell
+from tests.level_line import LEVELS
+from tests.unit.raw_properties import Props
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+CANNOT_TELL = "whether anything is still parked from before cannot be told: Redis does not answer"
+
+
+@pytest.fixture
+def line(rabbitmq: RabbitMQ, redis_url: str, tmp_path: Path) -> Iterator[Line]:
+    """The settings of before: in a store."""
+    quick: Tables = {"dispatch": {"lease": "3s", "takeover": "2s"}, "redis": {"durability": "none"}}
+    with Line(rabbitmq.url, redis_url, tmp_path, quick) as line:
+        yield line
+
+
+def without_store(line: Line) -> Tables:
+    """The same route without one; its front is another, for the old one cannot be changed while it is used."""
+    new = {"mode": "levels", "intercept": f"{line.front}.new", "queue": f"{line.intake}.new"}
+    return merged(LEVELS, {"routes": {"orders": new}})
+
+
+def put(line: Line, body: bytes, wait_ms: int) -> None:
+    line.publish(Props([delay(wait_ms)], {"delivery_mode": b"\2"}), body)
+
+
+def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_back(
+    line: Line, redis_url: str, proxy: StartProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with line.start() as old:
+        sent = time.time()
+        put(line, b"parked", 4000)
+        wait_for(lambda: line.waiting() == 1, "the message is parked")
+        old.kill()
+    link = proxy(redis_url)
+    changed = merged(without_store(line), {"redis": {"url": link.through(redis_url)}})
+    link.cut()
+    shell = Shell(line, capsys)
+    levels = {row["text"]: row["level"] for row in shell.rows("check", settings=changed) if row["subject"] == "store"}
+    ((text, level),) = levels.items()
+    assert (level, "orders need none, but whether anything is parked there from before cannot be told") == (
+        "WARN",
+        text.partition(":")[0],
+    )
+    with line.bridge(changed).start() as bridge:
+        bridge.wait_log(CANNOT_TELL)
+        link.heal()
+        (got,) = line.receive()
+        assert (got.body, got.at >= sent + 4) == (b"parked", True)
+        assert bridge.log().count(CANNOT_TELL) == 1
+        assert "1 message is still parked in Redis from when orders had mode redis" in bridge.log()
+        assert bridge.terminate() == 0
+    assert line.stored() == 0
+
+
+def test_what_an_old_instance_parks_beside_the_new_one_arrives_when_the_old_one_is_gone(
+    line: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell, changed = Shell(line, capsys), without_store(line)
+    with line.start() as old, line.bridge(changed).start() as new:
+        new.wait_log("started")
+        found = {row["text"] for row in shell.rows("check", settings=changed) if row["subject"] == "store"}
+        assert len(found) == 1
+        assert "and nothing is parked at redis://" in found.pop()
+        sent = time.time()
+        bodies = [b"soon", b"late", b"later"]
+        for place, body in enumerate(bodies):
+            put(line, body, 1000 + 4000 * place)
+        assert line.receive()[0].body == b"soon"
+        wait_for(lambda: (line.stored(), line.waiting()) == (2, 2), "the first is settled and both others are parked")
+        old.kill()
+        got = line.receive(2, 20)
+        assert [one.body for one in got] == bodies[1:]
+        assert all(one.at >= sent + wait_s for one, wait_s in zip(got, (5, 9), strict=True))
+        assert new.terminate() == 0
+    assert line.stored() == 0
+
+
+def test_who_has_named_no_redis_needs_none_and_is_told_of_none(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever the default leads to on this machine, nothing is parked there under a prefix of the test's own."""
+    changed = without_store(line)
+    line.settings["redis"] = {"key_prefix": line.name}
+    found = Shell(line, capsys).rows("setup", settings=changed)
+    assert found
+    levels = {row["level"] for row in Shell(line, capsys).rows("check", settings=changed) if row["subject"] == "store"}
+    assert levels == {"OK"}
+    with line.bridge(changed).start() as bridge:
+        bridge.wait_log("started")
+        time.sleep(1)  # in which nothing may be said
+        assert "left behind" not in bridge.log()
+        assert bridge.terminate() == 0
