@@ -92,7 +92,7 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
         place = bisect_left(ordered, wait_ms)
         if place == len(ordered):
             longest = write_duration(ordered[-1])
-            raise ValueError(f"of {write_duration(wait_ms)} is longer than the longest level of the route, {longest}")
+            raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the longest level of the route, {longest}")
         above, below = ordered[place], ordered[max(0, place - 1)]
         return below if how == "nearest" and wait_ms - below < above - wait_ms else above
 
@@ -103,5 +103,10 @@ def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
     """How a wait becomes one of the ladder's: see ``Round``."""
     wait_s = ladder.whole_seconds(wait_ms)
     if wait_s > ladder.LONGEST_S:
-        raise ValueError(f"of {write_duration(wait_ms)} is longer than the ladder, {ladder.LONGEST_S} s")
+        raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the ladder, {ladder.LONGEST_S} s")
     return 1000 * wait_s
+
+
+def _said(wait_ms: int, asked_ms: int | None) -> str:
+    """As the producer knows it: of what he asked for, some milliseconds have passed when it is decided."""
+    return write_duration(wait_ms if asked_ms is None else asked_ms)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -12,7 +12,6 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels import level_topics, route_in
 from adapters.kafka.topics import Known, delete, known_topics, with_admin
-from bridge.errors import Refused
 from bridge.settings import Settings
 
 _Offsets = Mapping[TopicPartition, int]
@@ -22,7 +21,7 @@ _Offsets = Mapping[TopicPartition, int]
 class LevelTopic:
     """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
     exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters. ``routed``: the settings
-    have its route, and so it is read."""
+    have its route, and so it is read. ``kept``: why ``remove`` leaves it."""
 
     route: str
     name: str
@@ -30,6 +29,7 @@ class LevelTopic:
     old: bool
     is_dead: bool
     routed: bool
+    kept: str = ""
 
 
 def count(settings: Settings) -> list[LevelTopic]:
@@ -46,23 +46,33 @@ def count(settings: Settings) -> list[LevelTopic]:
 
 
 def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
-    """Delete what is old, or everything that ``setup`` made for these routes; returns what it is about. What is of a
-    route that is not here is left alone: it may be another installation's that shares the group.
+    """Delete what is old and empty, or everything that ``setup`` made for these routes; returns what it is about, and
+    of each that stays, why. What is of a route that is not here is left alone: it may be another installation's that
+    shares the group.
 
-    ``force`` deletes records, too. Raises ``Refused`` before anything is deleted where a topic holds records, and
-    ``BrokerUnavailable``.
+    ``force`` deletes records, too. Raises ``BrokerUnavailable``, ``Refused``.
     """
 
     async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
         found = await _count(settings, admin)
-        doomed = [one for one in found if one.routed and one.messages is not None and (one.old or everything)]
-        if full := [f"topic '{one.name}' holds {one.messages} records" for one in doomed if one.messages and not force]:
-            raise Refused(f"{', '.join(full)}: wait until they have left, or delete them too with --force")
+        about = [one for one in found if one.routed and one.messages is not None and (one.old or everything)]
+        judged = about if force else [replace(one, kept=why_kept(one, about)) for one in about]
+        doomed = [one.name for one in judged if not one.kept]
         if doomed and not dry_run:
-            await delete(admin, [one.name for one in doomed])
-        return doomed
+            await delete(admin, doomed)
+        return judged
 
     return with_admin(settings, work)
+
+
+def why_kept(one: LevelTopic, about: Sequence[LevelTopic]) -> str:
+    """Pure: why a topic has to stay, of those that could go; "" if it need not."""
+    if one.messages:
+        some = "1 record" if one.messages == 1 else f"{one.messages} records"
+        return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
+    if one.is_dead and any(other.route == one.route and other.messages for other in about):
+        return "it goes last: what cannot be delivered from the others is kept there"
+    return ""
 
 
 def routes_with_levels_left(settings: Settings) -> list[str]:

@@ -6,29 +6,45 @@ mode, queue type and last hop, RocketMQ's levels, and whatever a settings file o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from adapters.rabbitmq.declarations import Exchange, Queue
-from adapters.rabbitmq.levels import Waits, dead_queue, plan_waits
+from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
+from adapters.rabbitmq.levels import CLASSIC, CLASSIC_BEFORE, Waits, dead_queue, plan_waits
 from adapters.rabbitmq.setup import Session, open_session
 from adapters.rabbitmq.topology import plan
-from bridge.errors import Refused
 from bridge.header import LEVELS_MS
 from bridge.settings import Settings
+
+#: A message that an exchange, or the queue before, has sent on needs so long at most to be in the next queue.
+_ARRIVED_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class LevelQueue:
     """One queue. ``messages``: those that are ready, None where it does not exist. ``old``: the settings do not have
-    it any more. ``is_due``: what has waited comes here for its last hop. ``is_dead``: it holds dead letters."""
+    it any more. ``is_due``: what has waited comes here for its last hop. ``is_dead``: it holds dead letters.
+    ``ways_in``: the bindings to it of other exchanges than its own. ``kept``: why ``remove`` leaves it."""
 
     route: str
-    name: str
+    queue: Queue
     messages: int | None
     old: bool
     is_due: bool
     is_dead: bool
+    ways_in: tuple[Binding, ...] = ()
+    kept: str = ""
+
+    @property
+    def name(self) -> str:
+        """The queue's."""
+        return self.queue.name
+
+    @property
+    def leads_to(self) -> str:
+        """The exchange that what has waited here goes to; a queue of ours has one of its own name."""
+        return str(self.queue.arguments.get("x-dead-letter-exchange", ""))
 
 
 def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueue]:
@@ -44,24 +60,59 @@ def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueu
 def remove(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[LevelQueue]:
-    """Delete what is old, or everything that ``setup`` declared for routes without a store; returns the queues it is
-    about. The exchanges of a route that has a store now stay: a front exchange of before, which nobody can ask for, may
-    still lead there, and without them it would lose what is not delayed.
+    """Delete what is old and empty, or everything that ``setup`` declared for routes without a store; returns the
+    queues it is about, and of each that stays, why. The exchanges of a route that has a store now stay: a front of
+    before, which nobody can ask for, may still lead there, and without them it would lose what is not delayed.
 
-    ``force`` deletes messages, too. Raises ``Refused`` before anything is deleted where something holds messages, or
-    may hold some, and ``BrokerUnavailable``.
+    ``force`` deletes messages, too, and whatever is in use. Raises ``BrokerUnavailable``, ``Refused``.
     """
     with open_session(settings) as session:
-        found = [one for one in _count(session, settings, before) if one.messages is not None]
-        doomed = [one for one in found if one.old or everything]
-        if not force:
-            _refuse(doomed)
-        if not dry_run:
-            if everything:
-                _delete_exchanges(session, settings)
-            for one in doomed:
-                _delete(session, one, force)
-    return doomed
+        alive = [one for one in _count(session, settings, before) if one.messages is not None]
+        doomed = removal_order([one for one in alive if one.old or everything])
+        if everything and force and not dry_run:
+            _delete_exchanges(session, settings, settings.routes)
+        done = []
+        for one in doomed:
+            kept = "" if force else why_kept(one, alive) or _consumed(session, one)
+            if not kept and not dry_run:
+                kept = _delete(session, one, force)
+            if not kept:
+                alive.remove(one)
+            done.append(replace(one, kept=kept))
+        if everything and not force and not dry_run:
+            _delete_exchanges(session, settings, settings.routes.keys() - {one.route for one in done if one.kept})
+    return done
+
+
+def removal_order(queues: Iterable[LevelQueue]) -> list[LevelQueue]:
+    """Pure: nothing goes before what leads to it. A ladder from its highest step down, or a message that is between two
+    steps would find the next one gone; then the due queues, and last what holds the dead letters, by which a route that
+    once had levels is known."""
+    return sorted(sorted(queues, key=lambda one: one.name, reverse=True), key=lambda one: (one.is_dead, one.is_due))
+
+
+def why_kept(one: LevelQueue, alive: Sequence[LevelQueue]) -> str:
+    """Pure: why a queue has to stay as long as the others that are still ``alive`` are there; "" if it need not."""
+    before = next((other.name for other in alive if other is not one and other.leads_to == one.name), "")
+    if one.messages:
+        some = "1 message" if one.messages == 1 else f"{one.messages} messages"
+        return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
+    if before:
+        return f"what waits in queue '{before}' goes on through it"
+    if one.is_dead and any(other.route == one.route and not other.is_dead for other in alive):
+        return "it goes last: by it postdate finds the others"
+    ours = {other.name for other in alive}
+    hides = one.queue.arguments.get("x-dead-letter-strategy") == "at-least-once"
+    if hides and (one.is_due or one.leads_to not in ours):
+        return (
+            "it may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP: when "
+            "`rabbitmqctl list_queues name messages` shows 0 for it, remove it with --force"
+        )
+    return ""
+
+
+def _consumed(session: Session, one: LevelQueue) -> str:
+    return "it is in use: somebody consumes it" if session.consumers(one.name) else ""
 
 
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
@@ -74,13 +125,21 @@ def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> 
             name: waits
             for other in (*_variants(settings, route), *before)
             if route in other.routes and other.routes[route].mode != "redis"
-            for name, waits in _queues(other, route).items()
+            for classic in (CLASSIC, CLASSIC_BEFORE)
+            for name, waits in _queues(other, route, classic).items()
             if name not in now
         }
         for name, waits in {**now, **old}.items():
             messages = session.waiting(name)
             if messages is not None or name in now:
-                yield LevelQueue(route, name, messages, name in old, name == waits.due, name == waits.dead)
+                yield _level_queue(route, name, waits, messages, name in old)
+
+
+def _level_queue(route: str, name: str, waits: Waits, messages: int | None, old: bool) -> LevelQueue:
+    queue = next(one for one in waits.declarations if isinstance(one, Queue) and one.name == name)
+    bindings = (one for one in waits.declarations if isinstance(one, Binding))
+    ways_in = tuple(one for one in bindings if one.queue == name and one.exchange != name)
+    return LevelQueue(route, queue, messages, old, name == waits.due, name == waits.dead, ways_in)
 
 
 def _had_levels(session: Session, settings: Settings, route: str) -> bool:
@@ -89,9 +148,9 @@ def _had_levels(session: Session, settings: Settings, route: str) -> bool:
     return session.waiting(dead_queue(settings, route)) is not None
 
 
-def _queues(settings: Settings, route: str) -> dict[str, Waits]:
+def _queues(settings: Settings, route: str, classic: Arguments = CLASSIC) -> dict[str, Waits]:
     """The names of its queues, without the intake."""
-    waits = plan_waits(settings, route)
+    waits = plan_waits(settings, route, classic)
     return {one.name: waits for one in waits.declarations if isinstance(one, Queue)}
 
 
@@ -107,31 +166,26 @@ def _variants(settings: Settings, route: str) -> Iterator[Settings]:
                     yield settings.model_copy(update={"routes": routes, "headers": headers, "levels": levels})
 
 
-def _refuse(doomed: Iterable[LevelQueue]) -> None:
-    full = [f"queue '{one.name}' holds {one.messages} messages" for one in doomed if one.messages]
-    if full:
-        raise Refused(f"{', '.join(full)}: wait until they have left, or delete them too with --force")
-    due = next((one.name for one in doomed if one.is_due), None)
-    if due is not None:
-        raise Refused(
-            f"queue '{due}' may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP: when "
-            f"`rabbitmqctl list_queues name messages` shows 0 for it, remove it with --force"
-        )
-
-
-def _delete_exchanges(session: Session, settings: Settings) -> None:
+def _delete_exchanges(session: Session, settings: Settings, routes: Container[str]) -> None:
     """The front first: producers then get an error, and nothing goes astray behind it."""
     for topology in plan(settings):
-        if topology.waits:
+        if topology.waits and topology.route in routes:
             session.delete(topology.front)
             for one in reversed(topology.waits):
                 if isinstance(one, Exchange):
                     session.delete(one)
 
 
-def _delete(session: Session, doomed: LevelQueue, force: bool) -> None:
-    """Its exchange first, so that nothing comes any more; then the queue, unless something came meanwhile."""
+def _delete(session: Session, doomed: LevelQueue, force: bool) -> str:
+    """Delete one; why not, if it stays. First the ways to it, so that nothing comes any more: what has a level then
+    goes to the intake. What is on its way at this moment gets time to arrive."""
     session.delete(Exchange(doomed.name))
-    if session.waiting(doomed.name) and not force:
-        raise Refused(f"queue '{doomed.name}' got messages a moment ago; run it again when they have left")
-    session.delete(Queue(doomed.name, {}))
+    for binding in doomed.ways_in:
+        session.unbind(binding)
+    if force:
+        session.delete(doomed.queue)
+        return ""
+    time.sleep(_ARRIVED_S)
+    if session.delete_if_empty(doomed.queue):
+        return ""
+    return "it got messages a moment ago: run this again when it is empty"

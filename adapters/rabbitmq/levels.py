@@ -23,6 +23,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 
 from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Arguments, Binding, Declaration, Exchange, Queue
 from bridge import ladder
@@ -32,6 +33,12 @@ from bridge.settings import Settings
 #: The header that keeps a message in one step of a ladder. Void: only its presence counts.
 STEP_HEADERS = tuple(b"x-delay-step-%02d" % step for step in range(ladder.STEPS))
 LEVEL_HEADER = "x-delay-level"
+#: What a classic queue in which messages wait is declared with: before 3.12 one that is not lazy keeps in memory what
+#: waits for hours, and RabbitMQ stands still while it tidies that up; version 2 is its newer storage, the only one from
+#: 4.0 on. Both together crash RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
+CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2})
+#: What it was declared with before.
+CLASSIC_BEFORE: Arguments = MappingProxyType({"x-queue-mode": "lazy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +53,26 @@ class Waits:
     declarations: tuple[Declaration, ...]
 
 
-def plan_waits(settings: Settings, route: str) -> Waits:
-    """Pure: the places of a route whose mode is levels or ladder."""
+def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> Waits:
+    """Pure: the places of a route whose mode is levels or ladder. ``classic``: what its classic queues are declared
+    with beside their type; they may be of a time when that was something else."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
     dead = dead_queue(settings, route)
     made: list[Declaration] = list(_fanout(dead, {"x-queue-type": settings.queue_type_of(route)}))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
-        arguments = _due_arguments(settings, route)
+        arguments = _due_arguments(settings, route, classic)
         due = end = f"{base}.due.{digest(arguments)}"
         made += _fanout(due, arguments)
     if settings.routes[route].mode == "ladder":
-        arguments = _waiting(settings, route)
+        arguments = _waiting(settings, route, classic)
         steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
         for step, name in enumerate(steps):
             made += _step(step, name, steps[step - 1] if step else end, arguments)
         return Waits(due, dead, {}, steps, (*made, *_plain(base, target)))
     levels = {}
     for level_ms in settings.headers.levels:
-        arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
+        arguments = {**_waiting(settings, route, classic), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
         levels[level_ms] = name = f"{base}.level.{_written(level_ms)}.{digest(arguments)}"
         made += _fanout(name, arguments)
     made += (*_plain(base, target), *_by_level(base, list(levels.values())))
@@ -108,14 +116,10 @@ def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
     return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name, {})
 
 
-def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
-    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it.
-
-    A classic one is lazy, or before 3.12 RabbitMQ would keep in memory what waits for hours, and stand still while it
-    tidies that up.
-    """
+def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
+    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it."""
     if settings.level_queue_type_of(route) == "classic":
-        return {"x-queue-type": "classic", "x-queue-mode": "lazy"}
+        return {"x-queue-type": "classic", **classic}
     return {
         "x-queue-type": "quorum",
         "x-dead-letter-strategy": "at-least-once",
@@ -124,9 +128,9 @@ def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | Non
     }
 
 
-def _due_arguments(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
+def _due_arguments(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
     arguments = {
-        **_waiting(settings, route),
+        **_waiting(settings, route, classic),
         "x-message-ttl": settings.levels.alone_after,
         "x-dead-letter-exchange": settings.routes[route].deliver_to,
     }

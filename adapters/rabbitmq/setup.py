@@ -8,10 +8,11 @@ and with others is refused, which is the comparison. It is only made where a pas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
@@ -24,7 +25,7 @@ from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
-_NOT_FOUND, _ACCESS_REFUSED = 404, 403
+_NOT_FOUND, _ACCESS_REFUSED, _PRECONDITION_FAILED = 404, 403, 406
 _TIMEOUT_S = 5
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
@@ -55,7 +56,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One declaration as ``declare`` left it; a binding is always made again, so it is never known to be new."""
+    """One declaration as ``declare`` left it. A binding is always made again, for AMQP cannot ask for it: it is known
+    to be new where what it binds is."""
 
     route: str
     declaration: Declaration
@@ -86,12 +88,20 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
                 if declaration in outdated and not isinstance(declaration, Binding):
                     session.delete(declaration)
                 session.make(declaration)
-                made.append(Made(topology.route, declaration, declaration in missing))
+                made.append(Made(topology.route, declaration, _new(declaration, missing)))
             for binding in topology.unbound:
                 session.unbind(binding)
         warnings = [f.text for f in findings if f.state is State.MISSING and not _ours(f.declaration)]
         warnings += [_replaced(f.route) for f in findings if f.state is State.OUTDATED]
     return made, warnings
+
+
+def _new(declaration: Declaration, missing: Sequence[Declaration]) -> bool:
+    if not isinstance(declaration, Binding):
+        return declaration in missing
+    exchanges = {one.name for one in missing if isinstance(one, Exchange)}
+    others = exchanges if declaration.to_exchange else {one.name for one in missing if isinstance(one, Queue)}
+    return declaration.exchange in exchanges or declaration.queue in others
 
 
 def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
@@ -124,9 +134,13 @@ class Session:
     def __init__(self, connection: pika.BlockingConnection) -> None:
         self._connection = connection
         self._channel: BlockingChannel | None = None
+        properties = connection._impl.server_properties or {}
+        self._version = str(properties.get("version", ""))
 
     def judge(self, route: str, wanted: Exchange | Queue) -> Finding:
         """Compare one."""
+        if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self._version):
+            return Finding(route, wanted, State.DIFFERENT, _crashes(self._version))
         closed = self._ask(wanted, passive=True)
         if closed is None and _ours(wanted):
             closed = self._ask(wanted, passive=False)
@@ -156,7 +170,7 @@ class Session:
         """Take a binding from a queue, whether it is there or not. Raises ``Refused``."""
         arguments = dict(binding.arguments)
         closed = self._try(lambda channel: channel.queue_unbind(binding.queue, binding.exchange, "", arguments))
-        if closed is not None:
+        if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(f"RabbitMQ refuses to remove {label(binding)}: {closed.reply_code} {closed.reply_text}")
 
     def waiting(self, queue: str) -> int | None:
@@ -168,6 +182,38 @@ class Session:
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
         return counts[0] if counts else None
+
+    def consumers(self, queue: str) -> int:
+        """How many consume a queue that exists. Raises ``Refused``."""
+        counts: list[int] = []
+        closed = self._try(
+            lambda channel: counts.append(channel.queue_declare(queue, passive=True).method.consumer_count)
+        )
+        if closed is not None and closed.reply_code != _NOT_FOUND:
+            raise Refused(f"RabbitMQ does not look at queue '{queue}': {closed.reply_code} {closed.reply_text}")
+        return counts[0] if counts else 0
+
+    def delete_if_empty(self, queue: Queue) -> bool:
+        """Delete a queue if no message of it is ready; whether it was. Raises ``Refused``.
+
+        A classic queue looks by itself, and minds its consumers, too. A quorum queue cannot (NOT_IMPLEMENTED, which
+        closes the connection; 3.10 and 4.3), and its count is 0 also where it does not answer in a quarter of a second:
+        so a message is asked for, and only a queue that has none is deleted. See to it that none can come.
+        """
+        if queue.arguments.get("x-queue-type") == "classic":
+            closed = self._try(lambda channel: channel.queue_delete(queue.name, if_unused=True, if_empty=True))
+            if closed is not None and closed.reply_code == _PRECONDITION_FAILED:
+                return False
+        else:
+            got: list[object] = []
+            closed = self._try(lambda channel: got.append(_give_back(channel, channel.basic_get(queue.name)[0])))
+            if closed is None and got[0]:
+                return False
+            if closed is None:
+                self.delete(queue)
+        if closed is not None and closed.reply_code != _NOT_FOUND:
+            raise Refused(f"RabbitMQ refuses to delete {label(queue)}: {closed.reply_code} {closed.reply_text}")
+        return True
 
     def delete(self, declaration: Exchange | Queue) -> None:
         """Delete a queue with what is in it, or an exchange, with their bindings. Raises ``Refused``."""
@@ -194,6 +240,14 @@ class Session:
         except ChannelClosedByBroker as closed:
             return closed
         return None
+
+
+def _give_back(channel: BlockingChannel, got: Any) -> bool:
+    """Whether there was a message. It goes back to where it was."""
+    if got is None:
+        return False
+    channel.basic_nack(got.delivery_tag, requeue=True)
+    return True
 
 
 def _bind(channel: BlockingChannel, binding: Binding) -> None:
@@ -262,6 +316,19 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def crashes_lazy_queues(version: str) -> bool:
+    """Pure: whether this RabbitMQ is one in which a lazy classic queue with the newer storage crashes."""
+    found = re.match(r"3\.10\.(\d+)(?!\d)", version)
+    return found is not None and int(found[1]) < 7
+
+
+def _crashes(version: str) -> str:
+    return (
+        f"RabbitMQ {version} crashes the classic queues that levels need: use 3.10.7 or later, or set "
+        'levels.queue_type = "quorum". Nothing was changed'
+    )
+
+
 def _missing(route: str, wanted: Exchange | Queue) -> str:
     if _ours(wanted):
         return f"{label(wanted)} of route {route} does not exist: run `postdate setup`"
@@ -272,13 +339,17 @@ def _missing(route: str, wanted: Exchange | Queue) -> str:
 
 
 def _outdated(route: str, wanted: Exchange) -> str:
-    return f"{label(wanted)} of route {route} leads to another list of levels: `postdate setup` makes it anew"
+    return (
+        f"{label(wanted)} of route {route} leads to another list of levels: what waits in the queues of the old one is "
+        "delivered when it is due, and `postdate check --before OLD.toml` (the settings of before) counts it; "
+        "`postdate setup` makes the exchange anew"
+    )
 
 
 def _replaced(route: str) -> str:
     return (
         f"the levels of route {route} are others now: what waits in the old queues is delivered when it is due, and "
-        "`postdate levels verify --before OLD.toml` (the settings of before) counts it"
+        "`postdate check --before OLD.toml` (the settings of before) counts it"
     )
 
 

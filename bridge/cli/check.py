@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
 
 
-def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+#: So many parts of a route are named; of more, the number is.
+_NAMED = 4
+
+
+def check(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Judge settings, store and topology without changing anything.
 
     Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or a broker
@@ -21,16 +25,16 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     """
     from bridge.cli.exits import FINE
     from bridge.cli.output import rows
-    from bridge.cli.wiring import settings_with_routes
+    from bridge.cli.wiring import settings_of_file, settings_with_routes
     from bridge.settings import forgotten_broker
 
-    settings = settings_with_routes(config)
+    settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
     source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
     words = f"routes {', '.join(settings.routes)}; {source}"
     found = [_finding("OK", "settings", words)]
     if forgotten := forgotten_broker(settings):
         found.append(_finding("WARN", "settings", forgotten))
-    found += [*_store(settings), *_broker(settings)]
+    found += [*_store(settings), *_broker(settings, old)]
     rows(output, ["level", "subject", "text"], found)
     code = max(row["code"] for row in found)
     if code != FINE:
@@ -94,7 +98,7 @@ def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
             yield _finding("OK", "store", f"{routes} need none, and nothing is parked at {where}")
 
 
-def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
+def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
     from bridge.cli.wiring import verify_topology
     from bridge.errors import PostdateError
 
@@ -103,19 +107,47 @@ def _broker(settings: Settings) -> Iterator[dict[str, Any]]:
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    for row in found:
-        yield _judged(settings, row)
+    yield from _topology(settings, found)
     yield from _open_fronts(settings, found)
-    yield from _left_over(settings)
+    yield from _left_over(settings, before)
 
 
-def _left_over(settings: Settings) -> Iterator[dict[str, Any]]:
+def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A line for each route with all that is there, one with all that is still to be made, and one for each problem."""
+    for route in dict.fromkeys(row["route"] for row in found):
+        rows = [row for row in found if row["route"] == route]
+        there = [row["what"] for row in rows if row["state"] == "same"]
+        later = [row["what"] for row in rows if _is_made_later(settings, row)]
+        if there:
+            yield _finding("OK", f"route {route}", f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there")
+        if later:
+            verbs = ("does", "makes it") if len(later) == 1 else ("do", "makes them")
+            text = f"{_listed(later)} {verbs[0]} not exist yet: `postdate run` or `postdate setup` {verbs[1]}"
+            yield _finding("WARN", f"route {route}", text)
+        for row in rows:
+            if row["state"] != "same" and row["what"] not in later:
+                yield _judged(settings, row)
+
+
+def _listed(labels: list[str]) -> str:
+    """A few by name, and of many, how many there are of each kind."""
+    from bridge.cli.setup import counts
+
+    return ", ".join(labels) if len(labels) <= _NAMED else counts(label.partition(" ")[0] for label in labels)
+
+
+def _is_made_later(settings: Settings, row: dict[str, Any]) -> bool:
+    """What is missing of ours is a failure only if nobody is going to declare it."""
+    return bool(row["state"] == "missing" and row["ours"] and settings.bridge.setup)
+
+
+def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
     """What a change of the mode or of the levels has left in queues and in topics."""
     from bridge.cli.waiting import left_over, level_places
     from bridge.errors import PostdateError
 
     try:
-        places = level_places(settings)
+        places = level_places(settings, before)
     except PostdateError as error:
         yield _finding("WARN", "levels", f"whether settings of before have left any is not known: {error}")
         return
@@ -139,16 +171,10 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
 
 
 def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
-    """What is missing of ours is a failure only if nobody is going to declare it."""
+    """What is neither there nor made by itself."""
     from bridge.cli.exits import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
-    if state == "same":
-        return _finding("OK", subject, f"{row['what']} is there")
-    if state == "missing" and row["ours"] and settings.bridge.setup:
-        return _finding(
-            "WARN", subject, f"{row['what']} does not exist yet: `postdate run` or `postdate setup` makes it"
-        )
     if state in ("none", "few", "waits"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:

@@ -10,6 +10,7 @@ import structlog
 
 from adapters.redis.remains import remains
 from bridge.app import build, open_store
+from bridge.cli.waiting import counted
 from bridge.clock import StoreClock
 from bridge.emptying import Emptying, Remains
 from bridge.health import Health
@@ -22,18 +23,19 @@ log = structlog.get_logger("postdate")
 def sentence(house: Settings, found: Remains) -> str:
     """Pure: what is in the store of a house whose routes have all left it; "" for nothing. Without its stop."""
     routes = ", ".join(house.with_left.routes)
-    letters = "1 dead letter" if found.dead == 1 else f"{found.dead} dead letters"
+    letters = counted(found.dead, "dead letter")
     if found.waiting:
-        what = "1 message is" if found.waiting == 1 else f"{found.waiting} messages are"
+        what = f"{counted(found.waiting, 'message')} {'is' if found.waiting == 1 else 'are'}"
         also = f" ({letters} beside)" if found.dead else ""
         return (
             f"{what} still parked in Redis from when {routes} had mode redis{also}: `postdate run` delivers what is "
             "due, as long as redis.url and redis.key_prefix stay"
         )
     if found.dead:
+        verb = "is" if found.dead == 1 else "are"
         return (
-            f"{letters} from when {routes} had mode redis {'is' if found.dead == 1 else 'are'} still in Redis: `postdate "
-            "list --state dead` shows them with the settings of then"
+            f"{letters} from when {routes} had mode redis {verb} still in Redis: with the settings of then, `postdate "
+            "list --state dead` shows them"
         )
     return ""
 

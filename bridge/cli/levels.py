@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.cli.options import ConfigOption, Output, OutputOption, example
+from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption, example
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -19,15 +19,6 @@ levels = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-
-BeforeOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--before",
-        metavar="FILE",
-        help="A settings file of before; its queues of RabbitMQ are looked for, too.",
-    ),
-]
 
 
 @levels.command(epilog=example("postdate levels setup --dry-run", "postdate levels setup"))
@@ -85,18 +76,24 @@ def remove(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it.")] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete the queues and topics that settings of before have left, when they are empty.
+    """Delete the queues and topics that settings of before have left, and that are empty and not in use.
 
-    Also those of routes that have a store now.
+    Also those of routes that have a store now. Exit code 5: some stay, with the reason.
     """
-    from bridge.cli.output import rows, say
+    from bridge.cli.exits import REFUSED
+    from bridge.cli.output import complain, rows, say
     from bridge.cli.waiting import remove_level_places
     from bridge.cli.wiring import settings_with_routes
 
-    removed = remove_level_places(settings_with_routes(config), _before(before), everything, force, dry_run)
-    rows(output, ["route", "kind", "name", "messages"], removed)
-    if not removed:
+    found = remove_level_places(settings_with_routes(config), _before(before), everything, force, dry_run)
+    rows(output, ["route", "kind", "name", "messages", "state"], found)
+    if not found:
         say("There is nothing to remove.")
+    kept = [row for row in found if row["state"] == "kept"]
+    for row in kept:
+        complain(f"{row['kind']} '{row['name']}' stays: {row['text']}.")
+    if kept:
+        raise typer.Exit(REFUSED)
 
 
 @levels.command(epilog=example("postdate levels stats", "postdate levels stats -o json"))

@@ -33,6 +33,14 @@ RouteOption = Annotated[str | None, typer.Option("--route", metavar="ROUTE", hel
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Only dead letters whose reason begins so.")
 ]
+BeforeOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--before",
+        metavar="FILE",
+        help="A settings file of before; its queues of RabbitMQ are looked for, too.",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from bridge.cli.options import Output
 from bridge.printable import printable, printable_lines
 
 Row = Mapping[str, Any]
+
+_ENDLESS = 1000
 
 
 def say(text: str) -> None:
@@ -65,10 +68,8 @@ def _cell(value: Any) -> str:
 
 
 def width() -> int:
-    """Of the terminal."""
-    from rich.console import Console
-
-    return Console().width
+    """Of the terminal; one that does not tell has no end, so that nothing is cut for it."""
+    return shutil.get_terminal_size((_ENDLESS, 0)).columns
 
 
 def table(
@@ -84,7 +85,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = Console(width=width())
     kept = [column for column in columns if not found or any(_cell(row.get(column)) for row in found)]
     heads = [shown.get(column, column) for column in kept]
     needs = {

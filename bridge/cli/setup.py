@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +12,11 @@ from bridge.cli.options import ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
+
+
+#: A route with more parts than this is told of in one line, and what its parts may be for that.
+_MANY = 12
+_CALM = ("made", "there", "planned")
 
 
 def setup(
@@ -34,12 +41,31 @@ def make(settings: Settings, output: Output, dry_run: bool) -> None:
     from bridge.cli.wiring import declare_topology, planned_topology
 
     found, warnings = (planned_topology if dry_run else declare_topology)(settings)
-    shown = [_with(row) if output is Output.TEXT else row for row in found]
+    shown = [_with(row) for row in _brief(found)] if output is Output.TEXT else found
     rows(output, ["kind", "name", "route", "state", "with"], shown)
     for warning in warnings:
         say(f"Warning: {warning}.")
     if not dry_run and any(row["state"] == "waits" for row in found):
         raise typer.Exit(FAILED)
+
+
+def _brief(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a route with very many parts, a line for each state that is no problem, with the number of each kind."""
+    shown = []
+    for route in dict.fromkeys(row["route"] for row in found):
+        rows = [row for row in found if row["route"] == route]
+        calm = [row for row in rows if row["state"] in _CALM] if len(rows) > _MANY else []
+        for state in dict.fromkeys(row["state"] for row in calm):
+            name = counts(row["kind"] for row in calm if row["state"] == state)
+            shown.append({"kind": "", "name": name, "route": route, "state": state, "arguments": {}})
+        shown += [row for row in rows if row not in calm]
+    return shown
+
+
+def counts(kinds: Iterable[str]) -> str:
+    """Pure: how many of each kind: "2 queues, 1 exchange"."""
+    numbers = Counter(kinds)
+    return ", ".join(f"{number} {kind if number == 1 else f'{kind}s'}" for kind, number in numbers.items())
 
 
 def _with(row: dict[str, Any]) -> dict[str, Any]:

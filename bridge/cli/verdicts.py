@@ -12,10 +12,12 @@ from bridge.cli.exits import FINE, NOT_FOUND, REFUSED
 from bridge.cli.options import Output
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk
+    from bridge.desk import Desk, Row
 
 _SAID: Mapping[str, str] = MappingProxyType({})
-ON_ITS_WAY = "it is claimed already, it is on its way"
+#: States as a person calls them.
+_IN_WORDS = {"claimed": "being sent", "gone": "sent", "none": "not there"}
+ON_ITS_WAY = "it is being sent at this moment: look again with `postdate show` in a few seconds"
 UNKNOWN = "there is no message with this id (any more)"
 DEAD = "it is a dead letter: use `postdate retry`"
 
@@ -46,13 +48,20 @@ async def with_due(desk: Desk, verdicts: Sequence[Verdict]) -> list[dict[str, ob
     return [
         {
             "id": one.id.decode(),
-            "state": rows[one.id].state.value if one.id in rows else one.state,
+            "state": _state_now(one, rows),
             "due": write_moment(rows[one.id].due_ms) if one.id in rows else None,
             "text": one.text,
             "code": one.code,
         }
         for one in verdicts
     ]
+
+
+def _state_now(one: Verdict, rows: Mapping[bytes, Row]) -> str:
+    """What was to be delivered at once may be under way, or gone, by the time that it is looked at again."""
+    if one.state != "parked":
+        return one.state
+    return rows[one.id].state.value if one.id in rows else "gone"
 
 
 def answer(output: Output, rows: Sequence[dict[str, object]], said: Mapping[str, str] = _SAID) -> None:
@@ -63,7 +72,8 @@ def answer(output: Output, rows: Sequence[dict[str, object]], said: Mapping[str,
     from bridge.cli.output import complain
     from bridge.cli.output import rows as print_rows
 
-    text = [{**row, "state": said.get(str(row["state"]), row["state"])} for row in rows]
+    words = {**_IN_WORDS, **said}
+    text = [{**row, "state": words.get(str(row["state"]), row["state"])} for row in rows]
     print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else rows)
     for row in rows:
         if row["code"]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from bridge.settings import Settings
 
+#: So many queues or topics are named in a sentence; of more, their number is.
+_NAMED = 4
 #: A row for each queue or topic.
 Places = list[dict[str, Any]]
 
@@ -45,17 +47,19 @@ def left_by_changes(settings: Settings) -> list[tuple[str, int, str]]:
 def remove_level_places(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> Places:
-    """Remove old ones, or all; a row each. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
-    found = []
+    """Remove those that are old and empty, or all; a row each, with ``state`` removed (``dry_run``: removable), or kept
+    and why. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
+    found: list[tuple[str, Any]] = []
     if names := settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.level_desk import remove
 
-        found += [_row("queue", one) for one in remove(settings.only(names), before, everything, force, dry_run)]
+        found += [("queue", one) for one in remove(settings.only(names), before, everything, force, dry_run)]
     if names := settings.routes_of("kafka"):
         from adapters.kafka.level_desk import remove as remove_topics
 
-        found += [_row("topic", one) for one in remove_topics(settings.only(names), everything, force, dry_run)]
-    return found
+        found += [("topic", one) for one in remove_topics(settings.only(names), everything, force, dry_run)]
+    gone = "removable" if dry_run else "removed"
+    return [{**_row(kind, one), "state": "kept" if one.kept else gone, "text": one.kept} for kind, one in found]
 
 
 def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]]:
@@ -65,25 +69,40 @@ def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]
         some = list(group)
         waiting = sum(one["messages"] for one in some if not one["is_dead"])
         dead = sum(one["messages"] for one in some if one["is_dead"])
-        kept = f" {dead} dead letters are kept there." if dead else ""
+        kept = f" {counted(dead, 'dead letter')} {'is' if dead == 1 else 'are'} kept there." if dead else ""
         unread = some[0]["state"] == "no route"
+        verbs = ("waits", "is", "it is") if waiting == 1 else ("wait", "are", "they are")
         if unread and waiting:
             text = (
-                f"{waiting} messages wait in levels of this route, which the settings do not have, and nobody delivers "
-                "them, unless another postdate of the group has it: put the route back until `postdate levels stats` "
-                "counts none."
+                f"{counted(waiting, 'message')} {verbs[0]} in levels of this route, which the settings do not have, "
+                "and nobody delivers what is there, unless another postdate of the group has the route: put it back "
+                "until `postdate levels stats` counts none."
             )
         elif waiting:
             text = (
-                f"{waiting} messages wait in levels that the settings no longer have, and are delivered when they are "
-                "due; `postdate levels stats` counts them, and `postdate levels remove` clears them away when they are "
-                "empty."
+                f"{counted(waiting, 'message')} {verbs[0]} in levels that the settings no longer have, and {verbs[1]} "
+                f"delivered when {verbs[2]} due: {_named(some)}; `postdate levels remove` clears away what is empty."
             )
         elif unread:
             text = "nothing waits in the levels of this route, which the settings do not have: delete their topics."
         else:
             text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
         yield route, waiting + dead, f"{text}{kept}".removesuffix(".")
+
+
+def _named(places: Sequence[dict[str, Any]]) -> str:
+    """Those in which messages wait, the fullest first, and how many are empty."""
+    full = sorted((one for one in places if one["messages"] and not one["is_dead"]), key=itemgetter("messages"))[::-1]
+    words = [f"{one['messages']} in {one['kind']} '{one['name']}'" for one in full[:_NAMED]]
+    if len(full) > _NAMED:
+        words.append(f"the others in {len(full) - _NAMED} more")
+    empty = sum(not one["messages"] for one in places)
+    return ", ".join([*words, *([f"{empty} are empty"] if empty > 1 else ["1 is empty"] if empty else [])])
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 message", "2 messages"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
@@ -101,4 +120,6 @@ def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
 def _of_old(one: Any) -> str:
     if not one.messages:
         return "is empty: `postdate levels remove`"
-    return f"holds {one.messages} dead letters" if one.is_dead else f"holds {one.messages} messages and drains"
+    if one.is_dead:
+        return f"holds {counted(one.messages, 'dead letter')}"
+    return f"holds {counted(one.messages, 'message')} and drains"

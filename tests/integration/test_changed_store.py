@@ -1,4 +1,4 @@
-"""A route leaves its store while messages wait there: Redis away at the start, or an old instance beside the new one."""
+"""A route leaves its store while messages wait there: Redis is away, or an old instance still parks beside."""
 
 from __future__ import annotations
 

@@ -397,7 +397,7 @@ class TestHowItEnds:
         code, out = shell.ended(*words, one, "-o", "json")
         assert code == 5
         assert json.loads(out)[0]["state"] == "claimed"
-        assert f"{one}: it is claimed already, it is on its way." in shell.said
+        assert f"{one}: it is being sent at this moment" in shell.said
         assert shell.states() == {one: "claimed"}
 
     def test_5_where_a_dead_letter_should_be_moved_and_what_to_do_instead(self, shell: Shell) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.levels import CLASSIC_BEFORE, STEP_HEADERS, plan_waits
+from adapters.rabbitmq.setup import open_session
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
 from tests.delay_line import Line, merged
@@ -39,10 +42,11 @@ class Shell:
         path.chmod(0o600)
         return str(path)
 
-    def __call__(self, *words: str, settings: Tables | None = None, code: int = 0) -> str:
+    def __call__(self, *words: str, settings: Tables | None = None, code: int | None = 0) -> str:
+        """What it wrote; it must end with ``code``, unless that is None."""
         ended = run_command([*words, "--config", self.file(settings or {}, "shell")])
         out, self.said = self._output.readouterr()
-        assert ended == code, f"{words} ended with {ended}, wrote {out} and said {self.said}"
+        assert code in (ended, None), f"{words} ended with {ended}, wrote {out} and said {self.said}"
         return out
 
     def rows(self, *words: str, settings: Tables | None = None, code: int = 0) -> list[dict[str, Any]]:
@@ -65,6 +69,15 @@ def number(value: int) -> Entry:
     return (b"x-delay-level", "I", struct.pack(">i", value))
 
 
+def states(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """What became of each queue, by its level."""
+    return {_level(row["name"].split(".")[2:]): row["state"] for row in rows}
+
+
+def _level(parts: list[str]) -> str:
+    return ".".join(parts[1:-1]) if parts[0] in ("level", "step") else parts[0]
+
+
 def put(line: LevelLine, body: bytes, *headers: Entry) -> None:
     line.publish(Props(list(headers), {"delivery_mode": b"\2"}), body)
 
@@ -77,20 +90,26 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     for body, level in ((b"old 1", 1), (b"old 3", 3)):
         put(line, body, number(level))
     assert any(row["state"] == "outdated" for row in shell.rows("levels", "verify", settings=changed, code=1))
+    assert any("another list of levels" in row["text"] for row in shell.rows("check", settings=changed))
     line.setup(changed)
     put(line, b"new 1", number(1))
     before = shell.file({}, "before")
+    told = [row["text"] for row in shell.rows("check", "--before", before, settings=changed)]
+    assert any(" in queue '" in text and ".level.8s." in text and "delivered when" in text for text in told)
     old = [row for row in shell.rows("levels", "stats", "--before", before, settings=changed) if row["state"] == "old"]
     assert [row["name"].split(".")[3] for row in old] == ["2s", "8s"]
     assert old[1]["messages"] == 1
-    shell("levels", "remove", "--before", before, settings=changed, code=5)
-    assert "holds 1 messages" in shell.said
+    doomed = ("levels", "remove", "--before", before)
+    assert states(shell.rows(*doomed, "--dry-run", settings=changed, code=5))["8s"] == "kept"
+    assert states(shell.rows(*doomed, settings=changed, code=5))["8s"] == "kept"
+    assert "it holds 1 message: " in shell.said
     got = {one.body: one for one in line.receive(3)}
     assert got.keys() == {b"old 1", b"old 3", b"new 1"}
     assert got[b"new 1"].at < got[b"old 3"].at
-    doomed = ("levels", "remove", "--before", before)
-    assert len(shell.rows(*doomed, "--dry-run", settings=changed)) == 2
-    assert len(shell.rows(*doomed, settings=changed)) == 2
+    left = states(shell.rows(*doomed, "--dry-run", settings=changed))
+    assert left == dict.fromkeys(left, "removable")
+    assert states(shell.rows(*doomed, settings=changed)) == dict.fromkeys(left, "removed")
+    assert "8s" in left
     assert shell.rows(*doomed, settings=changed) == []
     assert "nothing to remove" in shell.said
     assert shell.rows("levels", "verify", "--before", before, settings=changed)
@@ -99,16 +118,20 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
 def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages_in_it(
     line: LevelLine, shell: Shell
 ) -> None:
-    assert {row["state"] for row in shell.rows("levels", "setup") if row["kind"] != "binding"} == {"there"}
+    assert {row["state"] for row in shell.rows("levels", "setup")} == {"there"}
     assert {row["state"] for row in shell.rows("levels", "verify")} == {"same"}
     put(line, b"waits", number(3))
-    shell("levels", "remove", "--all", code=5)
-    assert "holds 1 messages" in shell.said
+    found = states(shell.rows("levels", "remove", "--all", code=5))
+    assert found == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
+    assert "it holds 1 message: " in shell.said
+    assert ".8s." in next(said for said in shell.said.splitlines() if "goes on through it" in said)
+    put(line, b"what a level that is gone would get waits in the intake", number(1))
     assert line.receive()[0].body == b"waits"
-    shell("levels", "remove", "--all", code=5)
+    assert states(shell.rows("levels", "remove", "--all", code=5)) == {"8s": "removed", "due": "kept", "dead": "kept"}
     assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
-    assert len(shell.rows("levels", "remove", "--all", "--force")) == 5
+    assert states(shell.rows("levels", "remove", "--all", "--force")) == {"due": "removed", "dead": "removed"}
     assert {row["state"] for row in shell.rows("levels", "stats")} == {"missing"}
+    assert line.depth(line.intake) == 1
     line.setup()
     put(line, b"again", number(1))
     assert line.receive()[0].body == b"again"
@@ -137,6 +160,25 @@ def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
     assert {row["level"] for row in found} == {"OK"}
     (store,) = [row for row in found if row["subject"] == "store"]
     assert store["text"].startswith("orders need none")
+    (route,) = [row for row in found if row["subject"] == "route orders"]
+    assert route["text"] == "6 queues, 12 exchanges are there"
+
+
+def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_own(
+    line: LevelLine, shell: Shell
+) -> None:
+    assert len(shell("setup").splitlines()) == 1
+    line.delete_queue(line.places().dead)
+    (problem,) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
+    assert problem.startswith(f"queue '{line.places().dead}' does not exist yet")
+    made = shell.rows("setup")
+    assert {(row["kind"], row["name"]) for row in made if row["state"] == "made"} == {
+        ("queue", line.places().dead),
+        ("binding", f"{line.places().dead} -> {line.places().dead}"),
+    }
+    other: Tables = {"routes": {"orders": {"intercept": f"{line.front}.2", "queue": f"{line.intake}.2"}}}
+    assert {row["state"] for row in shell.rows("setup", settings=other)} == {"made"}
+    line.setup(other)
 
 
 def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: LevelLine, shell: Shell) -> None:
@@ -156,13 +198,14 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert [row["messages"] for row in old if ".8s." in row["name"]] == [1]
     assert {row["state"] for row in shell.rows("levels", "verify", settings=stored)} == {"old"}
     found = [row["text"] for row in shell.rows("check", settings=stored, code=4)]
-    assert any(text.startswith("1 messages wait in levels that the settings no longer have") for text in found)
-    shell("levels", "remove", settings=stored, code=5)
-    assert "holds 1 messages" in shell.said
+    assert any(text.startswith("1 message waits in levels that the settings no longer have") for text in found)
+    found_states = states(shell.rows("levels", "remove", settings=stored, code=5))
+    assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
+    assert "it holds 1 message: " in shell.said
     assert line.receive()[0].body == b"in a level"
     shell("levels", "remove", settings=stored, code=5)
     assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
-    assert len(shell.rows("levels", "remove", "--force", settings=stored)) == 5
+    assert states(shell.rows("levels", "remove", "--force", settings=stored)) == {"due": "removed", "dead": "removed"}
     assert shell.rows("levels", "stats", settings=stored) == []
     assert "none has left any of it" in shell.said
     put(line, b"not delayed")
@@ -218,3 +261,54 @@ def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same
     shell("setup")
     put(line, b"on its level again", number(1))
     assert line.receive()[0].body == b"on its level again"  # and no bridge has run
+
+
+def test_a_ladder_is_removed_from_above_while_messages_go_down_it_and_none_is_lost_or_early(
+    rabbitmq: RabbitMQ, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is removed again and again, so that messages are on their way between two steps while it is looked at."""
+    with LevelLine(rabbitmq.url, tmp_path, ALONE, mode="ladder") as line:
+        shell, levels = Shell(line, capsys), {"routes": {"orders": {"mode": "levels"}}}
+        top = line.places().ladder[2]
+        steps = [(STEP_HEADERS[step], "V", b"") for step in (2, 1, 0)]
+        line.setup(levels)
+        sent, bodies = {}, [b"%d" % number for number in range(12)]
+        for body in bodies:
+            line.publish(Props(steps, {"delivery_mode": b"\2"}), body, exchange=top)
+            sent[body] = time.time()
+            time.sleep(0.1)  # so that they do not all move at one moment
+        rounds: list[dict[str, str]] = []
+        while not rounds or "kept" in rounds[-1].values():
+            found = json.loads(shell("levels", "remove", "-o", "json", settings=levels, code=None))
+            rounds.append(states(found))
+        assert "kept" in rounds[0].values()
+        assert {"00", "27"} <= {name for states in rounds for name in states}
+        got = {one.body: one.at for one in line.receive(len(bodies))}
+        assert got.keys() == set(bodies)
+        assert all(got[body] >= sent[body] + 7 for body in bodies), (got, sent)
+
+
+def test_classic_queues_of_before_are_found_and_the_broker_sees_to_it_that_they_are_empty_when_they_go(
+    line: LevelLine, shell: Shell
+) -> None:
+    classic: Tables = {"levels": {"queue_type": "classic"}}
+    loaded = line.loaded(classic)
+    before = plan_waits(loaded, "orders", CLASSIC_BEFORE)
+    names = {before.due, *before.levels.values()}
+    with open_session(loaded) as session:
+        for one in before.declarations:
+            if (one.exchange if isinstance(one, Binding) else one.name) in names:
+                session.make(one)
+    line.publish(Props([], {"delivery_mode": b"\2"}), b"in one of before", exchange=before.levels[2000])
+    line.setup(classic)
+
+    def removed() -> dict[str, str]:
+        rows = json.loads(shell("levels", "remove", "-o", "json", settings=classic, code=5))  # a quorum due queue stays
+        return {row["name"]: row["state"] for row in rows if row["name"] in names}
+
+    empty = names - {before.due, before.levels[2000]}
+    assert removed() == {before.due: "kept", before.levels[2000]: "kept", **dict.fromkeys(empty, "removed")}
+    assert line.receive()[0].body == b"in one of before"
+    assert removed() == {before.due: "removed", before.levels[2000]: "removed"}
+    put(line, b"in a new one", number(1))
+    assert line.receive()[0].body == b"in a new one"

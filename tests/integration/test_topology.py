@@ -178,7 +178,7 @@ class TestDeclare:
         assert [(type(one.declaration).__name__, one.new) for one in first] == [
             ("Queue", True),
             ("Exchange", True),
-            ("Binding", False),
+            ("Binding", True),
         ]
         assert not any(one.new for one in again)
         assert not warnings

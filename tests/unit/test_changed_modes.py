@@ -23,7 +23,8 @@ LEVELS = {**STORED, "mode": "levels"}
 
 
 def place(route: str, messages: int | None, state: str = "old", is_dead: bool = False) -> dict[str, Any]:
-    return {"route": route, "messages": messages, "state": state, "is_dead": is_dead}
+    found = {"route": route, "messages": messages, "state": state, "is_dead": is_dead}
+    return {**found, "kind": "queue", "name": f"{route}.{messages}"}
 
 
 def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not() -> None:
@@ -39,7 +40,8 @@ def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not
     (first, second) = left_over(places)
     assert first[:2] == ("a", 6)
     assert first[2].startswith("5 messages wait in levels that the settings no longer have, and are delivered when ")
-    assert first[2].endswith("clears them away when they are empty. 1 dead letters are kept there")
+    assert "when they are due: 3 in queue 'a.3', 2 in queue 'a.2'; `postdate levels remove`" in first[2]
+    assert first[2].endswith("clears away what is empty. 1 dead letter is kept there")
     assert second == ("b", 0, "nothing waits in the levels that the settings no longer have: `postdate levels remove`")
 
 
@@ -48,6 +50,18 @@ def test_what_waits_under_a_route_that_is_gone_is_told_of_and_what_is_empty_ther
     assert full[:2] == ("gone", 3)
     assert full[2].startswith("3 messages wait in levels of this route, which the settings do not have, and nobody ")
     assert empty[:2] == ("empty", 0)
+
+
+def test_of_very_many_queues_the_fullest_are_named_and_the_empty_counted() -> None:
+    ((_, messages, text),) = left_over([place("a", number) for number in (0, 0, 1, 2, 3, 4, 5, 6)])
+    assert messages == 21
+    named = ", ".join(f"{number} in queue 'a.{number}'" for number in (6, 5, 4, 3))
+    assert f"are due: {named}, the others in 2 more, 2 are empty; " in text
+    ((*_, text),) = left_over([place("a", 1), place("a", 0)])
+    assert text.startswith(
+        "1 message waits in levels that the settings no longer have, and is delivered when it is due: "
+    )
+    assert "1 in queue 'a.1', 1 is empty; " in text
 
 
 def test_a_house_with_a_store_knows_the_routes_that_have_left_it_and_takes_nothing_from_them() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.declarations import Binding, Exchange, Queue
-from adapters.rabbitmq.levels import Waits, plan_waits
+from adapters.rabbitmq.levels import CLASSIC_BEFORE, Waits, plan_waits
 from adapters.rabbitmq.topology import guarded, plan
 from bridge.errors import SettingsError
 from bridge.settings import Settings, load
@@ -48,9 +48,12 @@ def test_a_level_is_a_queue_with_its_time_that_leads_to_the_due_queue() -> None:
     assert queues(found)[found.due].arguments["x-dead-letter-exchange"] == "orders"
 
 
-def test_what_waits_in_a_classic_queue_is_not_kept_in_memory() -> None:
+def test_a_classic_queue_in_which_messages_wait_is_lazy_and_has_the_newer_storage() -> None:
     found = waits(more={"levels.queue_type": "classic"})
-    assert queues(found)[found.levels[1000]].arguments["x-queue-mode"] == "lazy"
+    arguments = queues(found)[found.levels[1000]].arguments
+    assert (arguments["x-queue-version"], arguments["x-queue-mode"]) == (2, "lazy")
+    before = plan_waits(settings(more={"levels.queue_type": "classic"}), "orders", CLASSIC_BEFORE)
+    assert not {before.due, *before.levels.values()} & {found.due, *found.levels.values()}
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,13 @@ class TestDecide:
         assert decide(came({"x-delay": 10_001}), rules, NOW_MS) == Deliver()
         assert isinstance(decide(came({"x-delay-cancel": "k"}), rules, NOW_MS), Bury)
 
+    def test_a_refusal_names_the_delay_that_was_asked_for_and_not_what_is_left_of_it(self) -> None:
+        for headers, said in (({"x-delay": 7_200_000}, "2h"), ({"x-delay": "3h"}, "3h")):
+            move = decide(came(headers, ago_ms=1), RULES, NOW_MS)
+            assert move == Bury(f"bad_header: the delay of {said} is longer than the longest level of the route, 10s")
+        with pytest.raises(ValueError, match=r"24m 16s is longer than the ladder"):
+            to_whole_seconds(1000 * ladder.LONGEST_S + 999, 1000 * ladder.LONGEST_S + 1000)
+
     def test_headers_that_could_not_be_read_and_bodies_that_are_too_large_are_dead_letters(self) -> None:
         assert decide(replace(came({}), fault="cut off"), RULES, NOW_MS) == Bury("bad_header: cut off")
         assert isinstance(decide(replace(came({}), payload=bytes(1001)), RULES, NOW_MS), Bury)

@@ -78,3 +78,11 @@ def test_a_front_without_its_queue_is_a_failure(queue: str, failures: int) -> No
 
 def test_a_long_text_is_cut_within_its_quotes() -> None:
     assert quoted(b"k" * 100) == f"'{'k' * 55}...'"
+
+
+@pytest.mark.parametrize(
+    ("version", "crashes"),
+    [("3.10.0", True), ("3.10.6", True), ("3.10.7", False), ("3.10.25", False), ("3.13.7", False), ("4.3.6", False)],
+)
+def test_the_versions_of_rabbitmq_that_crash_classic_levels_are_known(version: str, crashes: bool) -> None:
+    assert setup.crashes_lazy_queues(version) is crashes

@@ -1,0 +1,67 @@
+"""Which queues and topics of levels may go, in which order, and what is said of the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.kafka.level_desk import LevelTopic
+from adapters.kafka.level_desk import why_kept as why_topic_kept
+from adapters.rabbitmq.declarations import Queue
+from adapters.rabbitmq.level_desk import LevelQueue, removal_order, why_kept
+
+QUORUM = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"}
+CLASSIC = {"x-queue-type": "classic"}
+
+
+def queue(name: str, leads_to: str = "", messages: int = 0, arguments: dict[str, str] = QUORUM) -> LevelQueue:
+    made = Queue(name, {**arguments, "x-dead-letter-exchange": leads_to})
+    return LevelQueue("orders", made, messages, True, name == "due", name == "dead")
+
+
+HIGH, MIDDLE, LOW = queue("step.12", "step.11"), queue("step.11", "step.02"), queue("step.02", "due")
+DUE, DEAD = queue("due", "orders"), queue("dead", arguments=CLASSIC)
+ALL = [DEAD, DUE, LOW, HIGH, MIDDLE]
+
+
+def kept(one: LevelQueue, *alive: LevelQueue) -> str:
+    return why_kept(one, alive)
+
+
+def test_a_ladder_goes_from_above_then_what_is_due_and_last_the_dead_letters() -> None:
+    assert removal_order(ALL) == [HIGH, MIDDLE, LOW, DUE, DEAD]
+
+
+def test_nothing_goes_while_messages_are_in_it_or_in_what_leads_to_it() -> None:
+    assert kept(HIGH, *ALL) == ""
+    assert kept(MIDDLE, *ALL) == "what waits in queue 'step.12' goes on through it"
+    assert kept(MIDDLE, MIDDLE, LOW, DUE) == ""
+    assert kept(replace(HIGH, messages=1), *ALL).startswith("it holds 1 message: ")
+    assert kept(replace(HIGH, messages=2), *ALL).startswith("it holds 2 messages: ")
+
+
+def test_what_holds_the_dead_letters_goes_when_the_others_of_its_route_are_gone() -> None:
+    assert kept(DEAD, DEAD, HIGH) == "it goes last: by it postdate finds the others"
+    assert kept(DEAD, DEAD, replace(HIGH, route="bills")) == ""
+    assert kept(DEAD, DEAD) == ""
+
+
+@pytest.mark.parametrize("last", [DUE, queue("level", "orders")], ids=["due", "a level with last_hop broker"])
+def test_what_rabbitmq_alone_delivers_from_stays_because_it_does_not_count_what_it_tries(last: LevelQueue) -> None:
+    assert "does not count over AMQP" in kept(last, last)
+    classic = Queue(last.name, {**CLASSIC, "x-dead-letter-exchange": "orders"})
+    assert kept(replace(last, queue=classic)) == ""
+
+
+def test_a_level_whose_due_queue_is_gone_stays() -> None:
+    assert kept(LOW, LOW, DUE) == ""
+    assert "does not count over AMQP" in kept(LOW, LOW)
+
+
+def test_a_topic_stays_while_it_holds_records_and_that_of_the_dead_letters_while_another_does() -> None:
+    level, dead = LevelTopic("orders", "level", 1, True, False, True), LevelTopic("orders", "dead", 0, True, True, True)
+    assert why_topic_kept(level, [level, dead]).startswith("it holds 1 record: ")
+    assert why_topic_kept(dead, [level, dead]).startswith("it goes last: ")
+    empty = replace(level, messages=0)
+    assert [why_topic_kept(one, [empty, dead]) for one in (empty, dead)] == ["", ""]
