@@ -165,21 +165,22 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
 
     A changed list of levels replaces ``levels``, whose alternate exchange bears a digest of the list: AMQP can compare
     that and nothing else of an exchange. While it is gone ``level`` sends its messages to the intake, so that none is
-    early, twice, or lost.
+    early, twice, or lost. The levels as text stand in that alternate exchange, because RabbitMQ looks at every binding
+    of an exchange for every message.
     """
     every, level, levels = f"{base}.all", f"{base}.level", f"{base}.levels"
-    version = f"{levels}.{digest(queues)}"
-    made: list[Declaration] = [
-        Exchange(version, "fanout"),
-        Binding(version, base, {}),
-        Exchange(levels, arguments={"alternate-exchange": version}, remade=True),
-    ]
-    for number, queue in enumerate(queues, 1):
-        for value in (number, str(number)):
-            made.append(Binding(levels, queue, {"x-match": "all-with-x", LEVEL_HEADER: value}))
+    as_text = f"{levels}.{digest(['text', *queues])}"
+    numbers = range(1, len(queues) + 1)
     return (
-        *made,
+        Exchange(as_text, arguments={"alternate-exchange": every}),
+        *(_of_level(as_text, queue, str(number)) for number, queue in zip(numbers, queues, strict=True)),
+        Exchange(levels, arguments={"alternate-exchange": as_text}, remade=True),
+        *(_of_level(levels, queue, number) for number, queue in zip(numbers, queues, strict=True)),
         Exchange(level, "fanout", {"alternate-exchange": every}),
         Binding(level, levels, {}, to_exchange=True),
         Binding(f"{base}.plain", level, {"x-match": "all-with-x", LEVEL_HEADER: None}, to_exchange=True),
     )
+
+
+def _of_level(exchange: str, queue: str, value: str | int) -> Binding:
+    return Binding(exchange, queue, {"x-match": "all-with-x", LEVEL_HEADER: value})
