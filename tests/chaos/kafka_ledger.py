@@ -90,7 +90,7 @@ class KafkaLedger(Accountant):
         """How many seconds a record waited at most, from when all was well, Kafka had it, and it was due."""
         return max(
             receipts[0].at - max(self._owed[number].due, self._confirmed_at.get(number, 0.0), healed)
-            for number, receipts in list(self._receipts.items())
+            for number, receipts in self._receipts.copy().items()  # at once: another thread goes on adding
         )
 
     # -- the producer -----------------------------------------------------------------------------------------------
