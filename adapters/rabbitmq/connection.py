@@ -19,7 +19,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from pika import frame, spec
@@ -203,9 +203,7 @@ def check_seams() -> None:
 
 def parameters(settings: RabbitMQ, name: str) -> pika.ConnectionParameters:
     """pika's parameters from the settings; ``name`` is what the broker shows for the connection."""
-    found = pika.URLParameters(settings.url.get_secret_value())
-    if settings.password.get_secret_value():
-        found.credentials = pika.PlainCredentials(found.credentials.username, settings.password.get_secret_value())
+    found = _address(settings)
     found.heartbeat = settings.heartbeat // 1000
     found.blocked_connection_timeout = None
     found.socket_timeout = found.stack_timeout = 15
@@ -321,10 +319,23 @@ def _plain(cause: BaseException) -> str:
     return str(cause) or type(cause).__name__
 
 
+def _address(settings: RabbitMQ) -> pika.URLParameters:
+    """Where the broker is, and who we are there. pika cannot read a URL that has a user and no password."""
+    url, password = settings.url.get_secret_value(), settings.password.get_secret_value()
+    parts = urlsplit(url)
+    if parts.username is not None and parts.password is None:
+        user, _, place = parts.netloc.rpartition("@")
+        url = urlunsplit(parts._replace(netloc=f"{user}:@{place}"))
+    found = pika.URLParameters(url)
+    if password:
+        found.credentials = pika.PlainCredentials(found.credentials.username, password)
+    return found
+
+
 def _not_opened(cause: BaseException, settings: RabbitMQ) -> str:
     """Why a connection did not come about."""
     url = settings.url.get_secret_value()
-    found = pika.URLParameters(url)
+    found = _address(settings)
     place, tls, text = f"{found.host}:{found.port}", urlsplit(url).scheme == "amqps", str(cause)
     if known := _at_the_door(text):
         return known

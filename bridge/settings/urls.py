@@ -67,7 +67,9 @@ def check_redis(scheme: str, rest: str) -> str | None:
 
 
 def check_amqp(scheme: str, rest: str) -> str | None:
-    """Check what follows ``amqp://``."""
+    """Check what follows ``amqp://``. Options in it would be overridden, or unknown to the client library."""
+    if "?" in rest.rpartition("@")[2]:
+        return 'must not have options (what follows "?"): see rabbitmq.heartbeat, rabbitmq.ca_file and so on'
     return _check_rest(rest, several=False)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pika
 import pytest
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import AMQPConnectionError
 from redis.exceptions import AuthenticationError, ConnectionError, RedisClusterException, ResponseError
 
 from adapters.rabbitmq import setup
+from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.connection import sentence as rabbit_sentence
 from adapters.redis.connect import sentence, store_errors
 from bridge.cli import check
@@ -86,3 +88,15 @@ def test_a_long_text_is_cut_within_its_quotes() -> None:
 )
 def test_the_versions_of_rabbitmq_that_crash_classic_levels_are_known(version: str, crashes: bool) -> None:
     assert setup.crashes_lazy_queues(version) is crashes
+
+
+@pytest.mark.parametrize(("url", "password"), [("amqp://shop@h:1/v", "a:b@c"), ("amqp://shop:old@h:1/v", "a:b@c")])
+def test_a_password_of_its_own_is_used_with_a_url_that_has_another_or_none(url: str, password: str) -> None:
+    found = parameters(RabbitMQ.model_validate({"url": url, "password": password}), "test")
+    assert found.credentials == pika.PlainCredentials("shop", password)
+    assert (found.host, found.port, found.virtual_host) == ("h", 1, "v")
+
+
+def test_a_url_with_a_user_and_no_password_anywhere_is_one_without_password() -> None:
+    found = parameters(RabbitMQ.model_validate({"url": "amqps://shop@h"}), "test")
+    assert found.credentials == pika.PlainCredentials("shop", "")

@@ -464,7 +464,9 @@ class TestValues:
         assert said.startswith("environment: POSTDATE_REDIS__URL ")
         assert must in said
 
-    @pytest.mark.parametrize("url", ["http://h", "amqp://", "amqp://a,b", "amqp://u:p@h:x/"])
+    @pytest.mark.parametrize(
+        "url", ["http://h", "amqp://", "amqp://a,b", "amqp://u:p@h:x/", "amqp://h/v?heartbeat=abc"]
+    )
     def test_these_are_no_urls_of_a_broker(self, url: str) -> None:
         assert "POSTDATE_RABBITMQ__URL must " in refusal(environ={"POSTDATE_RABBITMQ__URL": url})
 
