@@ -282,9 +282,10 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
         custom_ioloop=loop,
     )
     try:
-        await opened
+        await asyncio.shield(opened)  # cancelling us must not cancel it: it is waited for below
     except asyncio.CancelledError:
         # pika fails an assertion, with a traceback in the log, when it is closed in the middle of its handshake.
+        opened.add_done_callback(lambda done: done.exception())  # nobody else asks for it any more
         await asyncio.wait((opened,), timeout=_HANDSHAKE_S)
         if not connection.is_closed and not connection.is_closing:
             connection.close()

@@ -65,7 +65,13 @@ def carry(ends: Ends, load: Load, progress: Progress) -> tuple[Sent, Got | None]
     def start(work: Any, *counters: Any) -> Connection:
         here, there = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(work, ends, load, there, os.getpid(), counters), daemon=True)
-        process.start()
+        # Ctrl-C reaches every process of the terminal, and the bench ends these two itself. They inherit what is
+        # blocked here, so that not even their start is interrupted.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         started.append(process)
         there.close()
         return here
@@ -130,8 +136,6 @@ def _answer(pipe: Connection) -> Any:
 
 
 def _work(work: Any, ends: Ends, load: Load, pipe: Connection, parent: int, counters: tuple[Any, ...]) -> None:
-    # Ctrl-C reaches every process of the terminal; the bench ends these two itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
     logging.basicConfig(handlers=[logging.NullHandler()])  # what goes wrong is told through the pipe
     try:
