@@ -52,3 +52,4 @@ class Health:
         now = time.monotonic()
         for subject in [subject for subject in self._troubles if self._until[subject] < now]:
             del self._troubles[subject]
+            log.info("well again", subject=subject)

@@ -32,7 +32,7 @@ log = structlog.get_logger("postdate")
 #: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
 _GATHER_S = 0.016
 _BATCH_MAX = 1000
-#: A refusal is told of for so long if nothing else is heard of the route; and so long after it a delivery ends that.
+#: A refusal is told of for so long if nothing else is heard of the route; for so long only, if it delivers as well.
 _REFUSED_S = 60.0
 _CALM_S = 5.0
 
@@ -96,7 +96,7 @@ class Settler:
         self._health = health
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
-        self._refused_at: dict[str, float] = {}
+        self._refused_at: dict[str, tuple[float, str]] = {}
         self._confirmed: list[Claim] = []
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
@@ -119,20 +119,23 @@ class Settler:
         self._event.set()
 
     def _well_again(self, routes: set[str]) -> None:
-        """A route that delivers is well, unless it was refused something a moment ago as well."""
-        calm = time.monotonic() - _CALM_S
+        """A route that delivers is well, if a moment passes in which it is refused nothing; it may be silent then."""
+        now = time.monotonic()
         for route in routes.intersection(self._refused_at):
-            if self._refused_at[route] < calm:
+            at, words = self._refused_at[route]
+            if at + _CALM_S < now:
                 del self._refused_at[route]
                 self._health.say(f"route {route}", "")
+            else:
+                self._health.say(f"route {route}", words, at + _CALM_S - now)
 
     def _not_delivered(self, result: Result) -> None:
         decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
         claim = result.claim
         name = claim.public_id.decode()
         if result.refusal is not None:
-            self._refused_at[claim.route] = time.monotonic()
             words = f"messages of route {claim.route} are refused, the last one as {decided.reason}"
+            self._refused_at[claim.route] = (time.monotonic(), words)
             self._health.say(f"route {claim.route}", words, _REFUSED_S)
         if decided.ending is Ending.DEAD:
             self._dead.tell("dead letter", claim.route, decided.reason, id=name, tries=decided.tries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bridge.errors import StoreUnavailable
@@ -137,3 +139,21 @@ async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
     await house.settler.settle()
     assert house.parked() == 1
     assert house.dispatcher.held() == []  # it has no say any more, so it does not renew either
+
+
+async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothing_more_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridge.settle._CALM_S", 0.05)
+    house = House()
+    house.sink.script(FULL)
+    house.publish("a")
+    await house.park()
+    await house.deliver()
+    assert "route orders" in house.health.troubles()
+    house.clock.advance(501)
+    await house.deliver()
+    assert house.count("delivered") == 1
+    async with asyncio.timeout(5):
+        while house.health.troubles():  # noqa: ASYNC110 (time alone ends it)
+            await asyncio.sleep(0.01)
