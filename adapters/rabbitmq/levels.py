@@ -20,7 +20,7 @@ which drain in peace::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -33,6 +33,10 @@ from bridge.settings import Settings
 #: The header that keeps a message in one step of a ladder. Void: only its presence counts.
 STEP_HEADERS = tuple(b"x-delay-step-%02d" % step for step in range(ladder.STEPS))
 LEVEL_HEADER = "x-delay-level"
+#: A level as a producer may write it, and its queue.
+Level = tuple[int | str, str]
+#: So many bindings an exchange of levels has: RabbitMQ looks at each of them for every message.
+_BINDINGS_MAX = 6
 #: What a classic queue in which messages wait is declared with: before 3.12 one that is not lazy keeps in memory what
 #: waits for hours, and RabbitMQ stands still while it tidies that up; version 2 is its newer storage, the only one from
 #: 4.0 on. Both together crash RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
@@ -165,21 +169,31 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
 
     A changed list of levels replaces ``levels``, whose alternate exchange bears a digest of the list: AMQP can compare
     that and nothing else of an exchange. While it is gone ``level`` sends its messages to the intake, so that none is
-    early, twice, or lost. The levels as text stand in that alternate exchange, because RabbitMQ looks at every binding
-    of an exchange for every message.
+    early, twice, or lost. RabbitMQ looks at every binding of an exchange for every message, so each has a few: the next
+    ones are those of its alternate exchange, the levels as text last. At 8,600 a second, all with level 2, RabbitMQ
+    3.10 on two cores: p99 30 ms, and 370 with 18 in one exchange.
     """
     every, level, levels = f"{base}.all", f"{base}.level", f"{base}.levels"
-    as_text = f"{levels}.{digest(['text', *queues])}"
-    numbers = range(1, len(queues) + 1)
+    as_number: list[Level] = list(enumerate(queues, 1))
+    as_text: list[Level] = [(str(number), queue) for number, queue in as_number]
+    parts = [part for bound in (as_number, as_text) for part in _few(bound)]
+    names = [levels, *(f"{levels}.{digest([number, *queues])}" for number in range(1, len(parts)))]
+    made: list[Declaration] = []
+    after = every
+    for name, part in reversed(list(zip(names, parts, strict=True))):
+        made.append(Exchange(name, arguments={"alternate-exchange": after}, remade=name == levels))
+        made += (_of_level(name, queue, value) for value, queue in part)
+        after = name
     return (
-        Exchange(as_text, arguments={"alternate-exchange": every}),
-        *(_of_level(as_text, queue, str(number)) for number, queue in zip(numbers, queues, strict=True)),
-        Exchange(levels, arguments={"alternate-exchange": as_text}, remade=True),
-        *(_of_level(levels, queue, number) for number, queue in zip(numbers, queues, strict=True)),
+        *made,
         Exchange(level, "fanout", {"alternate-exchange": every}),
         Binding(level, levels, {}, to_exchange=True),
         Binding(f"{base}.plain", level, {"x-match": "all-with-x", LEVEL_HEADER: None}, to_exchange=True),
     )
+
+
+def _few(bound: list[Level]) -> Iterator[list[Level]]:
+    return (bound[at : at + _BINDINGS_MAX] for at in range(0, len(bound), _BINDINGS_MAX))
 
 
 def _of_level(exchange: str, queue: str, value: str | int) -> Binding:
