@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption, example
+from bridge.cli.options import BeforeOption, ConfigOption, DryRunOption, Output, OutputOption, example
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -25,7 +25,7 @@ levels = typer.Typer(
 def setup(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look at what is there, and print it.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Make what the routes without a store need. What is there already stays; a difference is refused."""
     from bridge.cli.setup import make

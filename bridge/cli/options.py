@@ -41,6 +41,14 @@ BeforeOption = Annotated[
         help="A settings file of before; its queues of RabbitMQ are looked for, too.",
     ),
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only look at what is there, print it, and end with the exit code that it would have without this, as far "
+        "as looking tells.",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -22,12 +22,13 @@ _CALM = ("made", "there", "planned")
 def setup(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look at what is there, and print it.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Make what the routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
 
     What is there already stays as it is; a difference that would lose messages is refused. An intake topic gets as many
-    partitions as the topic where it leads; as long as that is missing it waits, and the exit code is 1.
+    partitions as the topic where it leads; as long as that is missing it waits, and the exit code is 1. It is 5 for
+    what is refused, and 4 where a broker cannot be reached.
     """
     from bridge.cli.wiring import settings_with_routes
 
@@ -36,17 +37,21 @@ def setup(
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:
     """Make what these settings need, or only look, and print a row for each part."""
-    from bridge.cli.exits import FAILED
+    from bridge.cli.exits import FAILED, FINE
     from bridge.cli.output import rows, say
     from bridge.cli.wiring import declare_topology, planned_topology
 
-    found, warnings = (planned_topology if dry_run else declare_topology)(settings)
+    if dry_run:
+        found, warnings, code = planned_topology(settings)
+    else:
+        found, warnings = declare_topology(settings)
+        code = FAILED if any(row["state"] == "waits" for row in found) else FINE
     shown = [_with(row) for row in _brief(found)] if output is Output.TEXT else found
     rows(output, ["kind", "name", "route", "state", "with"], shown)
     for warning in warnings:
         say(f"Warning: {warning}.")
-    if not dry_run and any(row["state"] == "waits" for row in found):
-        raise typer.Exit(FAILED)
+    if code != FINE:
+        raise typer.Exit(code)
 
 
 def _brief(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

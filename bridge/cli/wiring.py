@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from bridge.cli.exits import FAILED, FINE, REFUSED, UNREACHABLE
 from bridge.desk import Desk, Row
 from bridge.errors import BrokerUnavailable, Refused
 from bridge.message import HeaderValue
@@ -33,36 +34,48 @@ def settings_with_routes(config: Path | None, overrides: Mapping[str, object] = 
     return settings
 
 
-def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
-    """What ``setup`` would make, a row each: ``state`` planned, there, or what stands in its way; and warnings. Where a
-    broker cannot be asked, all of it is planned. Blocking."""
-    found, warnings = [], []
+def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str], int]:
+    """What ``setup`` would make, a row each: ``state`` planned, there, or what stands in its way; warnings; and the
+    exit code that ``setup`` would end with, as far as it can be told by looking. Where a broker cannot be asked, all of
+    it is planned. Blocking."""
+    found: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    codes = []
     if settings.routes_of("rabbitmq"):
         from adapters.rabbitmq.topology import plan
 
-        stands, words = _standings(settings, "rabbitmq")
-        warnings += words
-        for one in plan(settings):
-            found += [_row(one.route, what, _planned(what, stands)) for what in one.declarations()]
+        stands, words, unreachable = _standings(settings, "rabbitmq")
+        parts = [(one.route, what) for one in plan(settings) for what in one.declarations()]
+        rows = [_row(route, what, _planned(what, stands)) for route, what in parts]
+        found, warnings, codes = rows, words, [unreachable or _end(rows)]
     if settings.routes_of("kafka"):
         from adapters.kafka.setup import plan as plan_topics
 
-        stands, words = _standings(settings, "kafka")
-        warnings += words
-        found += [_topic_row(one, stands.get(f"topic '{one.name}'", "planned")) for one in plan_topics(settings)]
-    return found, warnings
+        stands, words, unreachable = _standings(settings, "kafka")
+        rows = [_topic_row(one, stands.get(f"topic '{one.name}'", "planned")) for one in plan_topics(settings)]
+        found, warnings, codes = found + rows, warnings + words, [*codes, unreachable or _end(rows)]
+    return found, warnings, next((code for code in codes if code), FINE)
 
 
-def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], list[str]]:
-    """How what is postdate's own stands on a broker, by its label; and what there is to say about it."""
+def _end(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The exit code of ``setup`` on one broker where this is planned."""
+    states = {row["state"] for row in rows}
+    if states & {"different", "forbidden"}:
+        return REFUSED
+    return FAILED if "waits" in states else FINE
+
+
+def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], list[str], int]:
+    """How what is postdate's own stands on a broker, by its label; what there is to say about it; and the exit code
+    where the broker cannot be asked, else 0."""
     try:
         rows = verify_topology(settings.only(settings.routes_of(broker)))
     except BrokerUnavailable as error:
-        return {}, [f"what is there already is not known: {error}"]
+        return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
     said = {"same": "there", "missing": "planned"}
     ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
-    return ours, [text for text in words if text]
+    return ours, [text for text in words if text], FINE
 
 
 def _planned(declaration: Any, stands: Mapping[str, str]) -> str:

@@ -239,8 +239,9 @@ class TestFine:
         assert f"Example:\n    postdate {command}" in shell(command, "--help")
 
     def test_setup_can_be_looked_at_without_a_broker(self, shell: Shell) -> None:
-        kinds = [row["kind"] for row in shell.rows("setup", "--dry-run")]
-        assert kinds == ["queue", "exchange", "binding"]
+        code, out = shell.ended("setup", "--dry-run", "-o", "json")
+        assert [row["kind"] for row in json.loads(out)] == ["queue", "exchange", "binding"]
+        assert code == shell.ended("setup")[0] == 4
 
     def test_an_empty_routing_key_is_warned_of_unless_it_was_given(self, shell: Shell) -> None:
         shell.send()
@@ -270,7 +271,9 @@ class TestFine:
         assert "delay key" in head
 
     def test_setup_has_the_same_columns_when_it_is_only_looked_at(self, shell: Shell) -> None:
-        assert all(line.split("\t")[3] == "planned" for line in shell("setup", "--dry-run").splitlines())
+        lines = shell.ended("setup", "--dry-run")[1].splitlines()
+        assert lines
+        assert all(line.split("\t")[3] == "planned" for line in lines)
 
 
 class TestDeadLetters:

@@ -241,13 +241,14 @@ def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
         assert bridge.terminate() == 0
 
 
-def test_a_dry_run_says_what_is_there(line: LevelLine, shell: Shell) -> None:
+def test_a_dry_run_says_what_is_there_and_ends_as_setup_would(line: LevelLine, shell: Shell) -> None:
     assert {row["state"] for row in shell.rows("levels", "setup", "--dry-run")} == {"there"}
     changed = {row["name"]: row["state"] for row in shell.rows("setup", "--dry-run", settings=CHANGED)}
     assert changed[line.front] == "there"
     assert {state for name, state in changed.items() if "700ms" in name} == {"planned"}
     assert changed[f"{line.intake}.levels"] == "outdated"
-    shell("setup", "--dry-run", settings={"routes": {"orders": {"mode": "redis"}}})
+    stored: Tables = {"routes": {"orders": {"mode": "redis"}}}
+    assert "different" in {row["state"] for row in shell.rows("setup", "--dry-run", settings=stored, code=5)}
     assert f"exchange '{line.front}' of route orders exists with alternate-exchange" in shell.said
 
 

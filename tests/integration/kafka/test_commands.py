@@ -47,9 +47,9 @@ class Commands:
         self._said = said.replace(self.name, "t")
         return (out or said).replace(self.name, "t")
 
-    def said(self, *words: str) -> str:
+    def said(self, *words: str, code: int = 0) -> str:
         """What a command told the person beside its data."""
-        self(*words)
+        self(*words, code=code)
         return self._said
 
     def rows(self, *words: str, code: int = 0) -> Any:
@@ -125,10 +125,12 @@ def test_an_intake_with_fewer_partitions_than_where_it_leads_is_warned_of(comman
     assert f"Warning: {warned[0]}." in commands.said("setup")
 
 
-def test_a_dry_run_says_when_nobody_can_be_asked(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_says_when_nobody_can_be_asked_and_ends_as_setup_would(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    assert [row["state"] for row in commands.rows("setup", "--dry-run")] == ["planned"] * 2
-    said = commands.said("setup", "--dry-run")
+    assert [row["state"] for row in commands.rows("setup", "--dry-run", code=4)] == ["planned"] * 2
+    said = commands.said("setup", "--dry-run", code=4)
     assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
@@ -140,7 +142,7 @@ def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partition
         "topic 't.x', which route some delivers to, does not exist, so 't.x.later' is not made: create 't.x', as the "
     )
     assert words in commands("check", code=1)
-    assert commands.rows("setup", "--dry-run")[0]["state"] == "waits"
+    assert commands.rows("setup", "--dry-run", code=1)[0]["state"] == "waits"
     assert [(row["name"], row["state"]) for row in commands.rows("setup", code=1)] == [
         ("t.x.later", "waits"),
         ("t.y.later", "made"),

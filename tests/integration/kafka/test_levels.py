@@ -464,7 +464,8 @@ def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLeve
     assert {row["state"] for row in shell("levels", "verify")[0]} == {"same"}
     unfit = {"levels": {"retention": "8d"}}
     assert "different" in {row["state"] for row in shell("levels", "verify", settings=unfit, code=1)[0]}
-    assert "deletes records after retention.ms" in shell("levels", "setup", settings=unfit, code=5)[1]
+    for dry_run in ([], ["--dry-run"]):
+        assert "deletes records after retention.ms" in shell("levels", "setup", *dry_run, settings=unfit, code=5)[1]
     idle.produce(b"a stranger's", [], topic=idle.topics().levels[1000])
     idle.produced()
     waiting = [row for row in shell("levels", "stats")[0] if row["messages"]]
