@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
 from adapters.rabbitmq.levels import CLASSIC, CLASSIC_BEFORE, Waits, dead_queue, plan_waits
-from adapters.rabbitmq.setup import Session, open_session
+from adapters.rabbitmq.setup import Session, open_session, planned_names
 from adapters.rabbitmq.topology import plan
 from bridge.header import LEVELS_MS
 from bridge.settings import Settings
@@ -48,8 +48,9 @@ class LevelQueue:
 
 
 def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueue]:
-    """Every queue of the routes without a store, and those that settings of before have left: these routes', and those
-    of routes that have a store now. ``before``: settings of before, of which nothing else would tell the queues' names.
+    """Every queue of the routes without a store, and those that settings of before have left: these routes', those of
+    routes that have a store now, and those of routes that only ``before`` has: settings of before, of which nothing
+    else would tell the queues' names.
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
@@ -116,23 +117,37 @@ def _consumed(session: Session, one: LevelQueue) -> str:
 
 
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
+    # A route may have taken over the queue of another, renamed one: what any route needs now is no old one's.
+    taken = set(planned_names(settings)[1])
     for route in settings.routes:
         stored = settings.routes[route].mode == "redis"
         if stored and not _had_levels(session, settings, route):
             continue
         now = {} if stored else _queues(settings, route)
-        old = {
-            name: waits
-            for other in (*_variants(settings, route), *before)
-            if route in other.routes and other.routes[route].mode != "redis"
-            for classic in (CLASSIC, CLASSIC_BEFORE)
-            for name, waits in _queues(other, route, classic).items()
-            if name not in now
-        }
+        old = _old_queues(route, (*_variants(settings, route), *before), taken)
         for name, waits in {**now, **old}.items():
             messages = session.waiting(name)
             if messages is not None or name in now:
                 yield _level_queue(route, name, waits, messages, name in old)
+        taken.update(old)
+    for route in dict.fromkeys(name for other in before for name in other.routes_of("rabbitmq")):
+        old = {} if route in settings.routes else _old_queues(route, before, taken)
+        for name, waits in old.items():
+            if (messages := session.waiting(name)) is not None:
+                yield _level_queue(route, name, waits, messages, True)
+        taken.update(old)
+
+
+def _old_queues(route: str, others: Iterable[Settings], taken: Container[str]) -> dict[str, Waits]:
+    """The queues that a route has in other settings, but for those that are ``taken``."""
+    return {
+        name: waits
+        for other in others
+        if route in other.routes_of("rabbitmq") and other.routes[route].mode != "redis"
+        for classic in (CLASSIC, CLASSIC_BEFORE)
+        for name, waits in _queues(other, route, classic).items()
+        if name not in taken
+    }
 
 
 def _level_queue(route: str, name: str, waits: Waits, messages: int | None, old: bool) -> LevelQueue:

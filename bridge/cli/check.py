@@ -147,10 +147,12 @@ def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[
     from bridge.errors import PostdateError
 
     try:
-        places = level_places(settings, before)
+        places, unknown = level_places(settings, before)
     except PostdateError as error:
         yield _finding("WARN", "levels", f"whether settings of before have left any is not known: {error}")
         return
+    for text in unknown:
+        yield _finding("WARN", "levels", text)
     for route, messages, text in left_over(places):
         yield _finding("WARN" if messages else "OK", f"route {route}", text)
 

@@ -45,7 +45,7 @@ def verify(config: ConfigOption = None, before: BeforeOption = None, output: Out
     An old queue or topic that still drains is no difference. Also of routes that have a store now.
     """
     from bridge.cli.exits import FAILED
-    from bridge.cli.output import rows, say
+    from bridge.cli.output import rows
     from bridge.cli.waiting import level_places
     from bridge.cli.wiring import settings_with_routes, verify_topology
 
@@ -54,14 +54,14 @@ def verify(config: ConfigOption = None, before: BeforeOption = None, output: Out
         {"route": row["route"], "what": row["what"], "state": row["state"], "text": row["text"]}
         for row in verify_topology(_without_store(settings))
     ]
-    for row in level_places(settings, _before(before)):
-        if row["state"] == "old":
+    places, unknown = level_places(settings, _before(before))
+    for row in places:
+        if row["state"] in ("old", "no route"):
             what = f"{row['kind']} '{row['name']}'"
-            found.append({"route": row["route"], "what": what, "state": "old", "text": row["text"]})
+            found.append({"route": row["route"], "what": what, "state": row["state"], "text": row["text"]})
     rows(output, ["route", "what", "state", "text"], found)
-    if not found:
-        say(_NONE)
-    if any(row["state"] not in ("same", "old", "few") for row in found):
+    _say_unknown(unknown, found)
+    if any(row["state"] not in ("same", "old", "no route", "few") for row in found):
         raise typer.Exit(FAILED)
 
 
@@ -82,13 +82,16 @@ def remove(
     """
     from bridge.cli.exits import REFUSED
     from bridge.cli.output import complain, rows, say
-    from bridge.cli.waiting import remove_level_places
+    from bridge.cli.waiting import fronts_left, remove_level_places
     from bridge.cli.wiring import settings_with_routes
 
-    found = remove_level_places(settings_with_routes(config), _before(before), everything, force, dry_run)
+    settings, old = settings_with_routes(config), _before(before)
+    found = remove_level_places(settings, old, everything, force, dry_run)
     rows(output, ["route", "kind", "name", "messages", "state"], found)
     if not found:
         say("There is nothing to remove.")
+    for text in fronts_left(settings, old).values():
+        say(f"{text[0].upper()}{text[1:]}.")
     kept = [row for row in found if row["state"] == "kept"]
     for row in kept:
         complain(f"{row['kind']} '{row['name']}' stays: {row['text']}.")
@@ -99,13 +102,22 @@ def remove(
 @levels.command(epilog=example("postdate levels stats", "postdate levels stats -o json"))
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Count the messages in each queue or topic. One that RabbitMQ is moving on at this moment is not counted."""
-    from bridge.cli.output import rows, say
+    from bridge.cli.output import rows
     from bridge.cli.waiting import level_places
     from bridge.cli.wiring import settings_with_routes
 
-    found = level_places(settings_with_routes(config), _before(before))
+    found, unknown = level_places(settings_with_routes(config), _before(before))
     rows(output, ["route", "kind", "name", "messages", "state"], found)
-    if not found:
+    _say_unknown(unknown, found)
+
+
+def _say_unknown(unknown: list[str], found: list[dict[str, Any]]) -> None:
+    """What cannot be told; or, where all is known, that there is nothing."""
+    from bridge.cli.output import say
+
+    for text in unknown:
+        say(f"Warning: {text}.")
+    if not found and not unknown:
         say(_NONE)
 
 

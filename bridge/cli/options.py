@@ -38,7 +38,8 @@ BeforeOption = Annotated[
     typer.Option(
         "--before",
         metavar="FILE",
-        help="A settings file of before; its queues of RabbitMQ are looked for, too.",
+        help="A settings file of before; its queues of RabbitMQ are looked for, too, and its Kafka where "
+        "these settings have none.",
     ),
 ]
 DryRunOption = Annotated[

@@ -113,9 +113,11 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
 async def tell_what_is_left(settings: Settings) -> None:
     """Say what a change of a mode or of the levels has left. Nobody waits for a broker that is away for that."""
     try:
-        left = await asyncio.to_thread(left_by_changes, settings)
+        left, unknown = await asyncio.to_thread(left_by_changes, settings)
     except PostdateError:
         return
+    for text in unknown:
+        log.warning("left behind", what=text)
     for route, messages, text in left:
         if messages:
             log.warning("left behind", route=route, what=text)

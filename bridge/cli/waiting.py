@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from bridge.errors import PostdateError
 from bridge.settings import Settings
 
 #: So many queues or topics are named in a sentence; of more, their number is.
@@ -15,33 +16,72 @@ _NAMED = 4
 Places = list[dict[str, Any]]
 
 
-def level_places(settings: Settings, before: Sequence[Settings] = ()) -> Places:
+def level_places(settings: Settings, before: Sequence[Settings] = ()) -> tuple[Places, list[str]]:
     """The queues and topics of routes without a store, and what settings of before have left of such: how many
     messages, and whether each is in use, old, missing, or of no route of these settings. Blocking.
 
-    Raises ``BrokerUnavailable``, ``Refused``.
+    And a sentence, without its stop, for each broker that no route uses any more and that cannot be asked. Raises
+    ``BrokerUnavailable``, ``Refused`` for one that a route uses.
     """
-    found = []
-    if names := settings.routes_of("rabbitmq"):
+    found, unknown = [], []
+    for asked in _rabbitmqs(settings, before):
         from adapters.rabbitmq.level_desk import count
 
-        found += [_row("queue", one) for one in count(settings.only(names), before)]
-    if names := settings.routes_of("kafka"):
+        try:
+            found += [_row("queue", one) for one in count(asked, before)]
+        except PostdateError as error:
+            unknown.append(_unknown("RabbitMQ", asked, error))
+    for asked in _kafkas(settings, before):
         from adapters.kafka.level_desk import count as count_topics
 
-        topics = count_topics(settings.only(names))
+        try:
+            topics = count_topics(asked)
+        except PostdateError as error:
+            hint = "; if nothing ever did, leave out kafka.bootstrap_servers" if settings.names_kafka else ""
+            unknown.append(_unknown("Kafka", asked, error) + hint)
+            continue
         found += [_row("topic", one) if one.routed else _row("topic", one, "no route") for one in topics]
-    return found
+    return found, unknown
 
 
-def left_by_changes(settings: Settings) -> list[tuple[str, int, str]]:
-    """``left_over``, for the start of a process: what RabbitMQ's routes without a store have left is not asked for,
-    because that takes a hundred questions, and setup says when a list of levels has changed. Blocking.
+def _rabbitmqs(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
+    """The RabbitMQ to ask, with the routes that these settings have there. Where they have none, one that settings of
+    before have a route of, with the address and the password of now if there are any."""
+    if names := settings.routes_of("rabbitmq"):
+        return [settings.only(names)]
+    olds = [old for old in before if old.routes_of("rabbitmq")]
+    if settings.names_rabbitmq:
+        return [settings.only(())] if olds else []
+    return list({old.rabbitmq.url: old.only(()) for old in reversed(olds)}.values())
+
+
+def _kafkas(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
+    """The same of Kafka. It can be asked for all topics of a group: so it is, also without settings of before, where
+    somebody has named it."""
+    if names := settings.routes_of("kafka"):
+        return [settings.only(names)]
+    named = [settings.only(())] if settings.names_kafka else []
+    asked = [*named, *(old.only(()) for old in before if old.routes_of("kafka"))]
+    return list({(one.kafka.bootstrap_servers, one.kafka.group): one for one in reversed(asked)}.values())
+
+
+def _unknown(broker: str, asked: Settings, error: PostdateError) -> str:
+    """What is said of a broker that need not be there. Raises ``error`` where a route needs it."""
+    if asked.routes:
+        raise error
+    return f"no route uses {broker}, but whether anything waits there from before cannot be told: {error}"
+
+
+def left_by_changes(settings: Settings) -> tuple[list[tuple[str, int, str]], list[str]]:
+    """``left_over``, and what cannot be told, for the start of a process: what RabbitMQ's routes without a store have
+    left is not asked for, because that takes a hundred questions, and setup says when a list of levels has changed.
+    Blocking.
 
     Raises ``BrokerUnavailable``, ``Refused``.
     """
     asked = [name for name, one in settings.routes.items() if one.broker == "kafka" or one.mode == "redis"]
-    return list(left_over(level_places(settings.only(asked))))
+    places, unknown = level_places(settings.only(asked))
+    return list(left_over(places)), unknown
 
 
 def remove_level_places(
@@ -50,16 +90,35 @@ def remove_level_places(
     """Remove those that are old and empty, or all; a row each, with ``state`` removed (``dry_run``: removable), or kept
     and why. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
     found: list[tuple[str, Any]] = []
-    if names := settings.routes_of("rabbitmq"):
+    for asked in _rabbitmqs(settings, before):
         from adapters.rabbitmq.level_desk import remove
 
-        found += [("queue", one) for one in remove(settings.only(names), before, everything, force, dry_run)]
+        found += [("queue", one) for one in remove(asked, before, everything, force, dry_run)]
     if names := settings.routes_of("kafka"):
         from adapters.kafka.level_desk import remove as remove_topics
 
         found += [("topic", one) for one in remove_topics(settings.only(names), everything, force, dry_run)]
     gone = "removable" if dry_run else "removed"
     return [{**_row(kind, one), "state": "kept" if one.kept else gone, "text": one.kept} for kind, one in found]
+
+
+def fronts_left(settings: Settings, before: Iterable[Settings]) -> dict[str, str]:
+    """Pure: of each route of RabbitMQ that had no store and is gone, what nobody removes: a sentence, without its
+    stop."""
+    fronts = {settings.routes[name].intercept for name in settings.routes_of("rabbitmq")}
+    queues = {settings.queue_of(name) for name in settings.routes_of("rabbitmq")}
+    found = {}
+    for old in before:
+        for name in old.routes_of("rabbitmq"):
+            front, queue = old.routes[name].intercept, old.queue_of(name)
+            parts = [f"front exchange '{front}'"] * (front not in fronts)
+            parts += [f"intake queue '{queue}' and the exchanges '{queue}.…'"] * (queue not in queues)
+            if parts and name not in settings.routes and old.routes[name].mode != "redis":
+                found[name] = (
+                    f"this never deletes {', '.join(parts)} of route {name}, which the settings do not have: do that "
+                    "by hand, the front first, when nobody publishes there and the queue is empty"
+                )
+    return found
 
 
 def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]]:
@@ -112,7 +171,7 @@ def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
         "name": one.name,
         "messages": one.messages,
         "state": state or ("old" if one.old else "missing" if one.messages is None else "in use"),
-        "text": _of_old(one) if one.old else "",
+        "text": "nobody delivers what is there" if state else _of_old(one) if one.old else "",
         "is_dead": one.is_dead,
     }
 

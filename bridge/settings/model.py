@@ -265,6 +265,16 @@ class Settings(BaseSettings):
         return "redis.url" in self._sources
 
     @property
+    def names_kafka(self) -> bool:
+        """Whether somebody has set ``kafka.bootstrap_servers``, so that there is, or was, a Kafka."""
+        return "kafka.bootstrap_servers" in self._sources
+
+    @property
+    def names_rabbitmq(self) -> bool:
+        """Whether somebody has set ``rabbitmq.url``, so that there is, or was, a RabbitMQ."""
+        return "rabbitmq.url" in self._sources
+
+    @property
     def broker(self) -> BrokerKind:
         """The broker of a house: all its routes have the same."""
         return next(iter((*self.routes.values(), *self._left.values()))).broker

@@ -218,6 +218,48 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert line.receive()[0].body == b"by the front of before"
 
 
+def test_the_queues_of_a_route_that_is_gone_are_found_by_settings_of_before_and_its_front_stays(
+    line: LevelLine, shell: Shell
+) -> None:
+    before = shell.file({}, "before")
+    put(line, b"in a level", number(3))
+    bills = {"intercept": f"{line.front}.bills", "queue": f"{line.intake}.bills"}
+    line.settings = {**line.settings, "routes": {"bills": {**line.settings["routes"]["orders"], **bills}}}
+    line.setup()
+    assert {row["route"] for row in shell.rows("levels", "stats")} == {"bills"}
+    found = [row for row in shell.rows("levels", "stats", "--before", before) if row["route"] == "orders"]
+    assert {row["state"] for row in found} == {"old"}
+    assert [row["messages"] for row in found if ".8s." in row["name"]] == [1]
+    (told,) = [row for row in shell.rows("check", "--before", before) if row["subject"] == "route orders"]
+    assert told["level"] == "WARN"
+    assert told["text"].startswith("1 message waits in levels that the settings no longer have, and is delivered when")
+    assert "old" in {row["state"] for row in shell.rows("levels", "verify", "--before", before)}
+    doomed = ("levels", "remove", "--before", before)
+    found_states = states(shell.rows(*doomed, code=5))
+    assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
+    assert "it holds 1 message: " in shell.said
+    assert f"This never deletes front exchange '{line.front}', intake queue '{line.intake}'" in shell.said
+    assert line.receive()[0].body == b"in a level"
+    assert states(shell.rows(*doomed, "--force")) == dict.fromkeys(("8s", "due", "dead"), "removed")
+    assert {row["state"] for row in shell.rows("levels", "verify")} == {"same"}
+    put(line, b"with a level that is gone", number(1))
+    put(line, b"not delayed")
+    assert line.receive()[0].body == b"not delayed"
+    assert line.depth(line.intake) == 1
+
+
+def test_a_route_that_has_only_another_name_now_keeps_the_queues_that_it_needs(line: LevelLine, shell: Shell) -> None:
+    before = shell.file({}, "before")
+    line.settings = {**line.settings, "routes": {"bills": line.settings["routes"]["orders"]}}
+    put(line, b"in a level", number(2))
+    assert {row["route"] for row in shell.rows("levels", "stats", "--before", before)} == {"bills"}
+    assert shell.rows("levels", "remove", "--before", before, "--force") == []
+    assert "This never deletes" not in shell.said
+    assert line.receive()[0].body == b"in a level"
+    put(line, b"in a level again", number(2))
+    assert line.receive()[0].body == b"in a level again"
+
+
 @pytest.mark.parametrize("another", [False, True], ids=["the only route", "beside one with a store"])
 def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
     line: LevelLine, shell: Shell, redis_url: str, key_prefix: str, another: bool

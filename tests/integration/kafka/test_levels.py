@@ -21,8 +21,10 @@ from bridge.errors import TopologyMismatch
 from tests.bridge_process import Tables
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
+from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.kafka_level_line import DEADLINE_S, ROUTE, Came, Headers, KafkaLevelLine
+from tests.level_line import LevelLine
 
 pytestmark = pytest.mark.kafka
 
@@ -453,6 +455,50 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
     assert bridge.terminate() == 0
     idle.run(both, name="with it")
     assert values(idle.consume(1, target)) == [b"left alone"]
+
+
+@pytest.mark.rabbitmq
+def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_kafka_that_cannot_be_asked(
+    idle: KafkaLevelLine, shell: Shell, rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    bridge = idle.run()
+    idle.produce(b"left alone", [delay(3000)])
+    idle.produced()
+    level = idle.topics().levels[3000]
+    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded())), "it waits", 20)
+    assert bridge.terminate() == 0
+    before, payments = str(idle.file(name="before")), idle.settings
+    with LevelLine(rabbitmq.url, tmp_path, {"kafka": payments["kafka"]}) as orders:
+        idle.settings = orders.settings
+        words = "1 message waits in levels of this route, which the settings do not have, and nobody delivers what is"
+        (told,) = [row for row in shell("check")[0] if words in row["text"]]
+        assert (told["level"], told["subject"]) == ("WARN", f"route {ROUTE}")
+        left = (ROUTE, level, "no route")
+        assert left in [(row["route"], row["name"], row["state"]) for row in shell("levels", "stats")[0]]
+        assert "no route" in {row["state"] for row in shell("levels", "verify")[0]}
+        bridge = orders.run()
+        assert words in bridge.log()
+        assert bridge.terminate() == 0
+
+        idle.settings = {name: table for name, table in orders.settings.items() if name != "kafka"}
+        assert {row["kind"] for row in shell("levels", "stats")[0]} == {"queue"}
+        rows = shell("levels", "stats", "--before", before)[0]
+        assert left in [(row["route"], row["name"], row["state"]) for row in rows]
+
+        idle.settings = {**orders.settings, "kafka": {"bootstrap_servers": "127.0.0.1:1"}}
+        words = "no route uses Kafka, but whether anything waits there from before cannot be told: no broker of "
+        assert any(words in text for text in said_of(shell("check")[0], "WARN"))
+        rows, said = shell("levels", "stats")
+        assert ({row["kind"] for row in rows}, words in said) == ({"queue"}, True)
+        bridge = orders.run({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+        assert words in bridge.log()
+        assert bridge.terminate() == 0
+
+        idle.settings = payments
+        rows = shell("levels", "stats", "--before", orders.loaded().file)[0]
+        assert {row["state"] for row in rows if row["route"] == "orders"} == {"old"}
+    idle.run(name="with it again")
+    assert values(idle.consume(1)) == [b"left alone"]
 
 
 def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
