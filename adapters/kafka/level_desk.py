@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
 
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels import level_topics, route_in
@@ -15,6 +17,8 @@ from adapters.kafka.topics import Known, delete, known_topics, with_admin
 from bridge.settings import Settings
 
 _Offsets = Mapping[TopicPartition, int]
+#: A Kafka that no group has ever used makes the topic of the offsets when it is first asked for one.
+_COORDINATOR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,18 @@ async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTo
 
 async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offsets:
     """How far a group has read; nothing is known where that of a route that is gone has been closed to us since."""
-    try:
-        return {place: at.offset for place, at in (await admin.list_consumer_group_offsets(group)).items()}
-    except GroupAuthorizationFailedError:
-        if routed:
-            raise
-        return {}
+    give_up = time.monotonic() + _COORDINATOR_S
+    while True:
+        try:
+            return {place: at.offset for place, at in (await admin.list_consumer_group_offsets(group)).items()}
+        except GroupCoordinatorNotAvailableError:
+            if time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(0.2)
+        except GroupAuthorizationFailedError:
+            if routed:
+                raise
+            return {}
 
 
 def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:

@@ -82,6 +82,7 @@ def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_rep
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
 
 
+@pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
 def test_levels_are_measured_with_and_without_a_bridge_where_there_is_no_redis(

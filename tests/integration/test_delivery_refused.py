@@ -175,6 +175,7 @@ def test_a_missing_exchange_that_is_declared_in_time_gets_its_messages_while_oth
         assert line.dead() == {}
 
 
+@pytest.mark.long
 def test_a_forbidden_exchange_costs_only_the_messages_that_go_there(rabbitmq: RabbitMQ, line: Line) -> None:
     with user_of(rabbitmq, f"^(?!{line.name}.secret.target$).*") as url:
         line.add_route("secret")
