@@ -21,7 +21,7 @@ Without a store      levels.py (which level, or a dead letter), ladder.py, relay
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
 A changed mode       leaving.py (levels of before), emptying.py and no_intake.py (a store of before)
 Several instances    shard.py (whose is it), members.py (who is there)
-Watching             watch.py, health.py, lateness.py, clock.py
+Watching             watch.py, health.py, lateness.py, clock.py; plural.py, printable.py (what sentences are made of)
 Running              settings/, rules.py (what each part is told of them), app.py (wires both sides),
                      service.py (starts and stops), loops.py, workers.py, cli/
 Trying, measuring    demo/, bench/, compare/, trial/ (a bridge of their own, for one run)

@@ -14,6 +14,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels import level_topics, route_in
 from adapters.kafka.topics import Known, delete, known_topics, with_admin
+from bridge.plural import counted
 from bridge.settings import Settings
 
 _Offsets = Mapping[TopicPartition, int]
@@ -72,7 +73,7 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
 def why_kept(one: LevelTopic, about: Sequence[LevelTopic]) -> str:
     """Pure: why a topic has to stay, of those that could go; "" if it need not."""
     if one.messages:
-        some = "1 record" if one.messages == 1 else f"{one.messages} records"
+        some = counted(one.messages, "record")
         return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
     if one.is_dead and any(other.route == one.route and other.messages for other in about):
         return "it goes last: what cannot be delivered from the others is kept there"

@@ -15,6 +15,7 @@ from adapters.rabbitmq.levels import CLASSIC, CLASSIC_BEFORE, Waits, dead_queue,
 from adapters.rabbitmq.setup import Session, open_session, planned_names
 from adapters.rabbitmq.topology import plan
 from bridge.header import LEVELS_MS
+from bridge.plural import counted
 from bridge.settings import Settings
 
 #: A message that an exchange, or the queue before, has sent on needs so long at most to be in the next queue.
@@ -96,7 +97,7 @@ def why_kept(one: LevelQueue, alive: Sequence[LevelQueue]) -> str:
     """Pure: why a queue has to stay as long as the others that are still ``alive`` are there; "" if it need not."""
     before = next((other.name for other in alive if other is not one and other.leads_to == one.name), "")
     if one.messages:
-        some = "1 message" if one.messages == 1 else f"{one.messages} messages"
+        some = counted(one.messages, "message")
         return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
     if before:
         return f"what waits in queue '{before}' goes on through it"

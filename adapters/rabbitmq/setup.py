@@ -175,23 +175,21 @@ class Session:
 
     def waiting(self, queue: str) -> int | None:
         """How many messages of a queue are ready; None where there is no such queue. Raises ``Refused``."""
-        counts: list[int] = []
-        closed = self._try(
-            lambda channel: counts.append(channel.queue_declare(queue, passive=True).method.message_count)
-        )
-        if closed is not None and closed.reply_code != _NOT_FOUND:
-            raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
-        return counts[0] if counts else None
+        found = self._counts(queue)
+        return found.message_count if found else None
 
     def consumers(self, queue: str) -> int:
         """How many consume a queue that exists. Raises ``Refused``."""
-        counts: list[int] = []
-        closed = self._try(
-            lambda channel: counts.append(channel.queue_declare(queue, passive=True).method.consumer_count)
-        )
+        found = self._counts(queue)
+        return found.consumer_count if found else 0
+
+    def _counts(self, queue: str) -> Any:
+        """The answer to a passive declaration; None where there is no such queue."""
+        answers: list[Any] = []
+        closed = self._try(lambda channel: answers.append(channel.queue_declare(queue, passive=True)))
         if closed is not None and closed.reply_code != _NOT_FOUND:
-            raise Refused(f"RabbitMQ does not look at queue '{queue}': {closed.reply_code} {closed.reply_text}")
-        return counts[0] if counts else 0
+            raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
+        return answers[0].method if answers else None
 
     def delete_if_empty(self, queue: Queue) -> bool:
         """Delete a queue if no message of it is ready; whether it was. Raises ``Refused``.

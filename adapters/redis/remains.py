@@ -1,4 +1,4 @@
-"""Counts what is in a store that no route uses any more: one round trip, and nothing is written."""
+"""Counts what is in a store that no route uses any more: two questions, and nothing is written."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import typer
 
 from bridge.cli.exits import FAILED
 from bridge.errors import SettingsError
+from bridge.plural import counted
 
 if TYPE_CHECKING:
     from bridge.cli.options import Output
@@ -70,15 +71,11 @@ def _ask(verb: str, count: int, sample: list[Row]) -> None:
     from bridge.printable import printable
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(f"This would {verb} {_many(count)} and there is nobody to ask: add --yes.")
+        raise SettingsError(f"This would {verb} {counted(count, 'dead letter')} and there is nobody to ask: add --yes.")
     for row in sample:
         say(printable(f"  {row.id.decode()}  {row.route}  {row.reason}"))
     if count > len(sample):
         say(f"  ... and {count - len(sample)} more")
-    if not typer.confirm(f"{verb.capitalize()} {_many(count)}?", err=True):
+    if not typer.confirm(f"{verb.capitalize()} {counted(count, 'dead letter')}?", err=True):
         say("Nothing was done.")
         raise typer.Exit(FAILED)
-
-
-def _many(count: int) -> str:
-    return "1 dead letter" if count == 1 else f"{count} dead letters"

@@ -10,10 +10,10 @@ import structlog
 
 from adapters.redis.remains import remains
 from bridge.app import build, open_store
-from bridge.cli.waiting import counted
 from bridge.clock import StoreClock
 from bridge.emptying import Emptying, Remains
 from bridge.health import Health
+from bridge.plural import counted
 from bridge.service import Service
 from bridge.settings import Settings
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
+from bridge.plural import counted
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -70,7 +71,7 @@ def _brief(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def counts(kinds: Iterable[str]) -> str:
     """Pure: how many of each kind: "2 queues, 1 exchange"."""
     numbers = Counter(kinds)
-    return ", ".join(f"{number} {kind if number == 1 else f'{kind}s'}" for kind, number in numbers.items())
+    return ", ".join(counted(number, kind) for kind, number in numbers.items())
 
 
 def _with(row: dict[str, Any]) -> dict[str, Any]:

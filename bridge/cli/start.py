@@ -24,6 +24,7 @@ from bridge.clock import StoreClock
 from bridge.errors import PostdateError, Unreachable
 from bridge.health import Health
 from bridge.reconnect import Reconnect
+from bridge.service import Running
 from bridge.settings import Settings, mask_url
 
 log = structlog.get_logger("postdate")
@@ -55,27 +56,27 @@ async def run_process(settings: Settings, setup: bool, token: str, alone: bool =
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
     if not settings.stored:
-        waits = setup and await set_up_topology(settings)
-        if alone:
-            await tell_what_is_left(settings)
-        log.info("started")
-        _calm_collector()
-        async with making_what_waits(settings, waits):
-            await build_without_store(settings, Health(), emptying(settings, instance, token)).run()
+        left = emptying(settings, instance, token)
+        await _serve(settings, setup, alone, lambda: build_without_store(settings, Health(), left))
         return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store)
-        waits = setup and await set_up_topology(settings)
-        if alone:
-            await tell_what_is_left(settings)
-        service = build(settings, store, clock, instance, token, Health())
-        log.info("started")
-        _calm_collector()
-        async with making_what_waits(settings, waits):
-            await service.run()
+        await _serve(settings, setup, alone, lambda: build(settings, store, clock, instance, token, Health()))
     finally:
         await store.close()
+
+
+async def _serve(settings: Settings, setup: bool, alone: bool, made: Callable[[], Running]) -> None:
+    """What both kinds of a process do between their store and a signal; ``made`` wires it when the topology stands."""
+    waits = setup and await set_up_topology(settings)
+    if alone:
+        await tell_what_is_left(settings)
+    service = made()
+    log.info("started")
+    _calm_collector()
+    async with making_what_waits(settings, waits):
+        await service.run()
 
 
 def _calm_collector() -> None:

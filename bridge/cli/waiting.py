@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from bridge.errors import PostdateError
+from bridge.plural import counted
 from bridge.settings import Settings
 
 #: So many queues or topics are named in a sentence; of more, their number is.
@@ -157,11 +158,6 @@ def _named(places: Sequence[dict[str, Any]]) -> str:
         words.append(f"the others in {len(full) - _NAMED} more")
     empty = sum(not one["messages"] for one in places)
     return ", ".join([*words, *([f"{empty} are empty"] if empty > 1 else ["1 is empty"] if empty else [])])
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: "1 message", "2 messages"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,8 @@ PARTITIONS = 12
 SHARDS = 8
 #: So long after the last fault everything must have been delivered.
 HEALED_S = LEASE_S + 10
+#: A sentence that nobody takes back, as that of a commit which failed, is forgotten after so long.
+LINGERS_S = 5
 
 
 class KafkaLine:
@@ -88,3 +91,24 @@ class KafkaLine:
         ledger.settle(deadline_s, linger_s=0)
         wait_for(lambda: self.stored() == 0, "the store is empty", LEASE_S + 10)
         return ledger.settle(1, linger_s=0.3)
+
+
+def go_on(
+    line: KafkaLine,
+    ledger: KafkaLedger,
+    bridges: list[Bridge],
+    copies_max: int,
+    healed_s: float = HEALED_S,
+    more: int = 1000,
+) -> None:
+    """They recover alone and in time, so many ``more`` come, and the promises were kept."""
+    healed = time.time()
+    for bridge in bridges:
+        bridge.wait_health("All well.", healed_s + LINGERS_S)
+    ledger.wait_arrivals(more)
+    ledger.stop_producing()
+    line.settled(ledger, 60).assert_kept(copies_max)
+    late_s = ledger.late_after(healed)
+    print(f"late at most {late_s:.1f} s once all was well")
+    assert late_s < healed_s
+    assert all(bridge.running() for bridge in bridges)

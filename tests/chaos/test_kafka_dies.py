@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from tests.bridge_process import Bridge
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_ledger import KafkaLedger
-from tests.chaos.kafka_line import HEALED_S, PARTITIONS, KafkaLine
+from tests.chaos.kafka_line import HEALED_S, PARTITIONS, go_on
 from tests.delay_line import merged
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
@@ -22,24 +21,6 @@ RATE, LONG_RATE = 500.0, 2000.0
 WINDOW = 500
 SMALL = {"kafka": {"window": WINDOW, "confirm_timeout": "5s"}}
 HELD = 2 * WINDOW
-#: A sentence that nobody takes back, as that of a commit which failed, is forgotten after so long.
-LINGERS_S = 5
-
-
-def go_on(
-    line: KafkaLine, ledger: KafkaLedger, bridges: list[Bridge], copies_max: int, healed_s: float = HEALED_S
-) -> None:
-    """They recover alone and in time, and the promises were kept."""
-    healed = time.time()
-    for bridge in bridges:
-        bridge.wait_health("All well.", healed_s + LINGERS_S)
-    ledger.wait_arrivals(1000)
-    ledger.stop_producing()
-    line.settled(ledger, 60).assert_kept(copies_max)
-    late_s = ledger.late_after(healed)
-    print(f"late at most {late_s:.1f} s once all was well")
-    assert late_s < healed_s
-    assert all(bridge.running() for bridge in bridges)
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import HEALED_S
+from tests.chaos.kafka_line import go_on
 from tests.devstack import kafka_admin
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.service import wait_for
@@ -47,13 +47,7 @@ def test_a_redis_away_for_longer_than_max_poll_interval_leaves_the_group_as_it_i
         assert kafka_admin.members(line.url, line.name) == members, "the group was shared out anew"
     redis.resume()
     redis.start()
-    healed = time.time()
-    ledger.wait_arrivals(8000)
-    for bridge in bridges:
-        bridge.wait_health("All well.")
-    ledger.stop_producing()
-    line.settled(ledger).assert_kept(2 * 2 * WINDOW)
-    assert ledger.late_after(healed) < HEALED_S
+    go_on(line, ledger, bridges, 2 * 2 * WINDOW, more=8000)
     assert kafka_admin.members(line.url, line.name) == members
 
 
@@ -68,13 +62,8 @@ def test_a_redis_killed_over_and_over_that_comes_back_with_its_append_only_file_
         redis.kill()
         time.sleep(1)
         redis.start()
-        healed = time.time()
         ledger.wait_arrivals(1000)
-    for bridge in bridges:
-        bridge.wait_health("All well.")
-    ledger.stop_producing()
-    line.settled(ledger).assert_kept(times * 2 * 2 * WINDOW)
-    assert ledger.late_after(healed) < HEALED_S
+    go_on(line, ledger, bridges, times * 2 * 2 * WINDOW)
 
 
 @pytest.mark.long
@@ -92,10 +81,5 @@ def test_a_full_redis_delivers_what_it_has_takes_nothing_more_and_goes_on_when_i
     time.sleep(3)
     assert ledger.arrived() == arrived, "something was taken"
     redis.command("CONFIG", "SET", "maxmemory", "0")
-    healed = time.time()
-    ledger.wait_arrivals(3000)
-    bridge.wait_health("All well.")
-    ledger.stop_producing()
-    line.settled(ledger).assert_kept(copies_max=0)
-    assert ledger.late_after(healed) < HEALED_S
+    go_on(line, ledger, [bridge], 0, more=3000)
     assert kafka_admin.members(line.url, line.name) == members

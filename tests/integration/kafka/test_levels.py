@@ -386,19 +386,27 @@ def said_of(rows: list[dict[str, Any]], level: str) -> list[str]:
     return [row["text"] for row in rows if row["level"] == level]
 
 
+def left_in_its_level(
+    line: KafkaLevelLine, value: bytes, settings: Tables | None = None, route: str = ROUTE
+) -> tuple[str, float]:
+    """The level's topic in which a bridge that has stopped left a record of three seconds, and when that was sent."""
+    loaded = line.loaded(settings)
+    bridge = line.run(settings)
+    sent = time.time()
+    line.produce(value, [delay(3000)], topic=loaded.routes[route].intercept)
+    line.produced()
+    level = level_topics(loaded, route).levels[3000]
+    wait_for(lambda: any(one.name == level and one.messages for one in count(loaded)), "it waits", 20)
+    assert bridge.terminate() == 0
+    return level, sent
+
+
 def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_record_behind(
     idle: KafkaLevelLine, shell: Shell, redis_url: str, key_prefix: str
 ) -> None:
     store = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
     in_store: Tables = {**store, "routes": {ROUTE: {"mode": "redis"}}}
-    bridge = idle.run()
-    sent = time.time()
-    idle.produce(b"in a level", [delay(3000)])
-    idle.produced()
-    level = idle.topics().levels[3000]
-    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded())), "it waits", 20)
-    assert bridge.terminate() == 0
-
+    level, sent = left_in_its_level(idle, b"in a level")
     words = "1 message waits in levels that the settings no longer have, and is delivered when it is due"
     warned = said_of(shell("check", settings=in_store)[0], "WARN")
     assert any(words in text for text in warned)
@@ -438,12 +446,7 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
     target = kafka_admin.create_topic(idle.url, idle.partitions, name=f"{idle.topic}-gone")
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
     both: Tables = {"routes": {"gone": route}}
-    bridge = idle.run(both)
-    idle.produce(b"left alone", [delay(3000)], topic=f"{target}.delay")
-    idle.produced()
-    level = level_topics(idle.loaded(both), "gone").levels[3000]
-    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded(both))), "it waits", 20)
-    assert bridge.terminate() == 0
+    level, _ = left_in_its_level(idle, b"left alone", both, "gone")
     words = "1 message waits in levels of this route, which the settings do not have, and nobody delivers what is"
     (said,) = [row for row in shell("check")[0] if words in row["text"]]
     assert (said["level"], said["subject"]) == ("WARN", "route gone")
@@ -461,12 +464,7 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
 def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_kafka_that_cannot_be_asked(
     idle: KafkaLevelLine, shell: Shell, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
-    bridge = idle.run()
-    idle.produce(b"left alone", [delay(3000)])
-    idle.produced()
-    level = idle.topics().levels[3000]
-    wait_for(lambda: any(one.name == level and one.messages for one in count(idle.loaded())), "it waits", 20)
-    assert bridge.terminate() == 0
+    level, _ = left_in_its_level(idle, b"left alone")
     before, payments = str(idle.file(name="before")), idle.settings
     with LevelLine(rabbitmq.url, tmp_path, {"kafka": payments["kafka"]}) as orders:
         idle.settings = orders.settings

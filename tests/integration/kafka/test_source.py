@@ -7,11 +7,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from adapters.kafka.record import Record, topic_of, unpack
+from bridge.message import Delivery
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
 
 pytestmark = pytest.mark.kafka
@@ -137,18 +140,25 @@ async def test_a_second_member_takes_over_half_and_begins_where_the_first_one_wa
     assert await topics.committed(topic, topic) == dict.fromkeys(range(4), 50)
 
 
-async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_and_given_to_nobody_else(
-    topics: Topics,
-) -> None:
-    topic = await topics.make("intake", partitions=2)
+@asynccontextmanager
+async def shared_out_anew(topics: Topics, topic: str) -> AsyncIterator[tuple[Source, Source, list[Delivery]]]:
+    """Two partitions of 50 records, all in the hands of the first of two sources, which no longer has them all."""
     await topics.write_many(topic, 2, 50)
     async with Source(topics, topic, [topic]) as first:
         held = await first.take(100, accept=False)
         async with Source(topics, topic, [topic]) as second:
             await until(lambda: not any(map(first.source.alive, held)), "the first one does not let go")
-            first.source.accept(held)
-            await topics.write_many(topic, 2, 10)
-            halves = await asyncio.gather(first.take(10), second.take(10))
+            yield first, second, held
+
+
+async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_and_given_to_nobody_else(
+    topics: Topics,
+) -> None:
+    topic = await topics.make("intake", partitions=2)
+    async with shared_out_anew(topics, topic) as (first, second, held):
+        first.source.accept(held)
+        await topics.write_many(topic, 2, 10)
+        halves = await asyncio.gather(first.take(10), second.take(10))
     for half in halves:
         assert [delivery.origin[1] for delivery in half if delivery.origin] == list(range(50, 60))
     assert await topics.committed(topic, topic) == {0: 60, 1: 60}
@@ -156,14 +166,10 @@ async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_a
 
 async def test_what_nobody_ever_lets_out_of_his_hands_does_not_keep_the_group_from_going_on(topics: Topics) -> None:
     topic = await topics.make("intake", partitions=2)
-    await topics.write_many(topic, 2, 50)
-    async with Source(topics, topic, [topic]) as first:
-        held = await first.take(100, accept=False)
-        async with Source(topics, topic, [topic]) as second:
-            await until(lambda: not any(map(first.source.alive, held)), "the first one does not let go")
-            since = time.monotonic()
-            taken = await second.take(50)
-            assert time.monotonic() - since < REBALANCE_S
+    async with shared_out_anew(topics, topic) as (_, second, held):
+        since = time.monotonic()
+        taken = await second.take(50)
+        assert time.monotonic() - since < REBALANCE_S
     assert {delivery.origin for delivery in taken} <= {delivery.origin for delivery in held}
 
 
