@@ -16,17 +16,22 @@ async def remains(settings: Redis) -> Remains:
 
     Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
     """
-    client: Any = connect(settings)
+    client = connect(settings)
     try:
-        made = await read_agreement(client, settings.key_prefix)
-        if not made:
-            return Remains(0, 0)
-        judge_agreement(made, settings.shards)
-        with store_errors():
-            counts = client.pipeline(transaction=False)
-            for keys in StoreKeys(settings.key_prefix, settings.shards, "").shards:
-                counts.zcard(keys.due).zcard(keys.claimed).zcard(keys.dead)
-            counted = await counts.execute()
-        return Remains(sum(counted[0::3]) + sum(counted[1::3]), sum(counted[2::3]))
+        return await count(client, settings)
     finally:
         await close(client)
+
+
+async def count(client: Any, settings: Redis) -> Remains:
+    """The same by a client that there is already."""
+    made = await read_agreement(client, settings.key_prefix)
+    if not made:
+        return Remains(0, 0)
+    judge_agreement(made, settings.shards)
+    with store_errors():
+        counts = client.pipeline(transaction=False)
+        for keys in StoreKeys(settings.key_prefix, settings.shards, "").shards:
+            counts.zcard(keys.due).zcard(keys.claimed).zcard(keys.dead)
+        counted = await counts.execute()
+    return Remains(sum(counted[0::3]) + sum(counted[1::3]), sum(counted[2::3]))

@@ -29,8 +29,8 @@ def at_dead_letters(
     """Do ``act`` to all dead letters that match, after asking, and print to how many it was done. ``verb``: as an order
     and as a deed, such as "retry" and "retried"."""
     from bridge.cli.output import facts
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import warn_of_strange_route
-    from bridge.cli.wiring import at_desk
 
     order, deed = verb
     done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act), wanted.route)

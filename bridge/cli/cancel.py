@@ -33,9 +33,10 @@ def cancel(
 ) -> None:
     """Cancel messages: they are deleted and never delivered. One that is claimed is on its way and stays (exit 5)."""
     from bridge.cli.bulk import at_dead_letters
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import ON_ITS_WAY, answer, judged, with_due
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.wiring import settings_from
     from bridge.desk import Filter
     from bridge.errors import SettingsError
 

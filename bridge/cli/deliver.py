@@ -19,9 +19,10 @@ def deliver(
 ) -> None:
     """Deliver parked messages now: they become due at once, and a running postdate publishes them."""
     from bridge.cli.reschedule import move
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.wiring import settings_from
 
     settings = settings_from(config)
 

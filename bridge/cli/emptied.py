@@ -34,8 +34,8 @@ def sentence(house: Settings, found: Remains) -> str:
     if found.dead:
         verb = "is" if found.dead == 1 else "are"
         return (
-            f"{letters} from when {routes} had mode redis {verb} still in Redis: with the settings of then, `postdate "
-            "list --state dead` shows them"
+            f"{letters} from when {routes} had mode redis {verb} still in Redis: `postdate list --state dead` shows "
+            "them, `retry` delivers them and `cancel` drops them, as long as redis.url and redis.key_prefix stay"
         )
     return ""
 

@@ -63,8 +63,9 @@ def list_messages(
 
     from bridge.cli.moments import read_border_ms
     from bridge.cli.output import rows, say, table, width
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import warn_of_strange_route
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.wiring import settings_from
     from bridge.desk import Filter
 
     settings, now_ms = settings_from(config), 0

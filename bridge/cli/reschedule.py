@@ -25,9 +25,10 @@ def reschedule(
 ) -> None:
     """Move parked messages to another due moment. One that has passed means now."""
     from bridge.cli.moments import due_ms, read_due
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.wiring import settings_from
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_from(config)

@@ -33,9 +33,10 @@ def retry(
 ) -> None:
     """Retry dead letters: they become due now, with all their tries before them. Ids, a key, or a filter."""
     from bridge.cli.bulk import at_dead_letters
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
     from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.wiring import settings_from
     from bridge.desk import Filter
     from bridge.errors import SettingsError
 

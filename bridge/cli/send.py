@@ -95,7 +95,7 @@ def _tell(output: Output, one: str, due_ms: int) -> None:
 
 def _route(settings: Settings, name: str) -> Route:
     """The route of that name. Raises ``SettingsError`` if there is none, ``Refused`` if it has no store."""
-    from bridge.cli.wiring import refuse_without_store
+    from bridge.cli.stores import refuse_without_store
 
     if name not in settings.routes:
         raise SettingsError(f"There is no route {name!r}; the settings have {', '.join(settings.routes)}.")

@@ -27,8 +27,9 @@ def show(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show messages: facts, properties, headers and body. Reading changes nothing."""
+    from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
-    from bridge.cli.wiring import at_desk, open_payload, settings_from
+    from bridge.cli.wiring import open_payload, settings_from
     from bridge.errors import NotFound, SettingsError
 
     settings = settings_from(config)

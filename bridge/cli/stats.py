@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show how many messages wait, what is overdue, what happened so far, memory, and how each instance is."""
     from bridge.cli.output import facts
-    from bridge.cli.wiring import at_desk, settings_from
+    from bridge.cli.stores import at_desk
+    from bridge.cli.wiring import settings_from
 
     async def work(desk: Desk) -> Stats:
         return await desk.stats()
@@ -22,7 +23,7 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     settings = settings_from(config)
     found = at_desk(settings, work)
     others = [name for name, route in settings.routes.items() if route.mode != "redis"]
-    text = _as_text(found)
+    text = _as_text(found, len(others) < len(settings.routes) or not others)
     if others:
         text.append(("without a store", f"{', '.join(others)}: `postdate levels stats` counts what waits there"))
     facts(output, {**_as_json(found), "without_store": others}, text)
@@ -60,7 +61,8 @@ def _overdue_ms(found: Stats) -> int:
     return max(0, found.now_ms - found.next_due_ms) if found.next_due_ms is not None else 0
 
 
-def _as_text(found: Stats) -> list[tuple[str, str]]:
+def _as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
+    """``used``: a route has a store, so that an instance should be there."""
     from bridge.cli.messages import wait
     from bridge.duration import write_duration
 
@@ -81,7 +83,10 @@ def _as_text(found: Stats) -> list[tuple[str, str]]:
         lines.append(("a message takes", f"about {_size(found.bytes_each)}"))
     lines += [(f"instance {name}", _instance(told)) for name, told in found.instances.items()]
     if not found.instances:
-        lines.append(("instances", "none is running: start one with `postdate run`"))
+        away = "none is running: start one with `postdate run`"
+        lines.append(
+            ("instances", away if used else "none is at work here: `postdate run` comes when something is parked")
+        )
     return lines
 
 

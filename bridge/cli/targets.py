@@ -54,11 +54,13 @@ async def targets(
 
 
 def strange_route(settings: Settings, route: str | None) -> str:
-    """Half a sentence about a route that the settings do not have, or nothing. It may have messages all the same."""
+    """Half a sentence about a route that the settings do not have, or that has no store, or nothing. It may have
+    messages all the same."""
+    from bridge.cli.stores import no_store
     from bridge.settings.nearest import nearest
 
     if route is None or route in settings.routes:
-        return ""
+        return f"; {text}" if (text := no_store(settings, route)) else ""
     near = nearest(route, settings.routes)
     return f"; there is no route {route} in the settings" + (f", the nearest is {near}" if near else "")
 

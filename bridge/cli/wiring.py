@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from bridge.cli.exits import FAILED, FINE, REFUSED, UNREACHABLE
-from bridge.desk import Desk, Row
-from bridge.errors import BrokerUnavailable, Refused
+from bridge.desk import Row
+from bridge.errors import BrokerUnavailable
 from bridge.message import HeaderValue
 from bridge.send import Message
 from bridge.settings import Settings, forgotten_broker, load, require_routes
 from bridge.settings.model import BrokerKind
-
-T = TypeVar("T")
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -166,51 +164,6 @@ def left_in_store(house: Settings) -> str:
     from bridge.cli.emptied import sentence
 
     return sentence(house, asyncio.run(remains(house.redis)))
-
-
-def refuse_without_store(settings: Settings, route: str | None = None) -> None:
-    """Raise ``Refused`` if this route, or where none is named every route, has no store."""
-    named = [one for one in settings.routes if route in (None, one)]
-    modes = {settings.routes[one].mode for one in named}
-    if named and "redis" not in modes:
-        what = f"route {named[0]} has" if len(named) == 1 else "all routes have"
-        raise Refused(
-            f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in the broker itself, where nobody "
-            "can look at one, cancel it or move it; `postdate levels stats` counts them"
-        )
-
-
-def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
-    """Do ``work`` at the store's desk; ``route`` is the only one that it is about, if it is about one.
-
-    Raises ``Refused`` where there is no store, ``StoreUnavailable``, ``StoreUnfit``, and what ``work`` raises.
-    """
-    refuse_without_store(settings, route)
-    return _at_desks(settings, settings.store_houses() or [settings.of_broker("rabbitmq")], work)
-
-
-def _at_desks(settings: Settings, houses: Sequence[Settings], work: Callable[[Desk], Awaitable[T]]) -> T:
-    from adapters.redis.connect import close, connect
-    from adapters.redis.desk import RedisDesk
-    from adapters.redis.store import RedisStore
-    from bridge.clock import StoreClock
-    from bridge.desks import Desks
-
-    async def visit() -> T:
-        client = connect(settings.redis)
-        desks = []
-        try:
-            for house in houses:
-                prefix, shards = house.redis.key_prefix, house.redis.shards
-                store = RedisStore(client, prefix, shards, "desk", StoreClock())
-                broker = house.broker if house.with_left.routes else "rabbitmq"
-                desks.append(RedisDesk(client, prefix, shards, store, broker))
-                await desks[-1].open()
-            return await work(desks[0] if len(desks) == 1 else Desks(desks))
-        finally:
-            await close(client)
-
-    return asyncio.run(visit())
 
 
 def park_message(settings: Settings, make: Callable[[int], Message]) -> tuple[bytes, Message]:

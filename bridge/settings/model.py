@@ -34,6 +34,7 @@ _FILE = Text(r"[^\0]*", "the path of a file")
 _TEXT = Text(r"[^\0]*", "text")
 
 BrokerKind = Literal["rabbitmq", "kafka"]
+_BROKERS: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
 OnBad = Literal["dead", "deliver"]
 QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
@@ -210,6 +211,7 @@ class Settings(BaseSettings):
     _file: str = PrivateAttr(default="")
     _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
     _emptied: Settings | None = PrivateAttr(default=None)
+    _broker: BrokerKind | None = PrivateAttr(default=None)
 
     @property
     def file(self) -> str:
@@ -230,8 +232,7 @@ class Settings(BaseSettings):
     def houses(self) -> list[Settings]:
         """What each process runs with: one for each broker that has a route with a store, and one for each that has a
         route without."""
-        kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
-        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in kinds]
+        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in _BROKERS]
         emptied = {house.broker: house for house in self.emptied_houses()}
         for house in made:
             if not house.stored:
@@ -240,9 +241,11 @@ class Settings(BaseSettings):
 
     def emptied_houses(self) -> list[Settings]:
         """The stores of brokers of which no route has one any more: messages of before may be parked there."""
-        kinds: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
-        made = [self.of_broker(kind) for kind in kinds]
-        return [house for house in made if house._left and not house.routes]
+        return [house for house in self.unused_houses() if house._left]
+
+    def unused_houses(self) -> list[Settings]:
+        """The same, and those of brokers that have no route at all."""
+        return [house for house in (self.of_broker(kind) for kind in _BROKERS) if not house.routes]
 
     def store_houses(self) -> list[Settings]:
         """Those of the houses that have a store."""
@@ -277,7 +280,7 @@ class Settings(BaseSettings):
     @property
     def broker(self) -> BrokerKind:
         """The broker of a house: all its routes have the same."""
-        return next(iter((*self.routes.values(), *self._left.values()))).broker
+        return self._broker or next(iter(self.routes.values())).broker
 
     @property
     def with_left(self) -> Settings:
@@ -297,6 +300,7 @@ class Settings(BaseSettings):
         else:
             redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
             house = self.only(names).model_copy(update={"redis": redis})
+        house._broker = broker
         others = [name for name in self.routes_of(broker) if name not in names]
         house._left = {name: self.routes[name] for name in others} if stored else {}
         return house

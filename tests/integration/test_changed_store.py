@@ -105,3 +105,23 @@ def test_who_has_named_no_redis_needs_none_and_is_told_of_none(line: Line, capsy
         time.sleep(1)  # in which nothing may be said
         assert "left behind" not in bridge.log()
         assert bridge.terminate() == 0
+
+
+def test_a_dead_letter_of_before_is_found_retried_and_delivered_by_the_new_settings(
+    line: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell, changed = Shell(line, capsys), without_store(line)
+    with line.start() as old:
+        line.publish(Props([(b"x-delay", "S", b"\0\0\0\4soon")], {"delivery_mode": b"\2"}), b"an unpaid order")
+        line.wait_dead()
+        old.kill()
+    with line.bridge(changed).start() as bridge:
+        bridge.wait_log("1 dead letter from when orders had mode redis is still in Redis")
+        (letter,) = shell.rows("list", "--state", "dead", settings=changed)
+        assert letter["reason"].startswith("bad_header")
+        (retried,) = shell.rows("retry", letter["id"], settings=changed)
+        assert retried["state"] in ("parked", "claimed", "gone")
+        assert line.receive()[0].body == b"an unpaid order"
+        assert bridge.terminate() == 0
+    assert line.stored() == 0
+    assert "nobody can look" in (shell("list", settings=changed, code=5) or shell.said)
