@@ -16,10 +16,12 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import ConnectionError as LinkError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from adapters.redis.pack import pack_fast
 from bridge.errors import SettingsError, StoreUnavailable
@@ -55,6 +57,7 @@ def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
         "socket_connect_timeout": settings.connect_timeout / 1000,
         "socket_keepalive": True,
         "client_name": "postdate",
+        "redis_connect_func": _greet,
     }
     if settings.username:
         options["username"] = settings.username
@@ -68,6 +71,21 @@ def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
     return options
 
 
+async def _greet(connection: Any) -> None:
+    """redis-py's own greeting. What the server does not say of its refusal, and the connection knows, is added here."""
+    try:
+        await connection.on_connect()
+    except ResponseError as error:
+        if _NO_DATABASE in str(error):
+            raise ResponseError(f"{_NO_DATABASE}: {connection.db}") from error
+        raise
+    except LinkError as error:
+        if str(error).startswith(_HUNG_UP):
+            place, tls = f"{connection.host}:{connection.port}", isinstance(connection, SSLConnection)
+            raise LinkError(f"{_AT_ONCE} {place}, {'with' if tls else 'without'} TLS ({error})") from error
+        raise
+
+
 def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
     hosts = []
     for part in netloc.split(","):
@@ -79,7 +97,7 @@ def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
 def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
     from redis.asyncio.cluster import ClusterNode
 
-    options.pop("retry")
+    del options["retry"], options["redis_connect_func"]  # it has its own
     return RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(netloc, 6379)],
         retry=Retry(NoBackoff(), 0),
@@ -124,6 +142,7 @@ _TROUBLES = (
     ("NOAUTH", "Redis wants a password: set redis.password"),
     ("WRONGPASS", "Redis refuses the user or the password: see redis.username and redis.password"),
     ("NOPERM", "the Redis user may not do what postdate needs"),
+    ("MOVED", "Redis is a node of a cluster: write redis+cluster:// in place of redis:// in redis.url"),
 )
 
 
@@ -131,16 +150,36 @@ _TROUBLES = (
 _AT_THE_DOOR = (
     ("without any password configured", "Redis has no password, and one is set: leave out redis.password"),
     ("invalid username-password", "Redis refuses the user or the password: see redis.username and redis.password"),
-    ("Cluster mode is not enabled", "Redis is no cluster: write redis:// in place of redis+cluster:// in redis.url"),
     ("unknown command 'SENTINEL'", "that is no Sentinel: see redis.url"),
-    ("CERTIFICATE_VERIFY_FAILED", "Redis shows a certificate that is not trusted: see redis.ca_file"),
     ("WRONG_VERSION_NUMBER", "Redis does not speak TLS there: see redis.url, rediss:// is with TLS"),
+    (
+        "SELECT is not allowed in cluster mode",
+        "Redis is a node of a cluster, which has no databases with numbers: write redis+cluster:// and no number in "
+        "redis.url",
+    ),
+    (
+        "running in protected mode",
+        "Redis is in protected mode, and takes connections from its own machine alone: give it a password, and "
+        "redis.password too",
+    ),
+    ("max number of clients reached", "Redis has as many connections as its maxclients allows: raise that"),
+    ("Protocol error, got", "what answers there is no Redis: see redis.url"),
 )
+#: How errors of redis-py begin, but for the last, which is ours (``_greet``).
+_NO_CLUSTER = "cluster support disabled"
+_NO_DATABASE = "DB index is out of range"
+_HUNG_UP = ("Connection closed by server", "Error while reading from", "Error while writing to")
+_AT_ONCE = "Hung up at once:"
+_UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.*?)\.? \(_ssl")
+_TLS = re.compile(r"\[(X509|SSL)[^\]]*\] (.*?) \(_ssl")
+_AWAY = "Redis does not answer"
 _PLACE = re.compile(r"Error (-?\d+) connecting to (\S+)\. (.*?)\.?$", re.DOTALL)
 
 
 def sentence(error: BaseException) -> str:
     """One sentence for a person about an error of redis-py or of the network."""
+    if isinstance(error, RedisClusterException):
+        return _of_cluster(error)
     text = str(error) or type(error).__name__
     for part, meaning in _AT_THE_DOOR:
         if part in text:
@@ -149,17 +188,58 @@ def sentence(error: BaseException) -> str:
     for word, meaning in _TROUBLES:
         if code == word or text.startswith(word) or f" {word} " in f" {text} ":
             return f"{meaning} ({text})" if word in ("NOPERM", "MISCONF") else meaning
-    if found := _PLACE.search(text):
-        number = int(found[1])
-        reason = os.strerror(number) if number > 0 else found[3]
-        return f"Redis does not answer at {found[2]} ({reason}): start it, or set redis.url"
+    return _of_server(text) or _of_link(text)
+
+
+def _of_server(text: str) -> str:
+    """Which part of the URL it has not got; "" if that is not what it is about."""
+    if text.startswith(_NO_DATABASE):
+        _, _, number = text.partition(": ")
+        which = f"no database {number}" if number else "not so many databases"
+        return (
+            f"Redis has {which}: the number at the end of redis.url is too high, or `databases` in redis.conf too low"
+        )
     if found := re.match(r"No master found for '?(.*?)'? ?:", text):
         return f"no Sentinel names a master called {found[1]}: see the hosts and the name in redis.url"
-    if isinstance(error, RedisClusterException):
-        return f"no node of the Redis Cluster answers ({text.rpartition(': ')[2]}): start them, or set redis.url"
+    return ""
+
+
+def _of_link(text: str) -> str:
+    """About a connection that there is not."""
+    if found := _UNTRUSTED.search(text):
+        return (
+            f"Redis shows a certificate that is not trusted ({found[1]}): see redis.ca_file, and the host in redis.url"
+        )
+    if found := re.match(rf"{_AT_ONCE} (\S+), (with|without) TLS", text):
+        want = "TLS: rediss:// in redis.url" if found[2] == "without" else "a certificate: redis.cert_file"
+        return f"{_AWAY} at {found[1]} (it hangs up at once, and may want {want})"
+    if found := re.fullmatch(r"Error connecting to (\S+?)\.", text):
+        return f"{_AWAY} at {found[1]} (it hangs up at once, and may not speak TLS there: redis:// in redis.url)"
+    if found := _PLACE.search(text):
+        if tls := _TLS.search(text):
+            of_file = tls[1] == "X509" or tls[2] == "PEM lib"
+            what = "redis.ca_file, cert_file or key_file cannot be used" if of_file else f"no TLS with {found[2]}"
+            return f"{what} ({tls[2]})"
+        number = int(found[1])
+        reason = os.strerror(number) if number > 0 else found[3]
+        return f"{_AWAY} at {found[2]} ({reason}): start it, or set redis.url"
     if text.startswith("Timeout connecting"):
-        return "Redis does not answer (no connection in redis.connect_timeout; or TLS on one side only): see redis.url"
-    return f"Redis does not answer ({text})"
+        return f"{_AWAY} (no connection in redis.connect_timeout; or TLS on one side only): see redis.url"
+    return f"{_AWAY} ({text})"
+
+
+def _of_cluster(error: RedisClusterException) -> str:
+    """redis-py takes every refusal of its first question for "no cluster": what was said stands behind the error."""
+    behind: BaseException | None = error
+    while isinstance(behind, RedisClusterException):
+        behind = behind.__cause__ or behind.__context__
+    if "Cluster mode is not enabled" in str(error) and _NO_CLUSTER in str(behind or _NO_CLUSTER):
+        return "Redis is no cluster: write redis:// in place of redis+cluster:// in redis.url"
+    said = sentence(behind or Exception(str(error).rpartition(": ")[2]))
+    if not said.startswith(_AWAY):
+        return said
+    reason = said[said.find("(") + 1 : said.rfind(")")]
+    return f"no node of the Redis Cluster answers ({reason}): start them, or set redis.url"
 
 
 @contextmanager

@@ -6,7 +6,13 @@ import pika
 import pytest
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import AMQPConnectionError
-from redis.exceptions import AuthenticationError, ConnectionError, RedisClusterException, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    InvalidResponse,
+    RedisClusterException,
+    ResponseError,
+)
 
 from adapters.rabbitmq import setup
 from adapters.rabbitmq.connection import parameters
@@ -34,6 +40,27 @@ from bridge.settings import RabbitMQ, Route, Settings
             "Redis has no password, and one is set: leave out redis.password",
         ),
         (ResponseError("unknown command 'SENTINEL', with args"), "that is no Sentinel: see redis.url"),
+        (
+            ResponseError("DENIED Redis is running in protected mode because protected mode is enabled and no ..."),
+            "Redis is in protected mode, and takes connections from its own machine alone: give it a password, and "
+            "redis.password too",
+        ),
+        (
+            InvalidResponse('Protocol error, got "<" as reply type byte'),
+            "what answers there is no Redis: see redis.url",
+        ),
+        (
+            ConnectionError("Error connecting to h:1."),
+            "Redis does not answer at h:1 (it hangs up at once, and may not speak TLS there: redis:// in redis.url)",
+        ),
+        (
+            ConnectionError("Error 1 connecting to h:1. [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] no (_ssl.c:1)."),
+            "no TLS with h:1 (no)",
+        ),
+        (
+            RedisClusterException("cannot be connected: Error 111 connecting to h:1. Connect call failed ('h', 1)."),
+            "no node of the Redis Cluster answers (Connection refused): start them, or set redis.url",
+        ),
     ],
 )
 def test_redis(error: Exception, said: str) -> None:

@@ -1,0 +1,152 @@
+"""What a Redis refuses at the door, and the sentence that a person is told: each with its own cure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from adapters.redis.agreement import read_agreement
+from adapters.redis.connect import close, connect
+from bridge.errors import StoreUnavailable
+from bridge.settings import Redis as RedisSettings
+from tests.devstack.certificates import Authority
+from tests.devstack.fixtures import need
+from tests.devstack.redis import Redis, RedisCluster
+from tests.devstack.service import free_ports
+
+pytestmark = pytest.mark.redis
+
+
+def said(url: str, **more: str) -> str:
+    """What is said to somebody who looks into the store; "" where nothing is wrong."""
+
+    async def look() -> str:
+        settings = RedisSettings.model_validate({"url": url, "connect_timeout": "1s", "timeout": "2s", **more})
+        client = connect(settings)
+        try:
+            await read_agreement(client, "postdate")
+        except StoreUnavailable as error:
+            return str(error)
+        finally:
+            await close(client)
+        return ""
+
+    return asyncio.run(look())
+
+
+class Secured:
+    """A Redis with a port for TLS beside the plain one."""
+
+    def __init__(self, stack: ExitStack, authority: Authority, name: str, **more: str) -> None:
+        self.ca = str(authority.ca)
+        signed = authority.sign(name)
+        (self.port,) = free_ports(1)
+        config: Mapping[str, str] = {
+            "tls-port": str(self.port),
+            "tls-cert-file": str(signed.cert),
+            "tls-key-file": str(signed.key),
+            "tls-ca-cert-file": self.ca,
+            "tls-auth-clients": "no",
+            **more,
+        }
+        self.server = need(lambda: stack.enter_context(Redis.launch_process(config)))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ca")
+
+
+@pytest.fixture(scope="module")
+def secured(authority: Authority) -> Iterator[Secured]:
+    with ExitStack() as stack:
+        yield Secured(stack, authority, "server")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Redis]:
+    with ExitStack() as stack:
+        one = need(lambda: stack.enter_context(Redis.launch_process()))
+        one.command("ACL", "SETUSER", "narrow", "on", ">pw", "~nothing:*", "+@all")
+        one.command("ACL", "SETUSER", "off", "off", ">pw", "~*", "+@all")
+        yield one
+
+
+def test_a_database_that_the_server_does_not_have_is_named(server: Redis) -> None:
+    assert said(f"redis://127.0.0.1:{server.port}/3") == ""
+    assert said(f"redis://127.0.0.1:{server.port}/99").startswith("Redis has no database 99: the number at the end of")
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        (":x@", "Redis has no password, and one is set: leave out redis.password"),
+        ("bob:x@", "Redis refuses the user or the password: see redis.username and redis.password"),
+        ("off:pw@", "Redis refuses the user or the password: see redis.username and redis.password"),
+        ("narrow:pw@", "the Redis user may not do what postdate needs (this user has no permissions to access"),
+    ],
+)
+def test_who_is_not_let_in_is_told_why(server: Redis, who: str, words: str) -> None:
+    assert said(f"redis://{who}127.0.0.1:{server.port}").startswith(words)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+def test_a_password_that_is_wanted_is_no_missing_cluster(scheme: str) -> None:
+    with need(lambda: Redis.launch_process()) as locked:
+        locked.command("CONFIG", "SET", "requirepass", "sesame")
+        assert said(f"{scheme}://127.0.0.1:{locked.port}") == "Redis wants a password: set redis.password"
+        assert said(f"{scheme}://:x@127.0.0.1:{locked.port}").startswith("Redis refuses the user or the password")
+        assert said(f"redis://:sesame@127.0.0.1:{locked.port}") == ""
+
+
+def test_a_redis_that_is_no_cluster_and_one_that_is(server: Redis, redis_cluster: RedisCluster) -> None:
+    assert said(f"redis+cluster://127.0.0.1:{server.port}").startswith("Redis is no cluster: write redis:// in place")
+    assert said(f"redis+cluster://narrow:x@127.0.0.1:{server.port}").startswith("Redis refuses the user or the")
+    words = {said(f"redis://127.0.0.1:{node.port}") for node in redis_cluster.nodes}
+    assert words == {"", "Redis is a node of a cluster: write redis+cluster:// in place of redis:// in redis.url"}
+    numbered = said(f"redis://127.0.0.1:{redis_cluster.nodes[0].port}/1")
+    assert numbered.startswith("Redis is a node of a cluster, which has no databases with numbers")
+
+
+def test_as_many_connections_as_there_may_be() -> None:
+    with need(lambda: Redis.launch_process()) as small, small.client() as first:
+        first.ping()
+        first.config_set("maxclients", 1)
+        words = "Redis has as many connections as its maxclients allows: raise that"
+        assert said(f"redis://127.0.0.1:{small.port}") == words
+
+
+class TestTLS:
+    def test_on_one_side_only_is_said_on_both(self, secured: Secured) -> None:
+        plain, tls = secured.server.port, secured.port
+        assert said(f"rediss://127.0.0.1:{tls}", ca_file=secured.ca) == ""
+        assert "TLS on one side only): see redis.url" in said(f"rediss://127.0.0.1:{plain}", ca_file=secured.ca)
+        words = (
+            f"Redis does not answer at 127.0.0.1:{tls} (it hangs up at once, and may want TLS: rediss:// in redis.url)"
+        )
+        assert said(f"redis://127.0.0.1:{tls}") == words
+        assert said(f"redis://:x@127.0.0.1:{tls}/1") == words
+
+    @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
+    def test_a_certificate_that_is_not_trusted_is_said_with_the_reason(self, secured: Secured, scheme: str) -> None:
+        words = "Redis shows a certificate that is not trusted (self-signed certificate in certificate chain): see"
+        assert said(f"{scheme}://127.0.0.1:{secured.port}").startswith(words)
+
+    def test_a_certificate_that_is_wanted_of_us_is_asked_for(self, authority: Authority) -> None:
+        with ExitStack() as stack:
+            strict = Secured(stack, authority, "strict", **{"tls-auth-clients": "yes"})
+            url, ours = f"rediss://127.0.0.1:{strict.port}", authority.sign("client")
+            assert "(it hangs up at once, and may want a certificate: redis.cert_file)" in said(url, ca_file=strict.ca)
+            pair = {"cert_file": str(ours.cert), "key_file": str(ours.key)}
+            assert said(url, ca_file=strict.ca, **pair) == ""
+
+    def test_files_that_hold_no_certificates_are_said_to_be_the_cause(self, secured: Secured, tmp_path: Path) -> None:
+        empty = tmp_path / "empty.pem"
+        empty.write_text("nothing\n")
+        url, words = f"rediss://127.0.0.1:{secured.port}", "redis.ca_file, cert_file or key_file cannot be used ("
+        assert said(url, ca_file=str(empty)).startswith(words)
+        assert said(url, ca_file=secured.ca, cert_file=str(empty)).startswith(words)
