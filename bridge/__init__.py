@@ -20,6 +20,7 @@ Without a store      levels.py (which level, or a dead letter), ladder.py, relay
                      mend.py, held_back.py (a source that waits)
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
 A changed mode       leaving.py (levels of before), emptying.py and no_intake.py (a store of before)
+A changed name       strays.py (what is parked under the old one)
 Several instances    shard.py (whose is it), members.py (who is there)
 Watching             watch.py, health.py, lateness.py, clock.py; plural.py, printable.py (what sentences are made of)
 Running              settings/, rules.py (what each part is told of them), app.py (wires both sides),

@@ -128,7 +128,7 @@ def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, m
 
 def _wrong(measured: _Measured) -> list[str]:
     from bridge.bench.report import complaints
-    from bridge.cli.trial import TITLES
+    from bridge.settings.model import TITLES
 
     return [f"{TITLES[measured.settings.broker]}, {text}" for text in complaints(measured.bench.rows)]
 
@@ -163,7 +163,7 @@ def _print(measured: Sequence[_Measured]) -> None:
     from rich.console import Console
 
     from bridge.bench.report import notes, table
-    from bridge.cli.trial import TITLES
+    from bridge.settings.model import TITLES
 
     console = Console()
     for one in measured:

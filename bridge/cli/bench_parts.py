@@ -10,9 +10,9 @@ from bridge.bench.measure import Bench, Place
 from bridge.bench.plan import Plan, quick
 from bridge.bench.processes import Ends, carry
 from bridge.cli.bar import Bar
-from bridge.cli.trial import TITLES, Trial
+from bridge.cli.trial import Trial
 from bridge.settings import Settings
-from bridge.settings.model import BrokerKind
+from bridge.settings.model import TITLES, BrokerKind
 from bridge.trial.usage import cpu_s, rss_bytes
 
 

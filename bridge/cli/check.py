@@ -58,6 +58,7 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
     from bridge.settings import mask_url
 
     yield from _store_of_before(settings)
+    yield from _strays(settings)
     if not settings.store_houses():
         return
     try:
@@ -96,6 +97,16 @@ def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
             yield _finding("WARN", "store", left)
         else:
             yield _finding("OK", "store", f"{routes} need none, and nothing is parked at {where}")
+
+
+def _strays(settings: Settings) -> Iterator[dict[str, Any]]:
+    """What is parked under routes that the settings do not have."""
+    import asyncio
+
+    from bridge.cli.strays import strays_of
+
+    for route, text in asyncio.run(strays_of(settings)):
+        yield _finding("WARN", f"route {route}", text) if route else _finding("OK", "store", text)
 
 
 def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ def run_daemon(settings: Settings) -> int:
     logs.set_up(settings.log)
     houses = settings.houses()
     if settings.bridge.workers == 1 and len(houses) == 1:
-        return _until_end(run_process(houses[0], settings.bridge.setup, new_token()), _loop_factory())
+        return _until_end(run_process(houses[0], settings.bridge.setup, new_token(), settings), _loop_factory())
     # No uvloop: this process only waits, and asyncio's own loop starts processes with every option there is.
     return _until_end(_run_workers(settings, houses), None)
 
@@ -54,7 +54,7 @@ def run_worker() -> None:
     end_with_parent(parent)
     token = new_token()
     logs.set_up(settings.log, instance_name(settings, token))
-    sys.exit(_until_end(run_process(settings, False, token, alone=False), _loop_factory()))
+    sys.exit(_until_end(run_process(settings, False, token), _loop_factory()))
 
 
 def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None) -> int:

@@ -18,6 +18,7 @@ import structlog
 
 from bridge.app import build, build_without_store, instance_name, new_token, open_store
 from bridge.cli.emptied import emptying
+from bridge.cli.strays import strays_of
 from bridge.cli.waiting import left_by_changes
 from bridge.cli.wiring import declare_topology
 from bridge.clock import StoreClock
@@ -47,9 +48,10 @@ async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
             await reconnect.wait()
 
 
-async def run_process(settings: Settings, setup: bool, token: str, alone: bool = True) -> None:
+async def run_process(settings: Settings, setup: bool, token: str, whole: Settings | None = None) -> None:
     """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
-    ``token`` tells the process from others. ``alone``: no parent has looked before what there is to say.
+    ``token`` tells the process from others. ``whole``: what they are a house of, where no parent has looked before what
+    there is to say.
 
     Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
     """
@@ -57,21 +59,21 @@ async def run_process(settings: Settings, setup: bool, token: str, alone: bool =
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
     if not settings.stored:
         left = emptying(settings, instance, token)
-        await _serve(settings, setup, alone, lambda: build_without_store(settings, Health(), left))
+        await _serve(settings, setup, whole, lambda: build_without_store(settings, Health(), left))
         return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store)
-        await _serve(settings, setup, alone, lambda: build(settings, store, clock, instance, token, Health()))
+        await _serve(settings, setup, whole, lambda: build(settings, store, clock, instance, token, Health()))
     finally:
         await store.close()
 
 
-async def _serve(settings: Settings, setup: bool, alone: bool, made: Callable[[], Running]) -> None:
+async def _serve(settings: Settings, setup: bool, whole: Settings | None, made: Callable[[], Running]) -> None:
     """What both kinds of a process do between their store and a signal; ``made`` wires it when the topology stands."""
     waits = setup and await set_up_topology(settings)
-    if alone:
-        await tell_what_is_left(settings)
+    if whole is not None:
+        await tell_what_is_left(whole)
     service = made()
     log.info("started")
     _calm_collector()
@@ -112,7 +114,11 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
 
 
 async def tell_what_is_left(settings: Settings) -> None:
-    """Say what a change of a mode or of the levels has left. Nobody waits for a broker that is away for that."""
+    """Say what a change of a mode, of the levels or of a route's name has left. Nobody waits for a broker that is away
+    for that, nor for a Redis that no route needs."""
+    for route, text in await strays_of(settings) if settings.store_houses() else ():
+        if route:
+            log.warning("left behind", route=route, what=text)
     try:
         left, unknown = await asyncio.to_thread(left_by_changes, settings)
     except PostdateError:

@@ -90,6 +90,7 @@ async def _with_something_left(client: Any, houses: Sequence[Settings], beside: 
     no reason not to look into those ``beside`` it."""
     from adapters.redis.remains import count
     from bridge.cli.output import complain
+    from bridge.settings.model import TITLES
 
     found = []
     for house in houses:
@@ -99,5 +100,5 @@ async def _with_something_left(client: Any, houses: Sequence[Settings], beside: 
         except StoreUnfit as error:
             if not beside:
                 raise
-            complain(f"Warning: what is left of {house.broker} in Redis cannot be looked at: {error}.")
+            complain(f"Warning: what is left of {TITLES[house.broker]} in Redis cannot be looked at: {error}.")
     return found

@@ -17,7 +17,7 @@ from bridge.clock import StoreClock
 from bridge.demo.fate import Sighting
 from bridge.errors import PostdateError, Unreachable
 from bridge.settings import Settings
-from bridge.settings.model import BrokerKind
+from bridge.settings.model import TITLES, BrokerKind
 from bridge.trial.config import Names, new_names, trial_settings
 from bridge.trial.process import BridgeProcess
 
@@ -27,8 +27,6 @@ ADVICE = (
     "In a clone, `make demo` starts RabbitMQ, Kafka and Redis by itself; to use yours, set POSTDATE_RABBITMQ__URL or "
     "POSTDATE_KAFKA__BOOTSTRAP_SERVERS, and POSTDATE_REDIS__URL."
 )
-
-TITLES: Mapping[BrokerKind, str] = {"rabbitmq": "RabbitMQ", "kafka": "Kafka"}
 
 
 class Stage(AbstractContextManager["Stage"], Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
@@ -34,7 +35,8 @@ _FILE = Text(r"[^\0]*", "the path of a file")
 _TEXT = Text(r"[^\0]*", "text")
 
 BrokerKind = Literal["rabbitmq", "kafka"]
-_BROKERS: tuple[BrokerKind, ...] = ("rabbitmq", "kafka")
+#: The brokers as a person calls them.
+TITLES: Mapping[BrokerKind, str] = MappingProxyType({"rabbitmq": "RabbitMQ", "kafka": "Kafka"})
 OnBad = Literal["dead", "deliver"]
 QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
@@ -232,7 +234,7 @@ class Settings(BaseSettings):
     def houses(self) -> list[Settings]:
         """What each process runs with: one for each broker that has a route with a store, and one for each that has a
         route without."""
-        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in _BROKERS]
+        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in TITLES]
         emptied = {house.broker: house for house in self.emptied_houses()}
         for house in made:
             if not house.stored:
@@ -245,7 +247,7 @@ class Settings(BaseSettings):
 
     def unused_houses(self) -> list[Settings]:
         """The same, and those of brokers that have no route at all."""
-        return [house for house in (self.of_broker(kind) for kind in _BROKERS) if not house.routes]
+        return [house for house in (self.of_broker(kind) for kind in TITLES) if not house.routes]
 
     def store_houses(self) -> list[Settings]:
         """Those of the houses that have a store."""

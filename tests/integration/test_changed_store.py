@@ -125,3 +125,15 @@ def test_a_dead_letter_of_before_is_found_retried_and_delivered_by_the_new_setti
         assert bridge.terminate() == 0
     assert line.stored() == 0
     assert "nobody can look" in (shell("list", settings=changed, code=5) or shell.said)
+
+
+def test_a_start_tells_of_what_is_parked_under_a_name_that_is_gone(line: Line) -> None:
+    with line.start() as old:
+        put(line, b"parked", 60_000)
+        wait_for(lambda: line.waiting() == 1, "the message is parked")
+        old.kill()
+    line.settings = {**line.settings, "routes": {"bills": line.settings["routes"]["orders"]}}
+    with line.start() as renamed:
+        assert "1 message is parked in Redis under this name, which no route of RabbitMQ has" in renamed.log()
+        assert "route=orders" in renamed.log()
+        assert renamed.terminate() == 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from adapters.redis import next_due
 from tests.devstack.service import free_ports
 from tests.integration.test_cli import Shell
 
@@ -117,4 +119,65 @@ def test_a_store_of_before_that_was_made_with_other_shards_is_said_and_hides_no_
     assert "set redis.shards = 8" in shell.said
     shell.change(ORDERS, LEVELS, BILLS, KAFKA, shards=16)
     assert shell.rows("list") == []
-    assert "Warning: what is left of rabbitmq in Redis cannot be looked at: the store was made with 8" in shell.said
+    assert "Warning: what is left of RabbitMQ in Redis cannot be looked at: the store was made with 8" in shell.said
+
+
+class TestRenamed:
+    def told(self, shell: LeftStore, subject: str) -> list[tuple[str, str]]:
+        """What check says of it; no broker is there, so it never ends well."""
+        code, out = shell.ended("check", "-o", "json")
+        assert code == 4
+        return [(row["level"], row["text"]) for row in json.loads(out) if row["subject"] == subject]
+
+    def test_what_is_parked_under_a_name_that_is_gone_is_told_of_before_it_is_due(self, shell: LeftStore) -> None:
+        shell.send("--routing-key", "k")
+        assert self.told(shell, "route orders") == []
+        shell.change(BILLS)
+        ((level, text),) = self.told(shell, "route orders")
+        assert (level, text.partition(":")[0]) == (
+            "WARN",
+            "1 message is parked in Redis under this name, which no route of RabbitMQ has in the settings",
+        )
+        assert [row["route"] for row in shell.rows("list", "--route", "orders")] == ["orders"]
+
+    @pytest.mark.parametrize("changed", [(BILLS, KAFKA), (BILLS, KAFKA, ORDERS, KAFKA), (BILLS, LEVELS)])
+    def test_so_it_is_when_it_was_the_only_one_that_needed_a_store_of_its_broker(
+        self, shell: LeftStore, changed: tuple[str, ...]
+    ) -> None:
+        shell.send("--routing-key", "k")
+        shell.change(*changed)
+        ((level, text),) = self.told(shell, "route orders")
+        assert (level, "no route of RabbitMQ has" in text) == ("WARN", True)
+
+    def test_a_route_that_has_only_another_mode_is_not_meant(self, shell: LeftStore) -> None:
+        shell.send("--routing-key", "k")
+        shell.change(ORDERS, LEVELS, BILLS)
+        assert self.told(shell, "route orders") == []
+
+    def test_where_many_are_parked_only_the_next_due_are_looked_at_and_that_is_said(
+        self, shell: LeftStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(next_due, "_MESSAGES", 8)
+        for number in range(20):
+            shell.send("--routing-key", str(number))
+        shell.change(BILLS)
+        ((_, text),) = self.told(shell, "route orders")
+        assert re.match(r"of the \d messages that are due next, among 20 parked, \d are parked in Redis under", text)
+        shell.change(ORDERS)
+        assert any(
+            level == "OK" and text.endswith("among 20 parked, all are of routes that the settings have")
+            for level, text in self.told(shell, "store")
+        )
+
+    def test_on_a_cluster_the_same_is_seen(
+        self, shell: LeftStore, redis_cluster_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shell, "url", redis_cluster_url)
+        shell.change(ORDERS)
+        one = shell.dead("unroutable: no queue")
+        shell.send("--routing-key", "k")
+        shell.change(BILLS)
+        ((_, text),) = self.told(shell, "route orders")
+        assert text.startswith("1 message is parked in Redis under this name")
+        shell.change(ORDERS, LEVELS)
+        assert [row["id"] for row in shell.rows("list", "--state", "dead")] == [one]

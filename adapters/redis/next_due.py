@@ -1,0 +1,62 @@
+"""Which routes the messages belong to that are due next: a bounded look, in one call to each shard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from adapters.redis.agreement import judge_agreement, read_agreement
+from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.keys import StoreKeys
+from adapters.redis.runner import Call, Runner
+from adapters.redis.scripts import scripts
+from bridge.envelope import UnknownVersion, unseal
+from bridge.errors import StoreUnavailable
+from bridge.settings import Redis
+from bridge.strays import Looked
+
+#: So many messages are looked at in all shards together, and so many bytes of them are read within Redis.
+_MESSAGES, _BYTES = 2000, 8 * 1024 * 1024
+
+
+async def next_due(settings: Redis) -> Looked:
+    """Nothing is written. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the
+    settings."""
+    client: Any = connect(settings)
+    try:
+        made = await read_agreement(client, settings.key_prefix)
+        if not made:
+            return Looked({}, 0, 0)
+        judge_agreement(made, settings.shards)
+        shards = StoreKeys(settings.key_prefix, settings.shards, "").shards
+        args = ("-inf", "+inf", 0, max(1, _MESSAGES // len(shards)), 0, _BYTES // len(shards))
+        page = scripts()["page"]
+        replies = await Runner(client).many([Call(page, (keys.due, keys.msg, keys.why), args) for keys in shards])
+        with store_errors():
+            counts = client.pipeline(transaction=False)
+            for keys in shards:
+                counts.zcard(keys.due)
+            parked = sum(await counts.execute())
+        return _looked(replies, parked)
+    finally:
+        await close(client)
+
+
+def _looked(replies: list[Any], parked: int) -> Looked:
+    routes: Counter[str] = Counter()
+    messages = 0
+    for reply in replies:
+        if isinstance(reply, StoreUnavailable):
+            raise reply
+        heads = reply[5::5]
+        messages += len(heads)
+        routes.update(route for route in map(_route, heads) if route is not None)
+    return Looked(routes, messages, parked)
+
+
+def _route(head: bytes) -> str | None:
+    """None for an envelope of another version."""
+    try:
+        return unseal(head).route
+    except UnknownVersion:
+        return None
