@@ -9,13 +9,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     PartitionMetadata,
     ResourceType,
 )
@@ -83,6 +84,13 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
 def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
     """Leader, replicas and replicas in sync of each partition, by node number; empty when there is no such topic."""
     return dict(client(bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+
+
+def count(bootstrap: str, topic: str) -> int:
+    """How many offsets of a topic are taken: its records, and the marks that end transactions."""
+    admin, spec = client(bootstrap), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, number): spec for number in partitions(bootstrap, topic)}
+    return sum(found.result(TIMEOUT_S).offset for found in admin.list_offsets(asked).values())
 
 
 def members(bootstrap: str, group: str) -> set[str]:

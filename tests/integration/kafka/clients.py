@@ -70,15 +70,6 @@ class Clients:
             consumer.close()
         return found
 
-    def count(self, topic: str) -> int:
-        """How many offsets of a topic are taken: its records, and the marks that end transactions."""
-        consumer = Consumer({"bootstrap.servers": self.url, "group.id": "unused", "log_level": 0})
-        try:
-            places = [TopicPartition(topic, number) for number in kafka_admin.partitions(self.url, topic)]
-            return sum(consumer.get_watermark_offsets(place, DEADLINE_S)[1] for place in places)
-        finally:
-            consumer.close()
-
 
 @contextmanager
 def running(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
+from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, PERF_TEST, KafkaTools
 from tests.devstack.process import clean_env
@@ -122,7 +123,7 @@ def test_with_the_interceptor_the_console_producer_names_the_real_topic(clients:
     straight = printed["at once"]
     assert (straight.headers, straight.key) == ({"trace": "4"}, "one")
     # Only what has a delay header went by way of the intake topic, beside the two that were written to it.
-    assert clients.count(clients.intake("java")) == 4
+    assert kafka_admin.count(clients.url, clients.intake("java")) == 4
 
 
 def test_a_delayed_record_has_the_partition_that_javas_own_partitioner_gives_its_key(printed: dict[str, Line]) -> None:
