@@ -14,7 +14,7 @@ The law              state.py (every legal move), errors.py, message.py, envelop
 The way in           arrivals.py (what a source holds), header.py (when is it due), neighbours.py (or nearly so),
                      redelivery.py (is it a copy), decide.py, park.py
 The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
-                     settle.py (gone, later or dead), retry.py
+                     settle.py (gone, later or dead), retry.py, refused.py (which routes are)
 Where to             naming.py (from one topic to another), destination.py (may a header say so)
 Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), ways.py,
                      mend.py, held_back.py (a source that waits)

@@ -3,7 +3,8 @@
 A delivery is accepted only when the broker has confirmed what it became: a message in a level's queue, at its
 destination, or among the dead letters. Until then the source has it, so a crash costs copies and no message. What the
 destination refuses is tried again for a while, by its own timer, in nobody's way; only so many wait like that, and
-those beyond become dead letters at once, so that a destination that is gone holds up nobody else's messages.
+those beyond become dead letters at once, so that a destination that is gone holds up nobody else's messages. At a stop
+they become dead letters, too, where the broker would not wait for the next process with what it gets back.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from bridge.levels import Bury, Deliver, Hold, LevelRules, Move, decide
 from bridge.message import Claim, Delivery, Outcome, Refusal
 from bridge.notices import Notices
 from bridge.ports import Result, Sink, Source
+from bridge.refused import RefusedRoutes
 from bridge.retry import RetryRules, next_try_ms
 
 log = structlog.get_logger("postdate")
 
 #: What had no answer, because the connection went, is looked at again after so long.
 _UNKNOWN_S = 0.05
+#: A place that is gone is made again within this.
+_MENDED_MS = 1000
 
 
 class Parcel(NamedTuple):
@@ -52,6 +56,12 @@ class Packing(Protocol):
 
     def cut_short(self, delivery: Delivery) -> int | None:
         """The wait (ms) that ended before its time, by the message's own expiration, and has to be waited again."""
+
+    def left_out(self, delivery: Delivery) -> int | None:
+        """The part of its wait (ms) that a delivery has not had, because a place was gone where it should have been."""
+
+    def may_go_back(self, delivery: Delivery) -> bool:
+        """Whether the broker, when it gets a delivery back, keeps it until it is taken again."""
 
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         """A dead letter with nothing added to it: for one that the broker would not take with its reason."""
@@ -94,7 +104,7 @@ class Relay:
         health: Health,
         limits: RelayLimits,
     ) -> None:
-        """``mend()`` is called when the broker has no place where a message could wait."""
+        """``mend()`` is called when the broker has no place where a message could wait or be kept."""
         self._source = source
         self._sink = sink
         self._clock = clock
@@ -106,26 +116,39 @@ class Relay:
         self._limits = limits
         self._room = asyncio.Event()
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
-        self._refused = 0
+        #: What waits for another try, by its id, with its timer and why it does.
+        self._resting: dict[bytes, tuple[Carried, asyncio.TimerHandle, str]] = {}
         self._number = 0
         self._dead = Notices(log.warning)
-        #: Set when the process stops: what is refused now goes back to the source.
-        self.stopping = False
+        self._refused = Notices(log.info)
+        self._refused_routes = RefusedRoutes(health)
+        self._stopping = False
         self._open = 0
 
     def under_way(self) -> int:
         """Deliveries that are taken, neither accepted nor given back, and not waiting for another try."""
-        return self._open - self._refused
+        return self._open - len(self._resting)
+
+    def stop(self) -> None:
+        """The process stops: there is no other try. What waits for one goes back to the source, or becomes a dead
+        letter where it may not."""
+        self._stopping = True
+        for carried, timer, reason in tuple(self._resting.values()):
+            if self._must_be_kept(carried):
+                timer.cancel()
+                del self._resting[carried.id]
+                self._again.put_nowait(self._carried(carried.delivery, Bury(reason)))
 
     async def run(self) -> None:
         """Take and send on until cancelled."""
         limits = self._limits
-        with closing(self._dead):
+        with closing(self._dead), closing(self._refused):
             while True:
                 deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
                 self._open += len(deliveries)
                 now_ms = self._clock.now_ms()
-                await self._send([self._carried(delivery, self._move(delivery, now_ms)) for delivery in deliveries])
+                carried = [self._begun(delivery, now_ms) for delivery in deliveries]
+                await self._send([one for one in carried if one is not None])
 
     async def run_again(self) -> None:
         """Send once more what came back, until cancelled."""
@@ -145,21 +168,36 @@ class Relay:
                 if carried.parts is None or not self._next_part(carried, carried.parts):
                     done.append(carried.delivery)
             elif result.outcome is Outcome.UNKNOWN or result.refusal is None:
-                self._later(carried, _UNKNOWN_S)
+                self._soon(carried, _UNKNOWN_S)
             else:
                 self._on_refusal(carried, result.refusal)
         self._source.accept(done)
+        if done and self._refused_routes:
+            self._refused_routes.delivered({self._packing.route_of(delivery) for delivery in done})
         self._open -= len(done)
         self._room.set()
 
     # -- one delivery -----------------------------------------------------------------------------------------------
 
-    def _move(self, delivery: Delivery, now_ms: int) -> Move:
+    def _begun(self, delivery: Delivery, now_ms: int) -> Carried | None:
+        """As it is to be sent; None if that is not yet."""
         rules = self._rules.get(delivery.route)
         if rules is not None:
-            return decide(delivery, rules, now_ms)
+            return self._carried(delivery, decide(delivery, rules, now_ms))
+        left_ms = self._packing.left_out(delivery)
+        if left_ms is not None:
+            self._mend()
+            self._wait_on(delivery, left_ms)
+            return None
         wait_ms = self._packing.cut_short(delivery)
-        return Deliver() if wait_ms is None else Hold(wait_ms)
+        return self._carried(delivery, Deliver() if wait_ms is None else Hold(wait_ms))
+
+    def _wait_on(self, delivery: Delivery, left_ms: int) -> None:
+        """Hold what is early, when the place that it has not been in is there again."""
+        route, reason = self._packing.route_of(delivery), "early: a queue that it should have waited in was gone"
+        self._refused_routes.refused(route, reason)
+        self._refused.tell("refused", route, reason, next_ms=_MENDED_MS)
+        self._again_later(self._carried(delivery, Hold(left_ms)), _MENDED_MS, reason)
 
     def _carried(self, delivery: Delivery, move: Move) -> Carried:
         now_ms = self._clock.now_ms()
@@ -224,53 +262,67 @@ class Relay:
         if isinstance(carried.move, Bury):
             self._on_refused_dead_letter(carried, carried.move, refusal)
             return
+        route = self._packing.route_of(carried.delivery)
+        self._refused_routes.refused(route, reason)
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
-        if refusal.again_ms is not None:
-            self._again_later(carried, refusal.again_ms)
-            return
+        wait_ms = refusal.again_ms
+        if wait_ms is None:
+            wait_ms = self._next_try_ms(carried)
+            if refusal.lasting or wait_ms is None or len(self._resting) >= self._limits.refused_max:
+                self._soon(self._carried(carried.delivery, Bury(reason)), 0)
+                return
+        self._refused.tell("refused", route, reason, tries=carried.tries, next_ms=wait_ms)
+        self._again_later(carried, wait_ms, reason)
+
+    def _next_try_ms(self, carried: Carried) -> int | None:
         carried.tries += 1
-        wait_ms = next_try_ms(carried.tries, self._retries, random.random())  # noqa: S311 (jitter, not a secret)
-        if refusal.lasting or wait_ms is None or self._refused >= self._limits.refused_max:
-            self._later(self._carried(carried.delivery, Bury(reason)), 0)
-        else:
-            self._again_later(carried, wait_ms)
+        return next_try_ms(carried.tries, self._retries, random.random())  # noqa: S311 (jitter, not a secret)
 
     def _on_refused_dead_letter(self, carried: Carried, move: Bury, refusal: Refusal) -> None:
-        """There is nowhere else to put it, so it goes in parts, or is tried for ever."""
+        """There is nowhere else to put it, so it goes in parts, or is tried for ever, in a place made anew."""
         delivery, reason = carried.delivery, f"{refusal.reason}: {refusal.text}"
         if refusal.lasting and carried.parts is None and (parts := self._packing.in_parts(delivery, move.reason)):
             self._dead.tell("dead letter in parts", self._packing.route_of(delivery), reason)
             self._next_part(carried, parts)
             return
-        self._health.say("dead letters", f"a dead letter cannot be kept, {reason}", for_s=60)
+        words = f"a dead letter cannot be kept, and as many as are taken at once stop their route, {reason}"
+        self._health.say("dead letters", words, for_s=60)
+        if not refusal.lasting:
+            self._mend()
         if carried.parts is None:
             plain = self._packing.plain_dead_letter(delivery)
             carried.route, carried.payload = plain.place, plain.payload
-        self._again_later(carried, self._retries.max_ms)
+        self._again_later(carried, self._next_try_ms(carried) or self._retries.max_ms, reason)
 
     def _next_part(self, carried: Carried, parts: Iterator[Parcel]) -> bool:
         """Send the next part; false when there is none left."""
         part = next(parts, None)
         if part is None:
             return False
-        self._later(replace(carried, route=part.place, payload=part.payload, parts=parts), 0)
+        self._soon(replace(carried, route=part.place, payload=part.payload, parts=parts), 0)
         return True
 
-    def _again_later(self, carried: Carried, wait_ms: int) -> None:
+    def _again_later(self, carried: Carried, wait_ms: int, reason: str) -> None:
         """Another try of what was refused; when the process stops there is none."""
-        if self.stopping:
+        if not self._stopping:
+            timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._rested, carried)
+            self._resting[carried.id] = carried, timer, reason
+        elif self._must_be_kept(carried):
+            self._soon(self._carried(carried.delivery, Bury(reason)), 0)
+        else:
             self._give_back((carried,))
-            return
-        self._refused += 1
-        self._later(carried, wait_ms / 1000, was_refused=True)
 
-    def _later(self, carried: Carried, wait_s: float, was_refused: bool = False) -> None:
-        asyncio.get_running_loop().call_later(wait_s, self._now, carried, was_refused)
+    def _must_be_kept(self, carried: Carried) -> bool:
+        """Whether it has to become a dead letter before the process ends; what is one already had its try."""
+        return not isinstance(carried.move, Bury) and not self._packing.may_go_back(carried.delivery)
 
-    def _now(self, carried: Carried, was_refused: bool) -> None:
-        self._refused -= was_refused
+    def _rested(self, carried: Carried) -> None:
+        del self._resting[carried.id]
         self._again.put_nowait(carried)
+
+    def _soon(self, carried: Carried, wait_s: float) -> None:
+        asyncio.get_running_loop().call_later(wait_s, self._again.put_nowait, carried)
 
 
 def _fitting(waiting: Sequence[Carried], messages_max: int, bytes_max: int) -> int:

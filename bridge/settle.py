@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from bridge.message import Claim, Outcome
 from bridge.notices import Notices
 from bridge.ports import Release, Result, Store
 from bridge.reconnect import Reconnect
+from bridge.refused import RefusedRoutes
 from bridge.retry import RetryRules, next_try_ms
 
 log = structlog.get_logger("postdate")
@@ -32,9 +32,6 @@ log = structlog.get_logger("postdate")
 #: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
 _GATHER_S = 0.016
 _BATCH_MAX = 1000
-#: A refusal is told of for so long if nothing else is heard of the route; for so long only, if it delivers as well.
-_REFUSED_S = 60.0
-_CALM_S = 5.0
 
 
 class Ending(Enum):
@@ -96,7 +93,7 @@ class Settler:
         self._health = health
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
-        self._refused_at: dict[str, tuple[float, str]] = {}
+        self._refused_routes = RefusedRoutes(health)
         self._confirmed: list[Claim] = []
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
@@ -109,8 +106,8 @@ class Settler:
         if confirmed:
             self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
             self._confirmed += confirmed
-            if self._refused_at:
-                self._well_again({claim.route for claim in confirmed})
+            if self._refused_routes:
+                self._refused_routes.delivered({claim.route for claim in confirmed})
             self.delivered += len(confirmed)
         if len(confirmed) < len(results):
             for result in results:
@@ -118,25 +115,12 @@ class Settler:
                     self._not_delivered(result)
         self._event.set()
 
-    def _well_again(self, routes: set[str]) -> None:
-        """A route that delivers is well, if a moment passes in which it is refused nothing; it may be silent then."""
-        now = time.monotonic()
-        for route in routes.intersection(self._refused_at):
-            at, words = self._refused_at[route]
-            if at + _CALM_S < now:
-                del self._refused_at[route]
-                self._health.say(f"route {route}", "")
-            else:
-                self._health.say(f"route {route}", words, at + _CALM_S - now)
-
     def _not_delivered(self, result: Result) -> None:
         decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
         claim = result.claim
         name = claim.public_id.decode()
         if result.refusal is not None:
-            words = f"messages of route {claim.route} are refused, the last one as {decided.reason}"
-            self._refused_at[claim.route] = (time.monotonic(), words)
-            self._health.say(f"route {claim.route}", words, _REFUSED_S)
+            self._refused_routes.refused(claim.route, decided.reason)
         if decided.ending is Ending.DEAD:
             self._dead.tell("dead letter", claim.route, decided.reason, id=name, tries=decided.tries)
             self._burials.append((replace(claim, tries=decided.tries), decided.reason))

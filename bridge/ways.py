@@ -27,7 +27,7 @@ class Way(NamedTuple):
     def take_no_more(self) -> None:
         """Stop taking; what the broker has handed out already still goes on its way."""
         self.source.stop()
-        self.relay.stopping = True
+        self.relay.stop()
 
     def finished(self) -> bool:
         """Whether nothing is under way any more."""

@@ -113,6 +113,14 @@ class LevelPacking:
         """See ``bridge.relay.Packing``. No wait ends before its time here."""
         return None
 
+    def left_out(self, delivery: Delivery) -> int | None:
+        """See ``bridge.relay.Packing``. A record is in one topic, and says until when."""
+        return None
+
+    def may_go_back(self, delivery: Delivery) -> bool:
+        """See ``bridge.relay.Packing``. A log is read again."""
+        return True
+
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         """See ``bridge.relay.Packing``."""
         return Parcel(self._topics.dead, self._came(delivery))

@@ -33,6 +33,8 @@ REASON_HEADER = b"x-delay-reason"
 _DUE = b"x-delay-due"
 #: What RabbitMQ notes in x-death of a message that had an expiration, which it takes away.
 _ORIGINAL = re.compile(rb"\x13original-expirationS\0\0\0.(\d+)", re.DOTALL)
+#: The header of a step that a message is to wait in.
+_STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
 _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 
 
@@ -76,6 +78,7 @@ class RabbitPacking:
     def __init__(self, routes: Mapping[str, RoutePacking], due_lanes: Mapping[str, str]) -> None:
         self._routes = routes
         self._due_lanes = due_lanes
+        self._passed = {lane: tuple(map(_noted, routes[name].waits.ladder)) for lane, name in due_lanes.items()}
 
     def route_of(self, delivery: Delivery) -> str:
         """See ``bridge.relay.Packing``."""
@@ -114,6 +117,21 @@ class RabbitPacking:
             return None
         return levels[place]
 
+    def left_out(self, delivery: Delivery) -> int | None:
+        """See ``bridge.relay.Packing``. A step whose queue is gone hands on at once what names it, and is not among the
+        queues that RabbitMQ notes in x-death."""
+        passed = self._passed.get(delivery.route, ())
+        if not passed:
+            return None
+        properties = unpack(delivery.payload).properties
+        named = [int(step) for step in _STEP.findall(properties)]
+        return sum(ladder.step_ms(step) for step in named if passed[step] not in properties) or None
+
+    def may_go_back(self, delivery: Delivery) -> bool:
+        """See ``bridge.relay.Packing``. In a due queue it would be as old as before: RabbitMQ takes it for expired, and
+        where nobody takes it from there it hides it from everybody."""
+        return delivery.route not in self._due_lanes
+
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         """See ``bridge.relay.Packing``."""
         route = self.route_of(delivery)
@@ -124,6 +142,12 @@ class RabbitPacking:
 
     def in_parts(self, delivery: Delivery, reason: str) -> None:
         """See ``bridge.relay.Packing``. What came out of one queue finds room in another."""
+
+
+def _noted(step: str) -> bytes:
+    """How x-death says that a message was in the queue of a step, or in an old one, whose digest may be another."""
+    name = step.encode()
+    return b"\x05queueS" + len(name).to_bytes(4, "big") + name[: name.rindex(b".") + 1]
 
 
 def _reason(reason: str) -> bytes:

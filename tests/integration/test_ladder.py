@@ -47,6 +47,18 @@ def test_any_wait_is_made_of_steps_and_never_early(line: LevelLine) -> None:
         assert [header[1:12] for header in parts(one.properties).headers] == [b"x-delay-due"]
 
 
+def test_a_step_whose_queue_was_deleted_makes_nothing_early(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    with LevelLine(rabbitmq.url, tmp_path, mode="ladder") as line:
+        bridge = line.run()
+        line.delete_queue(line.places().ladder[1])
+        sent = {b"%d" % ms: put(line, b"%d" % ms, delay(ms)) for ms in (1000, 2000, 3000)}
+        for one in line.receive(3):
+            asked_s = int(one.body) / 1000
+            assert asked_s <= one.at - sent[one.body] < asked_s + 5
+            assert [header[1:12] for header in parts(one.properties).headers] == [b"x-delay-due"]
+        assert "early: a queue that it should have waited in was gone" in bridge.log()
+
+
 def test_every_property_and_header_arrives_as_it_was_written(line: LevelLine) -> None:
     kept: list[Entry] = [COLOUR, (b"at", "T", struct.pack(">Q", 1_790_000_000_123)), (b"x", "f", struct.pack(">f", 1))]
     others = {"type": short(b"a type"), "expiration": short(b"60000"), "reply_to": short(b"somebody")}

@@ -201,6 +201,40 @@ class TestWithABridge:
             assert len({one.body for one, _ in dead}) == 100
             assert all(reason.startswith("unroutable: no queue takes it") for _, reason in dead)
 
+    def test_a_stop_makes_dead_letters_of_what_nobody_took_and_hides_none_of_it(
+        self, rabbitmq: RabbitMQ, folder: Path
+    ) -> None:
+        """Given back, they would be expired: RabbitMQ would keep them from everybody, and 32 stop what is behind."""
+        with LevelLine(rabbitmq.url, folder, {"levels": {"alone_after": "3s"}}) as line:
+            bridge = line.run()
+            with_target_only(line)
+            for n in range(40):
+                put(line, b"%d" % n, number(1), key=b"gone.1")
+            bridge.wait_log("] refused ")
+            queues = (*line.places().levels.values(), line.places().due)
+            wait_for(lambda: not any(map(line.depth, queues)), "all of them are in its hands")
+            time.sleep(3.1)  # so old they may not go back
+            assert bridge.terminate() == 0
+            sent = put(line, b"behind them", number(1), key=b"kept.1")
+            line.run()
+            (behind,) = line.receive()
+            assert 0.3 <= waited(sent, behind) < 10
+            dead = line.dead_letters(40)
+            assert {one.body for one, _ in dead} == {b"%d" % n for n in range(40)}
+            assert all(reason.startswith("unroutable: no queue takes it") for _, reason in dead)
+
+    def test_a_deleted_queue_for_dead_letters_is_made_again_and_stops_nobody(
+        self, rabbitmq: RabbitMQ, folder: Path
+    ) -> None:
+        with LevelLine(rabbitmq.url, folder, {"rabbitmq": {"prefetch": 20}}) as line:
+            line.run()
+            line.delete_queue(line.places().dead)
+            for n in range(30):
+                put(line, b"bad %d" % n, (b"x-delay", "S", sized(b"soon")))
+            put(line, b"good", delay(200))
+            assert [one.body for one in line.receive()] == [b"good"]
+            assert len(line.dead_letters(30)) == 30
+
     def test_classic_queues_and_rabbitmq_alone_on_the_last_hop(self, rabbitmq: RabbitMQ, folder: Path) -> None:
         settings = {"levels": {"queue_type": "classic", "last_hop": "broker", "rounding": "nearest"}}
         with LevelLine(rabbitmq.url, folder, settings) as line:

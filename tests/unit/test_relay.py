@@ -44,6 +44,12 @@ class PlainPacking:
     def cut_short(self, delivery: Delivery) -> int | None:
         return 5000 if delivery.payload == b"cut short" else None
 
+    def left_out(self, delivery: Delivery) -> int | None:
+        return 2000 if delivery.payload == b"left out" else None
+
+    def may_go_back(self, delivery: Delivery) -> bool:
+        return delivery.route != "orders.due"
+
     def plain_dead_letter(self, delivery: Delivery) -> Parcel:
         return Parcel("dead", delivery.payload)
 
@@ -227,3 +233,33 @@ async def test_what_was_cut_short_waits_again(start: Start) -> None:
     way.source.feed(b"cut short", {}, route="orders.due")
     await way.until_accepted(1)
     assert way.places() == ["level 5000"]
+
+
+async def test_what_comes_too_early_waits_for_the_rest_when_its_place_was_made_again(start: Start) -> None:
+    way = start(Way())
+    way.source.feed(b"left out", {}, route="orders.due")
+    way.source.feed(b"b", {}, route="orders.due")
+    await way.until_accepted(2)
+    assert (way.places(), way.mended) == (["target", "level 2000"], 1)
+
+
+async def test_a_place_for_dead_letters_that_is_gone_is_made_again(start: Start) -> None:
+    way = start(Way())
+    way.sink.script(GONE)
+    way.source.feed(b"a", {"x-delay": "soon"})
+    await way.until_accepted(1)
+    assert (way.places()[1:], way.mended) == (["dead"], 1)
+
+
+async def test_at_a_stop_what_may_not_go_back_becomes_a_dead_letter_and_the_rest_goes_back(start: Start) -> None:
+    way = start(Way(SLOW))
+    way.sink.answer = GONE
+    way.source.feed(b"a", {}, route="orders.due")
+    way.source.feed(b"b", {"x-delay": 3000})
+    await turns()
+    way.sink.answer = Outcome.CONFIRMED
+    way.relay.stop()
+    await way.until_accepted(1)
+    assert [one.payload for one in way.source.accepted] == [b"a"]
+    assert way.places()[2:] == ["dead: unroutable: no queue takes it"]
+    assert way.relay.under_way() == 0
