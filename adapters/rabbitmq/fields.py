@@ -77,7 +77,7 @@ def walk(raw: bytes, start: int, end: int) -> Iterator[Field]:
 def walk_array(raw: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """The elements of the array whose content is ``raw[start:end]``: (type tag, value start, value end).
 
-    Errors as ``walk``. For showing a message only; nothing on the way of a message looks into an array.
+    Errors as ``walk``.
     """
     if not 0 <= start <= end <= len(raw):
         raise UnreadableTable(f"the array from byte {start} to {end} is not within the {len(raw)} bytes there are")

@@ -48,8 +48,10 @@ CLASSIC_BEFORE: Arguments = MappingProxyType({"x-queue-mode": "lazy"})
 @dataclass(frozen=True, slots=True)
 class Waits:
     """One route's places: ``ladder`` by step, or ``levels`` by their wait in ms, each an exchange and its queue of the
-    same name. ``due`` is empty where RabbitMQ alone does the last hop."""
+    same name. ``due`` is empty where RabbitMQ alone does the last hop. Every level's name, also one of settings of
+    before, begins with ``level``."""
 
+    level: str
     due: str
     dead: str
     levels: Mapping[int, str]
@@ -61,7 +63,7 @@ def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> 
     """Pure: the places of a route whose mode is levels or ladder. ``classic``: what its classic queues are declared
     with beside their type; they may be of a time when that was something else."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
-    dead = dead_queue(settings, route)
+    dead, level = dead_queue(settings, route), f"{base}.level."
     made: list[Declaration] = list(_fanout(dead, {"x-queue-type": settings.queue_type_of(route)}))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
@@ -73,14 +75,14 @@ def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> 
         steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
         for step, name in enumerate(steps):
             made += _step(step, name, steps[step - 1] if step else end, arguments)
-        return Waits(due, dead, {}, steps, (*made, *_plain(base, target)))
+        return Waits(level, due, dead, {}, steps, (*made, *_plain(base, target)))
     levels = {}
     for level_ms in settings.headers.levels:
         arguments = {**_waiting(settings, route, classic), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
-        levels[level_ms] = name = f"{base}.level.{_written(level_ms)}.{digest(arguments)}"
+        levels[level_ms] = name = f"{level}{_written(level_ms)}.{digest(arguments)}"
         made += _fanout(name, arguments)
     made += (*_plain(base, target), *_by_level(base, list(levels.values())))
-    return Waits(due, dead, levels, (), tuple(made))
+    return Waits(level, due, dead, levels, (), tuple(made))
 
 
 def dead_queue(settings: Settings, route: str) -> str:

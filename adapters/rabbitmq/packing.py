@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from adapters.rabbitmq.deaths import taken_last
 from adapters.rabbitmq.expiration import (
     EXPIRATION_HEADER,
     expiration_of,
@@ -31,8 +32,6 @@ from bridge.relay import Parcel
 
 REASON_HEADER = b"x-delay-reason"
 _DUE = b"x-delay-due"
-#: What RabbitMQ notes in x-death of a message that had an expiration, which it takes away.
-_ORIGINAL = re.compile(rb"\x13original-expirationS\0\0\0.(\d+)", re.DOTALL)
 #: The header of a step that a message is to wait in.
 _STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
 _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
@@ -92,7 +91,7 @@ class RabbitPacking:
         match move:
             case Hold(wait_ms):
                 place, headers = _waiting_place(packing.waits, wait_ms)
-                expiration = expiration_of(properties) or (_taken_by_rabbitmq(properties) if waited else None)
+                expiration = expiration_of(properties) or (_taken(properties, packing.waits) if waited else None)
                 edited = _held(properties, packing, due_ms, headers, expiration)
             case Bury(reason):
                 place = packing.waits.dead
@@ -100,14 +99,14 @@ class RabbitPacking:
             case _:
                 place = _target_of(route)
                 by_rabbitmq = waited and LEVEL_HEADER in delivery.headers
-                expiration = _taken_by_rabbitmq(properties) if by_rabbitmq else put_aside(properties)
+                expiration = _taken(properties, packing.waits) if by_rabbitmq else put_aside(properties)
                 added_ms = None if waited else due_ms
                 edited = _delivered(properties, packing, added_ms, waited and not by_rabbitmq, expiration)
         return Parcel(place, pack(routing_key, edited, body))
 
     def cut_short(self, delivery: Delivery) -> int | None:
         """See ``bridge.relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration."""
-        expired = _taken_by_rabbitmq(unpack(delivery.payload).properties)
+        expired = _taken(unpack(delivery.payload).properties, self._routes[self.route_of(delivery)].waits)
         number = delivery.headers.get(LEVEL_HEADER)
         if expired is None or not isinstance(number, int | float | str):
             return None
@@ -171,10 +170,10 @@ def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
     return waits.ladder[steps[0]], b"".join(entry(STEP_HEADERS[step], VOID, b"") for step in steps)
 
 
-def _taken_by_rabbitmq(properties: bytes) -> bytes | None:
-    """The expiration that a message had before RabbitMQ dead-lettered it."""
-    found = _ORIGINAL.search(properties)
-    return found[1] if found is not None else None
+def _taken(properties: bytes, waits: Waits) -> bytes | None:
+    """The expiration that a message had until RabbitMQ took it out of its level."""
+    found = taken_last(properties)
+    return found.expiration if found is not None and found.queue.startswith(waits.level.encode()) else None
 
 
 def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes, expiration: bytes | None) -> bytes:

@@ -15,7 +15,7 @@ from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.level_line import ALONE, LevelLine
 from tests.raw_amqp import Message, parts
-from tests.unit.raw_properties import Entry, Props, short, sized
+from tests.unit.raw_properties import Entry, Props, encode_entry, short, sized
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -162,6 +162,20 @@ class TestWithABridge:
         (got,) = line.receive()
         assert waited(sent, got) >= 1.0
         assert short(b"100") in parts(got.properties).behind
+
+    def test_a_producers_own_header_and_an_earlier_life_give_no_message_an_expiration(self, line: LevelLine) -> None:
+        noted: Entry = (b"original-expiration", "S", sized(b"1000"))
+        places: tuple[tuple[bytes, bytes], ...] = ((b"queue", b"a queue"), (b"reason", b"expired"))
+        earlier = b"".join(map(encode_entry, [noted, *((name, "S", sized(value)) for name, value in places)]))
+        retried: Entry = (b"x-death", "A", sized(b"F" + sized(earlier)))
+        put(line, b"its own", number(1), noted)
+        put(line, b"saved", number(1), (b"x-history", "A", sized(b"F" + sized(earlier))))
+        put(line, b"retried", number(1), retried)
+        put(line, b"retried and due", delay(0), retried)
+        got = line.receive(4)
+        assert {one.body for one in got} == {b"its own", b"saved", b"retried", b"retried and due"}
+        for one in got:
+            assert short(b"1000") not in parts(one.properties).behind
 
     @pytest.mark.parametrize(
         ("header", "words"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.expiration import expiration_of, put_aside, with_expiration, without_expiration
+from adapters.rabbitmq.expiration import expiration_of, is_expiration, put_aside, with_expiration, without_expiration
 from adapters.rabbitmq.levels import plan_waits
 from adapters.rabbitmq.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.payload import pack, unpack
@@ -106,10 +106,27 @@ def test_a_dead_letter_does_not_expire() -> None:
     assert out(dead) == Props(headers, {"type": short(b"t")}).encode()
 
 
+LEVEL = b"postdate.orders.level.5s.0123ab"
+
+
+def death(*noted: Entry, queue: bytes = LEVEL, reason: bytes = b"expired") -> bytes:
+    """One entry of x-death as RabbitMQ writes it."""
+    count: Entry = (b"count", "l", struct.pack(">q", 1))
+    entries = (count, *noted, (b"queue", "S", sized(queue)), (b"reason", "S", sized(reason)))
+    return b"F" + sized(b"".join(map(encode_entry, entries)))
+
+
+def original(text: bytes) -> Entry:
+    return (b"original-expiration", "S", sized(text))
+
+
+def deaths(*entries: bytes) -> Entry:
+    return (b"x-death", "A", sized(b"".join(entries)))
+
+
 def expired(text: bytes) -> Entry:
-    """x-death as RabbitMQ writes it of a message that left a level by its own expiration."""
-    death = encode_entry((b"original-expiration", "S", sized(text)))
-    return (b"x-death", "A", sized(b"F" + sized(death)))
+    """x-death of a message that had an expiration when RabbitMQ alone brought it to its level."""
+    return deaths(death(original(text)))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +153,53 @@ def test_an_expiration_that_rabbitmq_has_taken_is_given_back() -> None:
     came = Props([*KEPT, level, expired(b"60000")], {})
     last = parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 2})
     assert out(last) == Props(KEPT, {"expiration": short(b"60000")}).encode()
+
+
+OTHERS: list[Entry] = [
+    original(b"1000"),
+    (b"x-history", "A", sized(death(original(b"1000")))),
+    (b"x-history", "F", sized(encode_entry(expired(b"1000")))),
+    deaths(death(), death(original(b"1000"))),
+    deaths(death(original(b"1000"), queue=b"a.consumers.queue"), death()),
+    deaths(death(original(b"1000"), reason=b"rejected")),
+    deaths(death((b"original-expiration", "I", b"\0\0\0\1"))),
+    deaths(death(original(b"9" * 30))),
+    deaths(death(original(b"9" * 5000))),
+    deaths(death(original(b"soon"))),
+    deaths(death(original("٣".encode()))),
+    deaths(b"S" + sized(death(original(b"1000")))),
+    deaths(),
+    (b"x-death", "S", sized(death(original(b"1000")))),
+    (b"x-death", "F", sized(encode_entry(original(b"1000")))),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_no_note_but_that_of_the_level_it_left_last_gives_a_message_an_expiration(other: Entry) -> None:
+    level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
+    came = Props([*KEPT, level, other], {})
+    last = parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 2})
+    assert expiration_of(out(last)) is None
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_no_note_but_that_of_the_level_it_left_last_says_that_a_level_was_cut_short(other: Entry) -> None:
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    payload = pack(b"k", Props([other], {}).encode(), b"")
+    delivery = Delivery(None, "orders.due", payload, b"k", {"x-delay-level": 2}, DUE_MS)
+    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery) is None
+
+
+@pytest.mark.parametrize("text", [b"0", b"-0", b"+7", b"007", b"4294967296", b"315360000000", b"0" * 250 + b"5"])
+def test_whatever_rabbitmq_takes_for_an_expiration_is_given_back_as_it_was(text: bytes) -> None:
+    level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
+    last = parcel("levels", Deliver(), Props([level, expired(text)], {}), "orders.due", {"x-delay-level": 2})
+    assert expiration_of(out(last)) == text
+
+
+@pytest.mark.parametrize("text", [b"", b"-1", b" 5", b"5 ", b"5.0", b"0x5", b"315360000001", b"9" * 255, b"+" * 3])
+def test_what_rabbitmq_would_close_the_channel_over_is_no_expiration(text: bytes) -> None:
+    assert not is_expiration(text)
 
 
 def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
