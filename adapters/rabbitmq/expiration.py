@@ -44,13 +44,14 @@ def without_expiration(props: bytes) -> bytes:
 
 
 def put_aside(props: bytes) -> bytes | None:
-    """The expiration that the header keeps, or None. Raises UnreadableTable."""
+    """The expiration that the header keeps; None where it keeps none, or a text that a producer wrote into it and
+    RabbitMQ would refuse. Raises UnreadableTable."""
     shape, starts = locate(props)
     if shape.headers < 0:
         return None
     for name, tag, value, end, _ in walk(props, starts[shape.headers] + 4, starts[shape.headers + 1]):
-        if name == EXPIRATION_HEADER and tag == TEXT and end - value <= 4 + 255:
-            return props[value + 4 : end]
+        if name == EXPIRATION_HEADER and tag == TEXT and is_expiration(text := props[value + 4 : end]):
+            return text
     return None
 
 

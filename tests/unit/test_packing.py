@@ -202,6 +202,12 @@ def test_what_rabbitmq_would_close_the_channel_over_is_no_expiration(text: bytes
     assert not is_expiration(text)
 
 
+@pytest.mark.parametrize("text", [b"junk", b"", b"-1", b"9" * 30, b"9" * 5000])
+def test_a_producers_own_header_for_what_is_put_aside_is_no_expiration(text: bytes) -> None:
+    aside: Entry = (b"x-delay-expiration", "S", sized(text))
+    assert out(parcel("levels", Deliver(), Props([*KEPT, aside], {}))) == Props([*KEPT, due()], {}).encode()
+
+
 def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
     packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
     broken = Props([(b"a", "?", b"")], {"type": short(b"t")}).encode()
@@ -224,8 +230,9 @@ def test_an_expiration_goes_and_comes_back_to_the_same_place(properties: Props) 
         assert with_expiration(before, expiration_of(properties.encode()) or b"") == properties.encode()
 
 
-@given(st.binary(max_size=255))
-def test_whatever_was_put_aside_is_found(text: bytes) -> None:
+@given(st.integers(0, 315_360_000_000))
+def test_whatever_was_put_aside_is_found(ms: int) -> None:
+    text = b"%d" % ms
     entry = Props([*KEPT, (b"x-delay-expiration", "S", sized(text))], {}).encode()
     assert put_aside(entry) == text
     assert put_aside(edit(entry, frozenset({b"x-delay-expiration"}), False, b"")) is None
