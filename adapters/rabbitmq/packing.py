@@ -105,16 +105,18 @@ class RabbitPacking:
         return Parcel(place, pack(routing_key, edited, body))
 
     def cut_short(self, delivery: Delivery) -> int | None:
-        """See ``bridge.relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration."""
-        expired = _taken(unpack(delivery.payload).properties, self._routes[self.route_of(delivery)].waits)
-        number = delivery.headers.get(LEVEL_HEADER)
-        if expired is None or not isinstance(number, int | float | str):
+        """See ``bridge.relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration; the
+        level is the one whose queue it left, whatever its header says."""
+        if LEVEL_HEADER not in delivery.headers:
             return None
-        levels = list(self._routes[self.route_of(delivery)].waits.levels)
-        place = int(number) - 1
-        if not 0 <= place < len(levels) or int(expired) >= levels[place]:
+        try:
+            taken = taken_last(unpack(delivery.payload).properties)
+        except UnreadableTable:  # ``parcel`` says so
             return None
-        return levels[place]
+        if taken is None:
+            return None
+        levels, waited_ms = self._routes[self.route_of(delivery)].waits.levels, int(taken.expiration)
+        return next((ms for ms, name in levels.items() if name.encode() == taken.queue and waited_ms < ms), None)
 
     def left_out(self, delivery: Delivery) -> int | None:
         """See ``bridge.relay.Packing``. A step whose queue is gone hands on at once what names it, and is not among the

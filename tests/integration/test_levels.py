@@ -59,6 +59,12 @@ def put(line: LevelLine, body: bytes, *headers: Entry, key: bytes = b"some.key",
     return sent
 
 
+def died(queue: bytes, noted: Entry) -> Entry:
+    """x-death with one entry, as RabbitMQ writes it of what expired."""
+    entries: tuple[Entry, ...] = (noted, (b"queue", "S", sized(queue)), (b"reason", "S", sized(b"expired")))
+    return (b"x-death", "A", sized(b"F" + sized(b"".join(map(encode_entry, entries)))))
+
+
 def waited(sent: float, message: Message) -> float:
     return message.at - sent
 
@@ -165,17 +171,22 @@ class TestWithABridge:
 
     def test_a_producers_own_header_and_an_earlier_life_give_no_message_an_expiration(self, line: LevelLine) -> None:
         noted: Entry = (b"original-expiration", "S", sized(b"1000"))
-        places: tuple[tuple[bytes, bytes], ...] = ((b"queue", b"a queue"), (b"reason", b"expired"))
-        earlier = b"".join(map(encode_entry, [noted, *((name, "S", sized(value)) for name, value in places)]))
-        retried: Entry = (b"x-death", "A", sized(b"F" + sized(earlier)))
+        retried = died(b"a queue", noted)
         put(line, b"its own", number(1), noted)
-        put(line, b"saved", number(1), (b"x-history", "A", sized(b"F" + sized(earlier))))
+        put(line, b"saved", number(1), (b"x-history", *retried[1:]))
         put(line, b"retried", number(1), retried)
         put(line, b"retried and due", delay(0), retried)
         got = line.receive(4)
         assert {one.body for one in got} == {b"its own", b"saved", b"retried", b"retried and due"}
         for one in got:
             assert short(b"1000") not in parts(one.properties).behind
+
+    def test_a_stranger_in_the_due_queue_stops_nobody(self, line: LevelLine) -> None:
+        noted = died(f"{line.intake}.level.9s.000000".encode(), (b"original-expiration", "S", sized(b"5")))
+        stranger = Props([level(sized(b"abc"), "S"), noted], PERSISTENT)
+        line.publish(stranger, b"a stranger", b"a.key", exchange=line.places().due)
+        put(line, b"behind it", delay(300))
+        assert {one.body for one in line.receive(2)} == {b"a stranger", b"behind it"}
 
     @pytest.mark.parametrize(
         ("header", "words"),

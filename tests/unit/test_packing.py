@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from bridge.levels import Bury, Deliver, Hold, Move
 from bridge.message import Delivery, HeaderValue
 from bridge.relay import Parcel
 from bridge.settings import Settings, load
-from tests.unit.raw_properties import Entry, Props, encode_entry, every_property, short, sized
+from tests.unit.raw_properties import HEADERS, VALUES, Entry, Props, encode_entry, every_property, short, sized
 
 DUE_MS = 1_790_000_000_000
 KEPT: list[Entry] = [(b"a", "f", struct.pack(">f", 1.5)), (b"z", "V", b"")]
@@ -106,6 +108,7 @@ def test_a_dead_letter_does_not_expire() -> None:
     assert out(dead) == Props(headers, {"type": short(b"t")}).encode()
 
 
+#: A level of settings of before, whose messages may come to the due queue of today.
 LEVEL = b"postdate.orders.level.5s.0123ab"
 
 
@@ -129,23 +132,43 @@ def expired(text: bytes) -> Entry:
     return deaths(death(original(text)))
 
 
+def cut_short(headers: list[Entry], found: dict[str, HeaderValue]) -> int | None:
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    delivery = Delivery(None, "orders.due", pack(b"k", Props(headers, {}).encode(), b""), b"k", found, DUE_MS)
+    return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery)
+
+
 @pytest.mark.parametrize(
-    ("text", "headers", "wait_ms"),
+    ("text", "level_ms", "headers", "wait_ms"),
     [
-        (b"4999", {"x-delay-level": 2}, 5000),
-        (b"4999", {"x-delay-level": "2"}, 5000),
-        (b"5000", {"x-delay-level": 2}, None),
-        (b"4999", {}, None),
-        (b"4999", {"x-delay-level": 19}, None),
+        (b"4999", 5000, {"x-delay-level": 2}, 5000),
+        (b"4999", 5000, {"x-delay-level": "2"}, 5000),
+        (b"5000", 5000, {"x-delay-level": 2}, None),
+        (b"4999", 5000, {}, None),
+        (b"4999", 1000, {"x-delay-level": 2}, None),
     ],
 )
-def test_a_level_that_an_expiration_has_cut_short_is_known(
-    text: bytes, headers: dict[str, HeaderValue], wait_ms: int | None
+def test_a_level_that_an_expiration_has_cut_short_is_known_by_its_queue(
+    text: bytes, level_ms: int, headers: dict[str, HeaderValue], wait_ms: int | None
 ) -> None:
-    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
-    payload = pack(b"k", Props([expired(text)], {}).encode(), b"")
-    delivery = Delivery(None, "orders.due", payload, b"k", headers, DUE_MS)
-    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery) == wait_ms
+    queue = plan_waits(settings("levels"), "orders").levels[level_ms].encode()
+    assert cut_short([deaths(death(original(text), queue=queue))], headers) == wait_ms
+
+
+@pytest.mark.parametrize("level", ["abc", "", "٣", "9" * 5000, nan, inf, -inf, 0, -1, 10**30, True, None, b"\xff"])
+def test_a_level_that_cannot_be_read_is_no_reason_to_hold_a_message_again(level: HeaderValue) -> None:
+    assert cut_short([expired(b"5")], {"x-delay-level": level}) is None
+
+
+@given(HEADERS, st.lists(VALUES, max_size=3), st.sampled_from(["A", "F"]))
+def test_whatever_a_stranger_puts_into_the_due_queue_ends_nothing(
+    headers: list[Entry], values: list[tuple[str, bytes]], tag: str
+) -> None:
+    inside = b"".join(kind.encode() + raw for kind, raw in values) + encode_entry(original(b"5"))
+    came = [*headers, (b"x-death", tag, sized(inside))]
+    assert cut_short(came, {"x-delay-level": 2}) is None
+    with suppress(ValueError):
+        parcel("levels", Deliver(), Props(came, {}), "orders.due", {"x-delay-level": 2})
 
 
 def test_an_expiration_that_rabbitmq_has_taken_is_given_back() -> None:
@@ -184,10 +207,10 @@ def test_no_note_but_that_of_the_level_it_left_last_gives_a_message_an_expiratio
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_no_note_but_that_of_the_level_it_left_last_says_that_a_level_was_cut_short(other: Entry) -> None:
-    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
-    payload = pack(b"k", Props([other], {}).encode(), b"")
-    delivery = Delivery(None, "orders.due", payload, b"k", {"x-delay-level": 2}, DUE_MS)
-    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery) is None
+    name, tag, value = other
+    of_today = plan_waits(settings("levels"), "orders").levels[5000].encode()
+    assert len(of_today) == len(LEVEL)
+    assert cut_short([(name, tag, value.replace(LEVEL, of_today))], {"x-delay-level": 2}) is None
 
 
 @pytest.mark.parametrize("text", [b"0", b"-0", b"+7", b"007", b"4294967296", b"315360000000", b"0" * 250 + b"5"])
