@@ -62,7 +62,7 @@ class Choice:
 
         A number that the topic does not have is no number to keep: then the key decides, as in ``murmur2``.
         """
-        if self._same and source < partitions:
+        if self._same and 0 <= source < partitions:
             return source
         if key is None:
             return self._turn % partitions

@@ -50,6 +50,11 @@ def test_the_number_of_the_source_is_kept_where_the_target_has_it() -> None:
     assert choice.partition(b"key", 6, 6) == Choice("murmur2").partition(b"key", 6, 6)
 
 
+@pytest.mark.parametrize("number", [-1, -(2**31)])
+def test_no_number_below_0_is_kept_whoever_wrote_it(number: int) -> None:
+    assert Choice("same").partition(b"key", number, 6) == Choice("murmur2").partition(b"key", number, 6)
+
+
 def test_an_empty_key_is_a_key() -> None:
     choice = Choice("murmur2")
     first = choice.partition(b"", 0, 12)
