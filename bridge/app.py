@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,7 @@ from bridge.relay import Relay, RelayLimits
 from bridge.rules import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.service import Parts, RelayParts, RelayService, Service
 from bridge.settings import Settings
+from bridge.settings.own_names import own_queues
 from bridge.settle import Settler
 from bridge.wake import Wake
 from bridge.watch import Watch
@@ -81,7 +83,7 @@ def out(settings: Settings, name: str) -> Out:
         audit=headers.audit,
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
-        loops=frozenset() if route.deliver_to else frozenset(settings.queue_of(r).encode() for r in settings.routes),
+        loops=None if route.deliver_to else _own_queues(settings.with_left),
     )
 
 
@@ -252,16 +254,13 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
         drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
-        loops=_own_queues(settings) if not route.deliver_to else frozenset(),
+        loops=None if route.deliver_to else _own_queues(settings),
     )
 
 
-def _own_queues(settings: Settings) -> frozenset[bytes]:
-    """The queues of this house that it reads itself: no message may go there by the default exchange."""
-    from adapters.rabbitmq.levels import plan_waits
-
-    names = {name for route in settings.routes for name in (settings.queue_of(route), plan_waits(settings, route).due)}
-    return frozenset(name.encode() for name in names)
+def _own_queues(settings: Settings) -> re.Pattern[bytes]:
+    """The routing keys with which a message would come to a queue of postdate's by the default exchange."""
+    return re.compile(own_queues(settings).pattern.encode())
 
 
 def _rabbit_relays(settings: Settings, clock: StoreClock, health: Health) -> list[Way]:

@@ -6,6 +6,7 @@ gets; it stands in the README, too.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from adapters.rabbitmq import frames
@@ -27,14 +28,14 @@ _PLUGIN = frozenset({_DELAY})
 class Out:
     """How a route's messages leave: to which exchange, without which headers, with which additions.
 
-    ``loops``: the routing keys that would lead back to postdate."""
+    ``loops``: the routing keys that would lead back to postdate; None where none does."""
 
     exchange: str
     drop: frozenset[bytes]
     drop_user_id: bool
     audit: bool
     plugin: bool
-    loops: frozenset[bytes] = frozenset()
+    loops: re.Pattern[bytes] | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Encoder:
     def encode(self, claim: Claim, out: Out) -> Frames | Refusal:
         """The frames, or why the broker would refuse them. Raises ``ValueError`` for a payload that is none."""
         routing_key, properties, body = unpack(claim.payload)
-        if routing_key in out.loops:
+        if out.loops is not None and out.loops.fullmatch(routing_key):
             return loop(routing_key)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)

@@ -40,14 +40,14 @@ _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 @dataclass(frozen=True)
 class RoutePacking:
     """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
-    consumers, ``loops`` the routing keys with which it would lead back to postdate."""
+    consumers, ``loops`` the routing keys with which it would lead back to postdate, None where none does."""
 
     waits: Waits
     target: str
     drop: frozenset[bytes]
     drop_user_id: bool
     audit: bool
-    loops: frozenset[bytes] = frozenset()
+    loops: re.Pattern[bytes] | None = None
 
 
 def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
@@ -56,12 +56,12 @@ def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
     for route, packing in routes.items():
         waits = packing.waits
         for exchange in (*waits.levels.values(), *waits.ladder, waits.dead):
-            found[exchange] = _out(exchange, frozenset())
+            found[exchange] = _out(exchange, None)
         found[_target_of(route)] = _out(packing.target, packing.loops)
     return found
 
 
-def _out(exchange: str, loops: frozenset[bytes]) -> Out:
+def _out(exchange: str, loops: re.Pattern[bytes] | None) -> Out:
     """Nothing more is changed by the sink."""
     return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops)
 

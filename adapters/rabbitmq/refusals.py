@@ -27,9 +27,9 @@ def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
 
 
 def loop(routing_key: bytes) -> Refusal:
-    """Its routing key is an intake queue of postdate, so it would come back and go out again for ever."""
+    """Its routing key is a queue of postdate, so it would come back and go out again for ever."""
     queue = routing_key.decode("utf-8", "backslashreplace")
-    return Refusal("loop", f"its routing key '{queue}' is a queue that postdate takes messages from", lasting=True)
+    return Refusal("loop", f"its routing key '{queue}' is a queue of postdate's own", lasting=True)
 
 
 def too_large(size: int, most: int) -> Refusal:

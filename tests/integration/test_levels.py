@@ -313,3 +313,17 @@ def with_target_only(line: LevelLine) -> None:
         channel = connection.channel()
         channel.queue_bind(line.queue, line.target, "kept.#")
         channel.queue_unbind(line.queue, line.target, "#")
+
+
+@pytest.mark.parametrize("mode", ["levels", "ladder"])
+def test_a_routing_key_that_names_a_queue_of_the_route_is_a_loop(rabbitmq: RabbitMQ, folder: Path, mode: str) -> None:
+    with LevelLine(rabbitmq.url, folder, {"routes": {"orders": {"deliver_to": ""}}}, mode) as line:
+        places = line.places()
+        waiting = [*places.levels.values(), *places.ladder][0]
+        keys = [line.intake, places.due, places.dead, waiting, f"{line.intake}.level.9s.000000"]
+        line.run()
+        for key in keys:
+            put(line, b"loops", delay(200), key=key.encode())
+        dead = line.dead_letters(len(keys))
+        assert sorted(one.routing_key.decode() for one, _ in dead) == sorted(keys)
+        assert all(reason.startswith("loop: ") for _, reason in dead)
