@@ -9,10 +9,13 @@ from bridge.duration import write_duration
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Settings
 from bridge.settings.names import ROUTES
+from bridge.settings.rules import milliseconds
 from bridge.settings.topics import topic_conflicts
 
 #: The names of level queues begin with that of the intake queue, and AMQP carries 255 bytes.
 _QUEUE_MAX = 200
+#: RabbitMQ's limit for every time that a queue or a message has, ten years of 365 days.
+_RABBITMQ_WAIT_MAX = milliseconds("3650d")
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -139,6 +142,11 @@ def _levels(settings: Settings) -> Iterator[Conflict]:
             yield Conflict((("levels", "last_hop"), mode), "must be bridge where a route has mode ladder")
         if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
             yield Conflict((listed, mode), "must not hold a level twice where a route has mode levels")
+        longest = max(settings.headers.levels)
+        if route.mode == "levels" and route.broker == "rabbitmq" and longest > _RABBITMQ_WAIT_MAX:
+            limit = f"{write_duration(_RABBITMQ_WAIT_MAX)} (x-message-ttl = {_RABBITMQ_WAIT_MAX})"
+            text = f"holds {write_duration(longest)}, and nothing waits in a queue of RabbitMQ for more than {limit}"
+            yield Conflict((listed, mode), text)
         if route.mode != "redis" and len(settings.queue_of(name).encode()) > _QUEUE_MAX:
             yield Conflict(
                 ((ROUTES, name, "queue"), mode), f"must be at most {_QUEUE_MAX} bytes where the mode is {route.mode}"

@@ -112,7 +112,7 @@ def test_the_steps_of_a_ladder_lead_to_the_next_and_the_last_to_the_due_queue() 
 @pytest.mark.parametrize("mode", ["levels", "ladder"])
 def test_everything_is_declared_before_what_leads_to_it_and_no_name_is_too_long(mode: str) -> None:
     longest = {**ORDERS, "mode": mode, "queue": "q" * 200}
-    (topology,) = plan(settings(more={"routes.orders": longest, "headers.levels": ["36499d 23h 59m 59.999s"]}))
+    (topology,) = plan(settings(more={"routes.orders": longest, "headers.levels": ["3649d 23h 59m 59.999s"]}))
     there = {"orders"}
     for one in topology.declarations():
         if isinstance(one, Binding):

@@ -337,6 +337,26 @@ class TestRoutes:
         said = refusal(route_toml(name="a", intercept="x", deliver_to="y") + route_toml(name="b", intercept="y"))
         assert said == 'some.toml: routes.a.deliver_to is "y", which routes.b intercepts: it would delay for ever'
 
+    def test_a_level_longer_than_a_queue_of_rabbitmq_may_wait_is_an_error(self) -> None:
+        levels = '[headers]\nlevels = ["1s", "5000d", "3650d"]\n'
+        assert refusal(levels + route_toml('mode = "levels"')) == (
+            "some.toml: headers.levels holds 5000d, and nothing waits in a queue of RabbitMQ for more than 3650d "
+            "(x-message-ttl = 315360000000)"
+        )
+
+    @pytest.mark.parametrize(
+        ("more", "level"),
+        [
+            ('mode = "levels"', "3650d"),
+            ('mode = "levels"\nbroker = "kafka"', "5000d"),
+            ('mode = "ladder"', "5000d"),
+            ('mode = "redis"', "5000d"),
+        ],
+    )
+    def test_where_no_queue_has_the_time_of_a_level_it_may_be_longer(self, more: str, level: str) -> None:
+        Path("some.toml").write_text(f'[headers]\nlevels = ["{level}"]\n' + route_toml(more))
+        assert load(Path("some.toml"), {}).headers.levels == (int(level[:-1]) * 86_400_000,)
+
     def test_two_routes_may_not_intercept_one_exchange(self) -> None:
         said = refusal(route_toml(name="a") + route_toml(name="b"))
         assert said == (
