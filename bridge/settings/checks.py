@@ -9,6 +9,7 @@ from bridge.duration import write_duration
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Settings
 from bridge.settings.names import ROUTES
+from bridge.settings.own_names import own_exchanges
 from bridge.settings.rules import milliseconds
 from bridge.settings.topics import topic_conflicts
 
@@ -120,7 +121,11 @@ def _duplicates(settings: Settings) -> Iterator[Conflict]:
 
 
 def _loops(settings: Settings) -> Iterator[Conflict]:
+    own = own_exchanges(settings)
     for name, route in settings.routes.items():
+        if route.broker == "rabbitmq" and own.fullmatch(route.deliver_to):
+            text = f'is "{route.deliver_to}", an exchange that postdate makes for itself: name one that consumers have'
+            yield Conflict(((ROUTES, name, "deliver_to"),), text)
         for other, intercepting in settings.routes.items():
             if "kafka" in (route.broker, intercepting.broker) or not route.deliver_to:
                 continue

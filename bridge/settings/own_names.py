@@ -1,4 +1,4 @@
-"""What postdate's own queues on RabbitMQ are called, those that settings of before have left among them."""
+"""What postdate's own queues and exchanges on RabbitMQ are called, also those that settings of before have left."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from bridge.settings.model import Settings
 #: What holds messages for a time has its name from ``adapters/rabbitmq/levels.py``, with a digest, so that it is known
 #: whatever the mode of its route is by now.
 _WAITING = r"(?:due|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
+_SORTING = r"(?:plain|all|level|levels(?:\.[0-9a-f]{6})?)"
 
 
 def own_queues(settings: Settings) -> re.Pattern[str]:
     """Matches the whole name of a queue of any route of RabbitMQ."""
     every, storeless = _beginnings(settings)
     return re.compile(rf"{every}(?:\.{_WAITING})?|{storeless}\.dead")
+
+
+def own_exchanges(settings: Settings) -> re.Pattern[str]:
+    """Matches the whole name of an exchange of any route of RabbitMQ, but for those that producers publish to."""
+    every, storeless = _beginnings(settings)
+    return re.compile(rf"{every}\.{_WAITING}|{storeless}\.(?:dead|{_SORTING})")
 
 
 def _beginnings(settings: Settings) -> tuple[str, str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.declarations import Queue
+from adapters.rabbitmq.declarations import Exchange, Queue
 from adapters.rabbitmq.topology import plan
 from bridge.settings import Settings, load
-from bridge.settings.own_names import own_queues
+from bridge.settings.own_names import own_exchanges, own_queues
 
 #: As text, with blanks in between, with a fraction: what a name is made of.
 LEVELS = ["1ms", "1s", "1.5s", "1m 30s", "1d 2h 3m 4.005s", "3650d"]
@@ -36,6 +36,13 @@ def queues(made: Settings) -> set[str]:
 def test_every_queue_that_is_declared_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
     assert all(map(own_queues(made).fullmatch, queues(made)))
+
+
+@pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
+def test_every_exchange_that_is_declared_is_postdates_own_but_for_the_fronts(mode: str) -> None:
+    made = settings(a=mode, b="levels")
+    named = {one.name for route in plan(made) for one in route.declarations() if isinstance(one, Exchange)}
+    assert {name for name in named if not own_exchanges(made).fullmatch(name)} == {"a.delay", "b.delay"}
 
 
 def test_a_queue_of_a_mode_of_before_is_still_postdates_own() -> None:

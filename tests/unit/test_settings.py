@@ -337,6 +337,14 @@ class TestRoutes:
         said = refusal(route_toml(name="a", intercept="x", deliver_to="y") + route_toml(name="b", intercept="y"))
         assert said == 'some.toml: routes.a.deliver_to is "y", which routes.b intercepts: it would delay for ever'
 
+    @pytest.mark.parametrize("part", ["plain", "level", "dead", "due.0123ab"])
+    def test_delivering_to_an_exchange_of_postdates_own_is_an_error(self, part: str) -> None:
+        route = route_toml('mode = "levels"', deliver_to=f"postdate.orders.{part}")
+        assert refusal(route) == (
+            f'some.toml: routes.orders.deliver_to is "postdate.orders.{part}", an exchange that postdate makes for '
+            "itself: name one that consumers have"
+        )
+
     def test_a_level_longer_than_a_queue_of_rabbitmq_may_wait_is_an_error(self) -> None:
         levels = '[headers]\nlevels = ["1s", "5000d", "3650d"]\n'
         assert refusal(levels + route_toml('mode = "levels"')) == (
