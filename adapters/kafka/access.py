@@ -16,15 +16,17 @@ from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
     UnsupportedSaslMechanismError,
 )
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bridge.errors import BrokerUnavailable
+from bridge.errors import BrokerUnavailable, Refused
 from bridge.settings import Kafka
 
 _ASK_MS = 3000
+_NO_RIGHT = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
 def security(rules: Kafka) -> dict[str, Any]:
@@ -82,6 +84,18 @@ def broker_errors(rules: Kafka) -> Iterator[None]:
         raise BrokerUnavailable("the client gave up by itself") from error
     except (KafkaError, OSError, ValueError, RuntimeError) as error:  # TimeoutError and ssl's errors are OSErrors
         raise BrokerUnavailable(sentence(error, rules)) from error
+
+
+@contextmanager
+def trial_errors(rules: Kafka) -> Iterator[None]:
+    """As ``broker_errors``, but a lack of rights is ``Refused``: a run of a minute does not wait until it is given."""
+    try:
+        with broker_errors(rules):
+            yield
+    except BrokerUnavailable as error:
+        if isinstance(error.__cause__, _NO_RIGHT):
+            raise Refused(f"Kafka does not allow it ({error}): give user '{rules.sasl_username}' the right") from error
+        raise
 
 
 def sentence(error: BaseException, rules: Kafka) -> str:

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from adapters.kafka.access import broker_errors
+from adapters.kafka.access import trial_errors
 from adapters.kafka.client import connection
 from bridge.errors import BrokerUnavailable
 from bridge.settings import Kafka
@@ -93,7 +93,7 @@ class Stage:
         async def answer() -> T:
             return await asked
 
-        with broker_errors(self._settings):
+        with trial_errors(self._settings):
             return self._runner.run(answer())
 
     async def _open(self) -> None:

@@ -11,6 +11,7 @@ from bridge.message import Refusal
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
+ACCESS_REFUSED = 403
 
 _EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^']*)' in vhost")
 _TOPIC = re.compile(r"access to topic '([^']*)' in exchange '([^']*)'")
@@ -46,11 +47,16 @@ def of_close(code: int, text: str) -> Refusal:
     """The broker closed a channel or a connection over one message."""
     if code == 404:
         return Refusal("missing_exchange", text)
-    if code == 403:
+    if code == ACCESS_REFUSED:
         return Refusal("forbidden", text)
     if _MAX_SIZE.search(text):
         return Refusal("too_large", text, lasting=True)
     return Refusal("rejected", f"RabbitMQ closed the channel over it: {code} {text}", lasting=True)
+
+
+def no_right(text: str) -> str:
+    """What somebody is told who may not do what he asked for."""
+    return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}): give that user the right"
 
 
 def accused_in(text: str) -> tuple[str, bytes | None] | None:

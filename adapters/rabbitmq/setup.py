@@ -21,11 +21,12 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
-_NOT_FOUND, _ACCESS_REFUSED, _PRECONDITION_FAILED = 404, 403, 406
+_NOT_FOUND, _PRECONDITION_FAILED = 404, 406
 _TIMEOUT_S = 5
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
@@ -148,7 +149,7 @@ class Session:
             return Finding(route, wanted, State.SAME)
         if closed.reply_code == _NOT_FOUND:
             return Finding(route, wanted, State.MISSING, _missing(route, wanted))
-        if closed.reply_code == _ACCESS_REFUSED:
+        if closed.reply_code == ACCESS_REFUSED:
             return Finding(route, wanted, State.FORBIDDEN, _forbidden(closed.reply_text))
         if isinstance(wanted, Exchange) and wanted.remade:
             return Finding(route, wanted, State.OUTDATED, _outdated(route, wanted))
@@ -162,7 +163,7 @@ class Session:
             closed = self._ask(declaration, passive=False)
         if closed is None:
             return
-        if closed.reply_code == _ACCESS_REFUSED:
+        if closed.reply_code == ACCESS_REFUSED:
             raise Refused(_forbidden(closed.reply_text))
         raise Refused(f"RabbitMQ refuses to make {label(declaration)}: {closed.reply_code} {closed.reply_text}")
 
@@ -352,8 +353,4 @@ def _replaced(route: str) -> str:
 
 
 def _forbidden(text: str) -> str:
-    plain = text.removeprefix("ACCESS_REFUSED - ")
-    return (
-        f"RabbitMQ does not allow it ({plain}): give that user the right, "
-        "or run `postdate setup` as one who has it and set bridge.setup = false"
-    )
+    return f"{no_right(text)}, or run `postdate setup` as one who has it and set bridge.setup = false"

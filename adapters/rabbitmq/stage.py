@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import parameters, sentence
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.setup import planned_names
-from bridge.errors import BrokerUnavailable
+from bridge.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names
 
@@ -21,10 +23,12 @@ _TIMEOUT_S = 5
 
 @contextmanager
 def broker_errors() -> Iterator[None]:
-    """Turns every error of pika and of the network into ``BrokerUnavailable``."""
+    """Turns errors of pika and of the network into ``BrokerUnavailable``, and a lack of rights into ``Refused``."""
     try:
         yield
     except (AMQPError, OSError) as error:
+        if isinstance(error, ChannelClosedByBroker) and error.reply_code == ACCESS_REFUSED:
+            raise Refused(no_right(error.reply_text)) from error
         raise BrokerUnavailable(sentence(error)) from error
 
 
@@ -33,13 +37,15 @@ def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
     wanted = parameters(settings, name)
     wanted.heartbeat = 0
     wanted.socket_timeout = wanted.stack_timeout = _TIMEOUT_S
-    with broker_errors():
+    try:
         return pika.BlockingConnection(wanted)
+    except (AMQPError, AMQPConnectorException, OSError) as error:
+        raise BrokerUnavailable(sentence(error, settings)) from error
 
 
 class Stage:
     """The consumers' side, that a route delivers to, and the removal of everything, also of what the bridge of these
-    settings declares. Raises ``BrokerUnavailable``."""
+    settings declares. Raises ``BrokerUnavailable`` and ``Refused``."""
 
     def __init__(self, settings: Settings, names: Names) -> None:
         self._settings = settings.rabbitmq
@@ -87,23 +93,42 @@ class Stage:
         return state.message_count if state is not None else 0
 
     def take_down(self) -> None:
-        """Delete all of it, whether it is there or not, with a new connection if the first is gone."""
-        if not self._connection.is_open:
-            self._connection = connect(self._settings, "postdate trial")
+        """Delete all of it, whether it is there or not; what may not be deleted matters only where it is there.
+
+        On a new connection: the first may be gone, and not know it yet.
+        """
+        self.close()
+        self._connection = connect(self._settings, "postdate trial")
         with broker_errors():
-            channel = self._connection.channel()
             for exchange in self._exchanges:
-                channel.exchange_delete(exchange)
+                self._delete("exchange", exchange)
             for queue in self._queues:
-                channel.queue_delete(queue)
+                self._delete("queue", queue)
+
+    def _delete(self, kind: str, name: str) -> None:
+        try:
+            self._on_a_channel(lambda channel: getattr(channel, f"{kind}_delete")(name))
+        except ChannelClosedByBroker:
+            # To ask takes no right.
+            if self._answer(lambda channel: getattr(channel, f"{kind}_declare")(name, passive=True)) is not None:
+                raise
 
     def _state(self, queue: str) -> Any:
         with broker_errors():
-            channel = self._connection.channel()
-            try:
-                return channel.queue_declare(queue, passive=True).method
-            except ChannelClosedByBroker:
-                return None
-            finally:
-                if channel.is_open:
-                    channel.close()
+            found = self._answer(lambda channel: channel.queue_declare(queue, passive=True))
+        return None if found is None else found.method
+
+    def _answer(self, ask: Callable[[Any], Any]) -> Any:
+        """What RabbitMQ answers; None where it closes the channel over it."""
+        try:
+            return self._on_a_channel(ask)
+        except ChannelClosedByBroker:
+            return None
+
+    def _on_a_channel(self, act: Callable[[Any], Any]) -> Any:
+        channel = self._connection.channel()
+        try:
+            return act(channel)
+        finally:
+            if channel.is_open:
+                channel.close()

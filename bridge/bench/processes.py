@@ -15,7 +15,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Protocol
 
 from bridge.bench.load import Got, Load, Sent
-from bridge.errors import BrokerUnavailable, PostdateError
+from bridge.errors import PostdateError
 from bridge.workers import end_with_parent
 
 #: A meter that has heard nothing for so long after the last message was due hears nothing any more.
@@ -56,7 +56,7 @@ class _Counter(Protocol):
 
 
 def carry(ends: Ends, load: Load, progress: Progress) -> tuple[Sent, Got | None]:
-    """See ``bridge.bench.load.Carry``. Raises ``BrokerUnavailable``, and ``PostdateError`` for a process that died."""
+    """See ``bridge.bench.load.Carry``. Raises what its ends raise, and ``PostdateError`` for a process that died."""
     # Spawned: a fork would copy the threads' locks of whatever runs in this process.
     context = multiprocessing.get_context("spawn")
     confirmed, received, over = context.RawValue("q"), context.RawValue("q"), context.RawValue("b")
@@ -140,8 +140,8 @@ def _work(work: Any, ends: Ends, load: Load, pipe: Connection, parent: int, coun
     logging.basicConfig(handlers=[logging.NullHandler()])  # what goes wrong is told through the pipe
     try:
         pipe.send(work(ends, load, pipe, *counters))
-    except (BrokerUnavailable, OSError) as error:
-        pipe.send(BrokerUnavailable(str(error)))
+    except PostdateError as error:
+        pipe.send(error)
 
 
 def _generate(ends: Ends, load: Load, _: Connection, confirmed: _Counter, ready: Event) -> Sent:

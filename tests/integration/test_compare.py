@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -186,6 +187,27 @@ def test_a_broker_without_the_plugin_is_told_so_with_5_when_nothing_else_is_want
     assert done.returncode == 5, done.stderr
     assert "does not have the plugin" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("rights", [("^$", ".*", ".*"), (".*", "^$", ".*"), (".*", ".*", "^$")])
+def test_without_a_right_it_ends_with_5_and_claims_nothing_to_be_left(
+    rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path, rights: tuple[str, str, str]
+) -> None:
+    if not rabbitmq.owned:
+        pytest.skip("users are made only on a broker of our own")
+    user, vhost = f"u{secrets.token_hex(4)}", rabbitmq_vhost.rpartition("/")[2]
+    rabbitmq.ctl("add_user", user, "secret")
+    try:
+        rabbitmq.ctl("set_permissions", "-p", vhost, user, *rights)
+        url = rabbitmq_vhost.replace("guest:guest", f"{user}:secret")
+        done = compare("redis://127.0.0.1:1/0", url, tmp_path, "--quick", "--modes", "ttl")
+    finally:
+        rabbitmq.ctl("delete_user", user)
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("RabbitMQ does not allow it (access to ")
+    assert "Things named" not in done.stderr
+    assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
 
 
 def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from adapters.kafka.access import broker_errors
+from adapters.kafka.access import trial_errors
 from adapters.kafka.load.wire import Wire
 from adapters.kafka.partition import murmur2
 from bridge.bench.load import STAMP, Load, Sent
@@ -51,7 +51,7 @@ class Generator:
 
     def run(self, confirmed: Callable[[int], None]) -> Sent:
         """See ``bridge.bench.processes.Generator``."""
-        with asyncio.Runner() as runner, broker_errors(self._settings):
+        with asyncio.Runner() as runner, trial_errors(self._settings):
             return runner.run(self._run(confirmed))
 
     async def _run(self, confirmed: Callable[[int], None]) -> Sent:

@@ -11,7 +11,7 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from adapters.kafka.access import broker_errors
+from adapters.kafka.access import trial_errors
 from adapters.kafka.load.fetch import Fetch, fetched
 from adapters.kafka.load.wire import Wire
 from bridge.bench.load import STAMP, Got, Load
@@ -30,12 +30,12 @@ class Meter:
         self._load = load
         self._tally = Tally(load)
         self._runner = asyncio.Runner()
-        with broker_errors(settings):
+        with trial_errors(settings):
             self._runner.run(self._begin())
 
     def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
         """See ``bridge.bench.processes.Meter``."""
-        with self._runner, broker_errors(self._settings):
+        with self._runner, trial_errors(self._settings):
             self._runner.run(self._read(over, received))
         return self._tally.got()
 

@@ -11,7 +11,9 @@ from pika import frame, spec
 
 from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.frames import METHOD, OVERHEAD, frame_head, method_id
-from bridge.errors import BrokerUnavailable
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
+from adapters.rabbitmq.stage import broker_errors
+from bridge.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ
 
 READ_BYTES = 1 << 18
@@ -20,19 +22,17 @@ _CLOSES = (spec.Connection.Close.INDEX, spec.Channel.Close.INDEX)
 
 
 class Wire:
-    """Open when it is made, with channel 1. Raises ``BrokerUnavailable``."""
+    """Open when it is made, with channel 1. Raises ``BrokerUnavailable``, and ``Refused`` for a lack of rights."""
 
     def __init__(self, settings: RabbitMQ, name: str) -> None:
         wanted = parameters(settings, name)
         self._rest = bytearray()
-        try:
+        with broker_errors():
             self.socket = socket.create_connection((wanted.host, wanted.port), timeout=_TIMEOUT_S)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if wanted.ssl_options is not None:
                 self.socket = wanted.ssl_options.context.wrap_socket(self.socket, server_hostname=wanted.host)
             self._open(wanted, name)
-        except OSError as error:
-            raise BrokerUnavailable(f"RabbitMQ does not answer ({error})") from error
 
     def _open(self, wanted: Any, name: str) -> None:
         self.socket.sendall(b"AMQP\x00\x00\x09\x01")
@@ -96,6 +96,8 @@ class Wire:
     def _decode(self, data: bytes) -> Any:
         method = spec.methods[method_id.unpack_from(data, 7)[0]]()
         method.decode(data[11:-1])
+        if method.INDEX == spec.Channel.Close.INDEX and method.reply_code == ACCESS_REFUSED:
+            raise Refused(no_right(method.reply_text))
         if method.INDEX in _CLOSES:
             raise BrokerUnavailable(f"RabbitMQ closed the connection: {method.reply_code} {method.reply_text}")
         return method
