@@ -24,8 +24,9 @@ class Producer:
     def __init__(self, settings: RabbitMQ, exchange: str) -> None:
         self._exchange = exchange
         self._connection = connect(settings, "postdate demo, producer")
-        self._channel = self._connection.channel()
-        self._channel.confirm_delivery()
+        with broker_errors():
+            self._channel = self._connection.channel()
+            self._channel.confirm_delivery()
 
     def publish(self, body: bytes, headers: Mapping[str, str | int]) -> None:
         """One message. It is at the broker when this returns."""
@@ -45,8 +46,9 @@ class Consumer:
     def __init__(self, settings: RabbitMQ, queue: str, received: Received) -> None:
         self._received = received
         self._connection = connect(settings, "postdate demo, consumer")
-        self._channel = self._connection.channel()
-        self._channel.basic_consume(queue, self._on_message)
+        with broker_errors():
+            self._channel = self._connection.channel()
+            self._channel.basic_consume(queue, self._on_message)
         self._thread = threading.Thread(target=self._run, name="consumer", daemon=True)
         self._thread.start()
 

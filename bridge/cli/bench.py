@@ -123,7 +123,8 @@ def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, m
     with Trial(own, names) as trial:
         bench = make_bench(plan, trial, bar)
         measured.append(_Measured(own, plan, bench, versions(trial)))
-        bench.run()
+        with bar.named():
+            bench.run()
 
 
 def _wrong(measured: _Measured) -> list[str]:

@@ -91,7 +91,8 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
         for mode in found:
             with measurement(settings, plan, mode, bar, versions) as measuring:
                 results.append(Result(mode, measuring.steps))
-                measuring.run()
+                with bar.named():
+                    measuring.run()
     if wrong := complaints(results):
         raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
 

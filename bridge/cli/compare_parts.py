@@ -17,13 +17,13 @@ from adapters.redis.stage import StoreStage
 from bridge.bench.measure import Place, Progress
 from bridge.bench.processes import carry
 from bridge.cli.bench_parts import store_version
-from bridge.cli.output import complain
+from bridge.cli.left import cleared
 from bridge.cli.trial import ADVICE, Trial, uninterrupted
 from bridge.clock import StoreClock
 from bridge.compare.measure import Measurement, Usage, Way
 from bridge.compare.modes import Mode, levels_for
 from bridge.compare.plan import Plan
-from bridge.errors import PostdateError, Unreachable
+from bridge.errors import Unreachable
 from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names, new_names, trial_settings
 from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
@@ -173,20 +173,15 @@ def _bare_way(own: Settings, mode: Mode, names: Names, versions: dict[str, str])
         stage = Stage(own, names)
     with stage:
         versions |= stage.versions
-        try:
+        with cleared("rabbitmq", names.prefix, partial(_take_down, stage)):
             stage.put_up()
             if mode.alone:
                 setup.declare(own)
             else:
                 ways.put_up(own.rabbitmq, mode.name, names)
             yield _BareWay(own, names)
-        finally:
-            with uninterrupted():
-                _take_down(stage, names)
 
 
-def _take_down(stage: Stage, names: Names) -> None:
-    try:
+def _take_down(stage: Stage) -> None:
+    with uninterrupted():
         stage.take_down()
-    except PostdateError as error:
-        complain(f"Some things named {names.prefix}... are left on RabbitMQ: {error}.")

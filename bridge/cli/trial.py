@@ -6,16 +6,17 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import NoReturn, Protocol, Self, TypeVar
 
 from adapters.redis.stage import StoreStage
-from bridge.cli.output import complain, say
+from bridge.cli.left import cleared
+from bridge.cli.output import say
 from bridge.clock import StoreClock
 from bridge.demo.fate import Sighting
-from bridge.errors import PostdateError, Unreachable
+from bridge.errors import Unreachable
 from bridge.settings import Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.trial.config import Names, new_names, trial_settings
@@ -30,7 +31,7 @@ ADVICE = (
 
 
 class Stage(AbstractContextManager["Stage"], Protocol):
-    """What a run puts on its broker. Every method raises ``BrokerUnavailable``."""
+    """What a run puts on its broker. Every method raises ``BrokerUnavailable`` and ``Refused``."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -95,15 +96,15 @@ class Trial:
         self._ends = ExitStack()
         try:
             self._begin()
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self._end(error)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._end(error)
 
     def _begin(self) -> None:
         ends = self._ends
@@ -116,8 +117,8 @@ class Trial:
         except Unreachable as error:
             raise Unreachable(f"{error}. {ADVICE}") from error
         if stored:
-            ends.callback(self._clear, "in Redis", lambda: self.wait_for(self.store.remove()))
-        ends.callback(self._clear, f"on {self.title}", self.broker.take_down)
+            ends.enter_context(cleared("redis", self.names.prefix, lambda: self.wait_for(self.store.remove())))
+        ends.enter_context(cleared(self.settings.broker, self.names.prefix, self.broker.take_down))
         self.broker.put_up()
         self.bridge = ends.enter_context(BridgeProcess(self.settings))
         self.bridge.wait_ready(lambda: self.broker.consumed() and (not stored or self.wait_for(self.store.drained())))
@@ -127,16 +128,10 @@ class Trial:
         self._ends.callback(lambda: self.wait_for(self.store.close()))
         self.wait_for(self.store.look_at_clock())
 
-    def _end(self) -> None:
-        """Stop the bridge, then remove what is left on the broker and in the store."""
+    def _end(self, error: BaseException | None) -> None:
+        """Stop the bridge, then remove what is left on the broker and in the store; what stays, ``error`` says too."""
         with uninterrupted():
-            self._ends.close()
-
-    def _clear(self, where: str, remove: Callable[[], None]) -> None:
-        try:
-            remove()
-        except PostdateError as error:
-            complain(f"Some things named {self.names.prefix}... are left {where}: {error}.")
+            self._ends.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     def restart(self) -> None:
         """End the bridge in good order and start another, without waiting until it is ready."""

@@ -8,12 +8,14 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import free_ports
 from tests.integration.test_demo import environment, left_behind
@@ -187,6 +189,35 @@ def test_a_broker_without_the_plugin_is_told_so_with_5_when_nothing_else_is_want
     assert done.returncode == 5, done.stderr
     assert "does not have the plugin" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize(("mode", "back"), [("plain", False), ("levels", False), ("ttl", True)])
+def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_left_there(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path, mode: str, back: bool
+) -> None:
+    with ThreadedProxy.before(rabbitmq_vhost) as proxy:
+        options = ("--quick", "--modes", mode, "--rates", "50", "--duration", "3s", "--out", "report")
+        with subprocess.Popen(
+            (*COMMAND, *options),
+            env=environment("redis://127.0.0.1:1/0", proxy.through(rabbitmq_vhost)),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as running:
+            assert running.stderr is not None
+            assert any(f"{mode}, rate" in line for line in running.stderr)
+            time.sleep(1)
+            (proxy.drop if back else proxy.cut)()
+            _, said = running.communicate(timeout=60)
+    assert running.returncode == 4, said
+    last = said.splitlines()[-1]
+    assert last.startswith(f"At the step '{mode}, rate 50': RabbitMQ ")
+    assert (f"Things named postdate.compare.{mode}." in last) is not back
+    assert ("rabbitmqctl delete_queue" in last) is not back
+    if back:
+        assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
 
 
 @pytest.mark.rabbitmq

@@ -12,6 +12,7 @@ from pika import frame, spec
 
 from adapters.rabbitmq.frames import ACK, METHOD, NACK, OVERHEAD, frame_head, method_id, tag_and_flag
 from adapters.rabbitmq.load.wire import Wire
+from adapters.rabbitmq.stage import broker_errors
 from bridge.bench.load import STAMP, Load, Sent
 from bridge.settings import RabbitMQ
 
@@ -27,7 +28,8 @@ class Generator:
     def __init__(self, settings: RabbitMQ, load: Load) -> None:
         self._load = load
         self._wire = Wire(settings, "postdate bench, generator")
-        self._wire.call(spec.Confirm.Select())
+        with broker_errors():
+            self._wire.call(spec.Confirm.Select())
         self._publish = frame.Method(1, spec.Basic.Publish(exchange=load.exchange, routing_key=load.key)).marshal()
         self._headers: dict[int, bytes] = {}
         self._delays = load.delays()
@@ -42,6 +44,10 @@ class Generator:
 
     def run(self, confirmed: Callable[[int], None]) -> Sent:
         """Publish all; ``confirmed`` is told of the number every now and then. Raises ``BrokerUnavailable``."""
+        with broker_errors():
+            return self._run(confirmed)
+
+    def _run(self, confirmed: Callable[[int], None]) -> Sent:
         load, socket = self._load, self._wire.socket
         socket.setblocking(False)
         began = time.time()

@@ -9,6 +9,7 @@ from pika import spec
 
 from adapters.rabbitmq.frames import BODY, METHOD, OVERHEAD, frame_head
 from adapters.rabbitmq.load.wire import Wire
+from adapters.rabbitmq.stage import broker_errors
 from bridge.bench.load import STAMP, Got, Load
 from bridge.bench.tally import Tally
 from bridge.settings import RabbitMQ
@@ -22,11 +23,16 @@ class Meter:
     def __init__(self, settings: RabbitMQ, load: Load) -> None:
         self._load = load
         self._wire = Wire(settings, "postdate bench, meter")
-        self._wire.call(spec.Basic.Consume(queue=load.queue, no_ack=True))
+        with broker_errors():
+            self._wire.call(spec.Basic.Consume(queue=load.queue, no_ack=True))
         self._tally = Tally(load)
 
     def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
         """See ``bridge.bench.processes.Meter``."""
+        with broker_errors():
+            return self._run(over, received)
+
+    def _run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
         wire, rest, tally = self._wire, b"", self._tally
         wire.socket.settimeout(_TURN_S)
         end = float("inf")
