@@ -15,8 +15,8 @@ def comparison_plan(quick: bool, rates: str | None, duration: str | None, count:
     """What the options ask for. Raises ``SettingsError``."""
     plan = quick_plan(Plan()) if quick else Plan()
     given = {
-        "rates": tuple(sorted(set(numbers("--rates", rates)))) if rates else None,
-        "duration_s": seconds(duration) if duration else None,
+        "rates": tuple(sorted(set(numbers("--rates", rates)))) if rates is not None else None,
+        "duration_s": seconds(duration) if duration is not None else None,
         "count": count,
         "seed": seed,
     }
@@ -28,7 +28,9 @@ def chosen(text: str | None) -> list[str]:
     known = [mode.name for mode in MODES]
     if text is None:
         return known
-    wanted = {part.strip() for part in text.split(",")}
+    wanted = {part.strip() for part in text.split(",")} - {""}
+    if not wanted:
+        raise SettingsError(f"--modes: none is named; write some of {', '.join(known)}, with commas")
     if strange := sorted(wanted - set(known)):
         raise SettingsError(f"--modes: {strange[0]!r} is none of {', '.join(known)}")
     return [name for name in known if name in wanted]

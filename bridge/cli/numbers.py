@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.bench.plan import KINDS, Plan
-from bridge.duration import read_duration_ms
+from bridge.duration import quoted, read_duration_ms
 from bridge.errors import SettingsError
+
+#: More a second, or at once, than any one broker takes.
+_MOST = 10_000_000
 
 
 def a_plan(
@@ -21,11 +24,11 @@ def a_plan(
 ) -> Plan:
     """What the options ask for; ``base`` is what they leave. Raises ``SettingsError``."""
     given = {
-        "only": _kinds(only) if only else None,
-        "shares": numbers("--shares", shares) if shares else None,
-        "rates": numbers("--rates", rates) if rates else None,
-        "duration_s": seconds(duration) if duration else None,
-        "bursts": tuple(map(int, numbers("--burst", bursts))) if bursts else None,
+        "only": _kinds(only) if only is not None else None,
+        "shares": numbers("--shares", shares) if shares is not None else None,
+        "rates": numbers("--rates", rates) if rates is not None else None,
+        "duration_s": seconds(duration) if duration is not None else None,
+        "bursts": _whole("--burst", bursts) if bursts is not None else None,
         "backlog": backlog,
     }
     return replace(base, runs=runs, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
@@ -34,25 +37,41 @@ def a_plan(
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(part.strip() for part in text.split(","))
     if strange := [kind for kind in kinds if kind not in KINDS]:
-        raise SettingsError(f"--only: {strange[0]} is none of {', '.join(KINDS)}")
+        raise SettingsError(f"--only: {quoted(strange[0])} is none of {', '.join(KINDS)}")
     return kinds
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
+    """A list with commas. Raises ``SettingsError``, whose text says which of them is wrong, and why."""
+    return tuple(_number(option, part.strip()) for part in text.split(","))
+
+
+def _number(option: str, text: str) -> float:
     try:
-        numbers = tuple(float(part) for part in text.split(","))
+        number = float(text)
     except ValueError:
-        numbers = ()
-    if not numbers or not all(0 < number < 10**7 for number in numbers):
-        raise SettingsError(f"{option}: {text} is not a list of numbers above 0, with commas")
-    return numbers
+        raise SettingsError(f"{option}: {quoted(text)} is no number; write numbers above 0, with commas") from None
+    if not number > 0:
+        raise SettingsError(f"{option}: {quoted(text)} is not above 0")
+    if number > _MOST:
+        raise SettingsError(f"{option}: {quoted(text)} is too many, {_MOST:,} is the most")
+    return number
+
+
+def _whole(option: str, text: str) -> tuple[int, ...]:
+    found = numbers(option, text)
+    if broken := [number for number in found if number != int(number)]:
+        raise SettingsError(f"{option}: {broken[0]:g} is not a whole number")
+    return tuple(map(int, found))
 
 
 def seconds(text: str) -> float:
+    """How long, for ``--duration``. Raises ``SettingsError``."""
     try:
         duration_ms = read_duration_ms(text)
     except ValueError as error:
         raise SettingsError(f"--duration: {error}") from None
     if duration_ms < 1000:
-        raise SettingsError("--duration: at least 1s")
+        hint = f": without a unit it is milliseconds, write {text.strip()}s" if text.strip().isdecimal() else ""
+        raise SettingsError(f"--duration: {quoted(text)} is less than 1s{hint}")
     return duration_ms / 1000

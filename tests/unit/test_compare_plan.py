@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.bench.load import Load
+from bridge.bench.plan import Plan as BenchPlan
 from bridge.cli.compare_numbers import chosen, comparison_plan
+from bridge.cli.numbers import a_plan
 from bridge.compare.modes import BY_NAME, MODES, Mode, as_set, left_out, levels_for, promise
 from bridge.compare.plan import Plan, load_sentence, quick
 from bridge.errors import SettingsError
@@ -102,8 +104,41 @@ def test_options_change_single_numbers() -> None:
     assert plan.flood_delay_ms == quick(Plan()).flood_delay_ms
 
 
+@pytest.mark.parametrize(
+    ("rates", "duration", "said"),
+    [
+        ("1000000000", None, "--rates: '1000000000' is too many, 10,000,000 is the most"),
+        ("0", None, "--rates: '0' is not above 0"),
+        ("500,-1", None, "--rates: '-1' is not above 0"),
+        ("nan", None, "--rates: 'nan' is not above 0"),
+        ("", None, "--rates: '' is no number; write numbers above 0, with commas"),
+        ("500;2000", None, "--rates: '500;2000' is no number; write numbers above 0, with commas"),
+        (None, "5", "--duration: '5' is less than 1s: without a unit it is milliseconds, write 5s"),
+        (None, "500ms", "--duration: '500ms' is less than 1s"),
+        (None, "", "--duration: '' is not a duration: write a number with one of w, d, h, m, s, ms"),
+    ],
+)
+def test_a_wrong_number_is_told_with_what_is_wrong_about_it(rates: str | None, duration: str | None, said: str) -> None:
+    for plan in (
+        lambda: comparison_plan(True, rates, duration, None, None),
+        lambda: a_plan(BenchPlan(), None, None, rates, duration, None, None, 1),
+    ):
+        with pytest.raises(SettingsError) as told:
+            plan()
+        assert str(told.value).startswith(said)
+
+
+def test_a_burst_is_a_whole_number_of_messages_and_an_empty_list_of_kinds_is_no_list() -> None:
+    with pytest.raises(SettingsError, match=r"--burst: 0\.5 is not a whole number"):
+        a_plan(BenchPlan(), None, None, None, None, "0.5", None, 1)
+    with pytest.raises(SettingsError, match="--only: '' is none of plain"):
+        a_plan(BenchPlan(), "", None, None, None, None, None, 1)
+
+
 def test_modes_come_in_the_order_of_the_table_and_a_strange_one_is_refused() -> None:
     assert chosen(None) == [mode.name for mode in MODES]
     assert chosen("ttl, redis") == ["redis", "ttl"]
     with pytest.raises(SettingsError, match="--modes: 'rediss' is none of plain, redis"):
         chosen("redis,rediss")
+    with pytest.raises(SettingsError, match="--modes: none is named; write some of plain, redis"):
+        chosen("")
