@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -98,19 +98,20 @@ def _measure(
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
     from bridge.cli.bar import Bar
     from bridge.cli.bench_parts import steps_of
+    from bridge.cli.told import told
     from bridge.cli.trial import answering, every_signal_interrupts
     from bridge.errors import PostdateError
 
     brokers = answering(settings, required)
     measured: list[_Measured] = []
     steps = sum(steps_of(plans[broker]) for broker in brokers)
-    with every_signal_interrupts(), ExitStack() as at_the_end, Bar(steps) as bar:
-        # After the bar has gone and everything is removed, also when a row fails or somebody loses patience.
-        at_the_end.callback(_report, measured, len(brokers), output, out)
+    report = partial(_report, measured, len(brokers), output, out)
+    # After the bar has gone and everything is removed, also when a row fails or somebody loses patience.
+    with every_signal_interrupts(), told(report), Bar(steps) as bar:
         for broker in brokers:
             _measure_one(settings, broker, plans[broker], bar, measured)
-    if wrong := [text for one in measured for text in _wrong(one)]:
-        raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
+        if wrong := [text for one in measured for text in _wrong(one)]:
+            raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
 
 
 def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, measured: list[_Measured]) -> None:
@@ -135,12 +136,16 @@ def _wrong(measured: _Measured) -> list[str]:
 
 
 def _report(measured: Sequence[_Measured], brokers: int, output: Output, out: Path | None) -> None:
-    """Write it all to the file, and print it; nothing where nothing was measured. ``brokers``: so many there are."""
+    """Write it all to the file, and print it; nothing where nothing was measured. ``brokers``: so many there are.
+
+    Raises ``PostdateError`` for a file that cannot be written, after it was printed.
+    """
     import json
 
     from bridge.bench.machine import machine
     from bridge.bench.report import document, section
     from bridge.cli import output as to
+    from bridge.cli.told import write_whole
 
     if not any(row.runs for one in measured for row in one.bench.rows):
         return
@@ -151,11 +156,13 @@ def _report(measured: Sequence[_Measured], brokers: int, output: Output, out: Pa
     ok = len(measured) == brokers and all(one.bench.complete and not _wrong(one) for one in measured)
     found = document(sections, about, ok)
     file = out or Path(f"bench-{now:%Y-%m-%d-%H%M%S}.json")
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    if output is Output.TEXT:
-        _print(measured)
-    else:
-        (to.document if output is Output.JSON else to.line)(found)
+    try:
+        write_whole(file, json.dumps(found, indent=1) + "\n")
+    finally:
+        if output is Output.TEXT:
+            _print(measured)
+        else:
+            (to.document if output is Output.JSON else to.line)(found)
     to.say(f"Written to {file}.")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,6 +64,7 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
     from bridge.cli.compare_files import before_it_starts, folder_for
     from bridge.cli.compare_parts import check_servers, measurement, why_no_plugin
     from bridge.cli.output import say
+    from bridge.cli.told import told
     from bridge.cli.trial import every_signal_interrupts
     from bridge.compare.modes import BY_NAME, as_set, left_out
     from bridge.compare.plan import load_sentence
@@ -71,7 +73,7 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
 
     results: list[Result] = []
     versions = own_versions()
-    with every_signal_interrupts(), ExitStack() as at_the_end:
+    with every_signal_interrupts():
         no_plugin = why_no_plugin(settings) if "plugin" in wanted else ""
         how, longest_ms = settings.levels.rounding, max(longest for _, longest in plan.delays_ms())
         missing = left_out(wanted, no_plugin, settings.headers.levels, longest_ms, how)
@@ -85,16 +87,16 @@ def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, 
         if hint := before_it_starts():
             say(hint)
         say(load_sentence(plan, found))
+        report = partial(_report, results, found, missing, plan, settings, versions, output, folder)
         # After the bar has gone and everything is removed, also when a step fails or somebody loses patience.
-        at_the_end.callback(_report, results, found, missing, plan, settings, versions, output, folder)
-        bar = at_the_end.enter_context(Bar(len(plan.titles(found))))
-        for mode in found:
-            with measurement(settings, plan, mode, bar, versions) as measuring:
-                results.append(Result(mode, measuring.steps))
-                with bar.named():
-                    measuring.run()
-    if wrong := complaints(results):
-        raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
+        with told(report), Bar(len(plan.titles(found))) as bar:
+            for mode in found:
+                with measurement(settings, plan, mode, bar, versions) as measuring:
+                    results.append(Result(mode, measuring.steps))
+                    with bar.named():
+                        measuring.run()
+            if wrong := complaints(results):
+                raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
 
 
 def _report(
@@ -107,7 +109,10 @@ def _report(
     output: Output,
     folder: Path,
 ) -> None:
-    """Write it all to the folder, and print it; where nothing was measured, no folder is left."""
+    """Write it all to the folder, and print it; where nothing was measured, no folder is left.
+
+    Raises ``PostdateError`` for what cannot be written, after it was printed.
+    """
     from bridge.bench.machine import machine
     from bridge.cli import compare_files
     from bridge.cli import output as to
@@ -125,13 +130,24 @@ def _report(
         "versions": versions,
         "settings": compare_files.settings_that_matter(settings),
     }
-    to.say("The pictures are drawn ...")
     open_ends = unfinished(results, modes, plan)
     found = document(measured, missing, plan, about, not open_ends)
-    written = compare_files.write(folder, found, measured, missing, plan, about, open_ends)
+    try:
+        compare_files.write_figures(folder, found, measured, plan, about)
+        to.say("The pictures are drawn ...")
+        written = compare_files.write_pictures(folder, measured, missing, plan, about, open_ends)
+    finally:
+        _print(found, measured, plan, output)
+        for sentence in open_ends:
+            to.say(sentence)
+    to.say(written)
+
+
+def _print(found: dict[str, Any], measured: list[Result], plan: Plan, output: Output) -> None:
+    from bridge.cli import output as to
+    from bridge.cli.compare_files import print_table
+
     if output is Output.TEXT:
-        compare_files.print_table(measured, plan)
+        print_table(measured, plan)
     else:
         (to.document if output is Output.JSON else to.line)(found)
-    for sentence in (*open_ends, written):
-        to.say(sentence)

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridge.cli.told import write_whole
 from bridge.compare.lines import lines
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
@@ -48,27 +49,32 @@ def folder_for(out: Path | None, now: datetime) -> Path:
     return folder
 
 
-def write(
+def write_figures(
+    folder: Path, found: Mapping[str, Any], results: Sequence[Result], plan: Plan, about: Mapping[str, Any]
+) -> None:
+    """Write the document and the table to a folder that is there. Raises ``PostdateError``."""
+    write_whole(folder / "compare.json", json.dumps(found, indent=1) + "\n")
+    write_whole(folder / "table.md", markdown(results, plan, about))
+
+
+def write_pictures(
     folder: Path,
-    found: Mapping[str, Any],
     results: Sequence[Result],
     left_out: Mapping[str, str],
     plan: Plan,
     about: Mapping[str, Any],
     open_ends: Sequence[str],
 ) -> str:
-    """Write all files to a folder that is there; a sentence about what was written."""
-    (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (folder / "table.md").write_text(markdown(results, plan, about), encoding="utf-8")
+    """Write the pictures and the page beside the figures; a sentence about all files. Raises ``PostdateError``."""
     pictures = _pictures(results, plan)
     if pictures is None:
         return f"Written to {folder}: compare.json and table.md; no report and {_NO_PICTURES}."
     for picture in pictures:
-        (folder / f"{picture.name}.png").write_bytes(picture.png)
-        (folder / f"{picture.name}-dark.png").write_bytes(picture.dark_png)
+        write_whole(folder / f"{picture.name}.png", picture.png)
+        write_whole(folder / f"{picture.name}-dark.png", picture.dark_png)
     said = [*open_ends, *(f"Not as it must be. {sentence}." for sentence in complaints(results))]
     text = page(results, lines(results, plan), pictures, left_out, about, said)
-    (folder / "report.html").write_text(text, encoding="utf-8")
+    write_whole(folder / "report.html", text)
     return f"Written to {folder}: report.html, compare.json, table.md and {len(pictures)} pictures."
 
 

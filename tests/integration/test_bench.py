@@ -85,6 +85,22 @@ def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka
 
 
 @pytest.mark.redis
+@pytest.mark.rabbitmq
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
+def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
+    redis_url: str, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    options = ("--broker", "rabbitmq", "--only", "rate", "--rates", "50", "--duration", "1s", "--out", "/dev/full")
+    environ = environment(redis_url, rabbitmq_vhost)
+    done = subprocess.run(
+        (*COMMAND, *options), env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("/dev/full cannot be written (No space left on device)")
+    assert "rate 50" in done.stdout
+
+
+@pytest.mark.redis
 def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_url: str, tmp_path: Path) -> None:
     environ = environment(redis_url, f"amqp://{NOBODY}/")
     for options in (("--broker", "kafka"), ()):

@@ -21,6 +21,7 @@ from tests.devstack.service import free_ports
 from tests.integration.test_demo import environment, left_behind
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
+TINY = ("--modes", "plain", "--rates", "50", "--duration", "1s", "--count", "50")
 LATENESS = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
 PICTURES = {f"{name}{ground}.png" for name in ("lateness", "delays", "throughput", "burst") for ground in ("", "-dark")}
 
@@ -179,6 +180,19 @@ def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
     assert found["ok"] is False
     assert [mode["name"] for mode in found["modes"]] == ["plain"]
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
+def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
+    rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "compare.json").symlink_to("/dev/full")
+    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--quick", *TINY, "--out", "report")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("report/compare.json cannot be written (No space left on device)")
+    assert "50 at once, a second" in done.stdout
 
 
 @pytest.mark.rabbitmq

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.bench.figures import Figures
-from bridge.cli.compare_files import before_it_starts, folder_for, write
+from bridge.cli.compare_files import before_it_starts, folder_for, write_figures, write_pictures
 from bridge.compare.lines import Line, lines, number
 from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES, as_set
@@ -175,7 +175,8 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
     assert "pip install matplotlib" in before_it_starts()
-    said = write(folder, {"ok": True}, [result("redis")], {}, PLAN, ABOUT, [])
+    write_figures(folder, {"ok": True}, [result("redis")], PLAN, ABOUT)
+    said = write_pictures(folder, [result("redis")], {}, PLAN, ABOUT, [])
     assert "pip install matplotlib" in said
     assert sorted(file.name for file in folder.iterdir()) == ["compare.json", "table.md"]
 
