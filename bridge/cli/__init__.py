@@ -26,7 +26,13 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
-    code = run_command(sys.argv[1:])
+    try:
+        code = run_command(sys.argv[1:])
+    except KeyboardInterrupt:  # once more, while the first one was being told of
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        # Python's end takes a while, gives the signal its own meaning back, and would die of one more.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) has seen enough
@@ -42,7 +48,7 @@ def run_command(arguments: Sequence[str]) -> int:
     from bridge.cli.output import complain
 
     try:
-        return app(list(arguments), prog_name="postdate", standalone_mode=False) or FINE
+        code: int = app(list(arguments), prog_name="postdate", standalone_mode=False) or FINE
     except PostdateError as error:
         complain(str(error))
         return code_of(error)
@@ -51,11 +57,13 @@ def run_command(arguments: Sequence[str]) -> int:
         complain(error.format_message().replace("Value error, ", "").replace("Input should be ", "must be "))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        complain("Interrupted.")
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         _discard_output()
         return FAILED
+    if code == INTERRUPTED:  # typer makes this code of Ctrl-C by itself, and says nothing
+        complain("Interrupted.")
+    return code
 
 
 def _interrupt(number: int, at: object) -> None:

@@ -111,11 +111,13 @@ def _report(
 ) -> None:
     """Write it all to the folder, and print it; where nothing was measured, no folder is left.
 
+    The figures are written in any case; who interrupts the pictures, which take seconds, is told that they are missing.
     Raises ``PostdateError`` for what cannot be written, after it was printed.
     """
     from bridge.bench.machine import machine
     from bridge.cli import compare_files
     from bridge.cli import output as to
+    from bridge.cli.trial import uninterrupted
     from bridge.compare.result import document, unfinished
 
     measured = [result for result in results if result.steps]
@@ -133,9 +135,14 @@ def _report(
     open_ends = unfinished(results, modes, plan)
     found = document(measured, missing, plan, about, not open_ends)
     try:
-        compare_files.write_figures(folder, found, measured, plan, about)
+        with uninterrupted():
+            compare_files.write_figures(folder, found, measured, plan, about)
         to.say("The pictures are drawn ...")
         written = compare_files.write_pictures(folder, measured, missing, plan, about, open_ends)
+    except KeyboardInterrupt:
+        with uninterrupted():
+            to.say(f"Written to {folder}: compare.json and table.md, and no report: the pictures were interrupted.")
+        raise
     finally:
         _print(found, measured, plan, output)
         for sentence in open_ends:

@@ -183,6 +183,32 @@ def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
 
 
 @pytest.mark.rabbitmq
+def test_an_interrupt_while_the_pictures_are_drawn_is_told_with_what_is_missing_and_ends_with_130(
+    rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        (*COMMAND, "--quick", *TINY, "--out", "report"),
+        env=environment("redis://127.0.0.1:1/0", rabbitmq_vhost),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        assert any("The pictures are drawn" in line for line in running.stderr)
+        running.send_signal(signal.SIGINT)
+        told = next(line for line in running.stderr if line.startswith("Written to"))
+        while running.poll() is None:  # somebody who holds the keys down
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.005)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert told == "Written to report: compare.json and table.md, and no report: the pictures were interrupted.\n"
+    assert "Traceback" not in said
+    assert {file.name for file in (tmp_path / "report").iterdir()} == {"compare.json", "table.md"}
+
+
+@pytest.mark.rabbitmq
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
 def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
     rabbitmq_vhost: str, tmp_path: Path
