@@ -67,9 +67,12 @@ def bench(
     """
     from bridge.cli.bench_parts import base_plan
     from bridge.cli.numbers import a_plan
+    from bridge.cli.told import check_place
     from bridge.cli.wiring import settings_from
 
     settings = settings_from(config)
+    if out:
+        check_place(out)
     routed: list[BrokerKind] = [kind.value for kind in Broker if settings.routes_of(kind.value)]
     required: list[BrokerKind] = [broker.value] if broker else routed
     plans: dict[BrokerKind, Plan] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridge.cli.output import complain
-from bridge.errors import PostdateError
+from bridge.errors import PostdateError, SettingsError
 
 
 @contextmanager
@@ -23,6 +24,14 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
             complain(f"{error}.")
         raise
     tell()
+
+
+def check_place(file: Path) -> None:
+    """Raise ``SettingsError`` for a file that can never be written, before a quarter of an hour is spent on it."""
+    if file.is_dir():
+        raise SettingsError(f"--out: {file} is a folder, and a file is needed")
+    if not os.access(file.parent, os.W_OK):
+        raise SettingsError(f"--out: nothing can be written to {file.parent}")
 
 
 def write_whole(file: Path, data: str | bytes) -> None:

@@ -114,7 +114,8 @@ def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_ur
 
 def test_wrong_numbers_are_refused_with_2_before_anything_is_started(tmp_path: Path) -> None:
     environ = environment("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/")
-    for option, value in (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0")):
+    wrong = (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0"))
+    for option, value in (*wrong, ("--out", "no/such/folder.json"), ("--out", ".")):
         done = subprocess.run(
             (*COMMAND, option, value), env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
         )
