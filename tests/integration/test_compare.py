@@ -17,7 +17,7 @@ import pytest
 
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
-from tests.devstack.service import free_ports
+from tests.devstack.service import free_ports, wait_for
 from tests.integration.test_demo import environment, left_behind
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
@@ -248,7 +248,8 @@ def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_lef
         ) as running:
             assert running.stderr is not None
             assert any(f"{mode}, rate" in line for line in running.stderr)
-            time.sleep(1)
+            # The stage's own connection, the generator's and the meter's.
+            wait_for(lambda: proxy.connections >= 3, "the load has begun")
             (proxy.drop if back else proxy.cut)()
             _, said = running.communicate(timeout=60)
     assert running.returncode == 4, said
