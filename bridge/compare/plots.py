@@ -82,8 +82,8 @@ LIGHT = Theme("#ffffff", "#222222", "#777777", "#dddddd", lines=0, letters=0.4)
 DARK = Theme("#0d1117", "#e6edf3", "#8b949e", "#30363d", lines=0.2, letters=0.45)
 #: Who cannot tell two colours apart can tell these.
 _DASHES: Sequence[Any] = ("-", "-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (7, 1.5, 1.5, 1.5)), (0, (3, 2)), "-.")
-#: Below this a lateness is not worth a decade of paper.
-_LEAST_MS = 0.5
+#: Below this a lateness is not worth a decade of paper: clocks are read to about as much.
+_LEAST_MS = 0.1
 #: About so many bars fit into a timeline.
 _BARS = 110
 #: Labels of lines stay so far apart, as a share of the height.
@@ -118,7 +118,7 @@ class Drawing:
 def pictures(results: Sequence[Result], plan: Plan) -> list[Picture]:
     """All that there is something to draw for."""
     found = []
-    for draw in (_lateness, _by_delay, _throughput, _burst):
+    for draw in (lateness, by_delay, throughput, burst):
         light, dark = (_drawn(draw, results, plan, theme) for theme in (LIGHT, DARK))
         if light is not None and dark is not None:
             drawing, svg, png = light
@@ -142,32 +142,19 @@ def _drawn(
     return drawing, svg.getvalue(), png.getvalue()
 
 
-def _lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
+def lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """A panel for each rate: the share of messages along, the lateness up, both so that the tail can be seen."""
     rates = [rate for rate in plan.rates if any(result.at_rate(rate) for result in results)]
     if not rates:
         return None
     figure = _figure(0.4 + 3.0 * len(rates))
-    panels = figure.subplots(len(rates), 1, sharey=True, squeeze=False)[:, 0]
-    for rate, axes in zip(rates, panels, strict=True):
-        ends = []
-        for result in results:
-            step = result.at_rate(rate)
-            if step is None or not step.curve:
-                continue
-            xs = [_from_end(share, step.figures["messages"]) for share, _ in step.curve]
-            ys = [max(ms, _LEAST_MS) for _, ms in step.curve]
-            axes.plot(xs, ys, color=theme.line(result.mode), linewidth=2, linestyle=_dashes(result.mode))
-            ends.append((xs[-1], ys[-1], result))
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_title(f"{rate:,g} messages a second")
-        axes.set_ylabel("late by at most, ms")
-        _plain_numbers(axes.yaxis)
-        axes.grid(axis="y", color=theme.faint, linewidth=0.8)
-        axes.set_axisbelow(True)
-        _name_ends(axes, ends, theme)
-        _share_axis(axes, max(x for x, _, _ in ends) if ends else 2.0)
+    panels = _panels(figure, len(rates))
+    ends = [_curves(axes, results, rate, theme) for rate, axes in zip(rates, panels, strict=True)]
+    _late_axis(panels[0])
+    _share_axis(panels[0], max((x for panel in ends for x, _, _ in panel), default=2.0))
+    # Only now, because a name's place depends on the scale, and all panels have one.
+    for axes, found in zip(panels, ends, strict=True):
+        _name_ends(axes, found, theme)
     panels[-1].set_xlabel("of all messages")
     return Drawing(
         "lateness",
@@ -179,14 +166,35 @@ def _lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | 
     )
 
 
-def _by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
+def _curves(axes: Axes, results: Sequence[Result], rate: float, theme: Theme) -> list[tuple[float, float, Result]]:
+    """A line for each mode at one rate; where each of them ends."""
+    ends = []
+    for result in results:
+        step = result.at_rate(rate)
+        if step is None or not step.curve:
+            continue
+        xs = [_from_end(share, step.figures["messages"]) for share, _ in step.curve]
+        ys = [ms for _, ms in step.curve]
+        axes.plot(xs, ys, color=theme.line(result.mode), linewidth=2, linestyle=_dashes(result.mode))
+        ends.append((xs[-1], max(ys[-1], _LEAST_MS), result))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_title(f"{rate:,g} messages a second")
+    axes.set_ylabel("late by at most, ms")
+    _plain_numbers(axes.yaxis)
+    axes.grid(axis="y", color=theme.faint, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return ends
+
+
+def by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """Each dot a message: the delay it asked for, and by how much it came later than that."""
     rate = plan.rates[-1]
     drawn = [(result, step) for result in results if (step := result.at_rate(rate)) is not None and step.by_delay]
     if not drawn:
         return None
     figure = _figure(0.5 + 1.7 * len(drawn))
-    panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    panels = _panels(figure, len(drawn))
     for (result, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
         axes.scatter(xs, ys, s=7, color=theme.line(result.mode), linewidths=0, alpha=0.7, rasterized=True)
@@ -207,7 +215,7 @@ def _by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | 
     )
 
 
-def _throughput(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
+def throughput(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """Two bars for each mode."""
     drawn = [(result, flood) for result in results if (flood := result.figures("flood"))]
     if not drawn:
@@ -238,13 +246,13 @@ def _throughput(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing 
     )
 
 
-def _burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
+def burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None:
     """A panel for each mode: when it was published, and what came when, around the moment at which all are due."""
     drawn = [(result, step) for result in results for step in result.of("burst") if step.timeline]
     if not drawn:
         return None
     figure = _figure(0.5 + 1.7 * len(drawn))
-    panels = figure.subplots(len(drawn), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    panels = _panels(figure, len(drawn))
     begin = min(float(step.figures["published_from_s"] or 0) for _, step in drawn)
     end = max(at for _, step in drawn for at, _ in step.timeline)
     bins = max(1, round((end - begin) / TIMELINE_BIN_S / _BARS))
@@ -293,9 +301,24 @@ def _figure(height: float) -> Figure:
     return Figure(figsize=(_WIDTH, height), layout="constrained")
 
 
+def _panels(figure: Figure, count: int) -> list[Axes]:
+    """Panels below each other with the same scales, so that they can be compared. Each has its numbers along, because
+    on a phone those of the last are two screens away."""
+    panels = list(figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0])
+    for axes in panels:
+        axes.tick_params(axis="x", labelbottom=True)
+    return panels
+
+
 def _from_end(share: float, messages: float | int | bool | None) -> float:
     """1 / (1 - share): 2 for the half, 1000 for 99.9 %. The maximum stands where its one message does."""
     return 1 / max(1 - share, 1 / max(float(messages or 1), 1.0))
+
+
+def _late_axis(axes: Axes) -> None:
+    """What is less than the least comes into the picture from below: nothing is drawn where it is not."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, _LEAST_MS), max(high, 10 * _LEAST_MS))
 
 
 def _share_axis(axes: Axes, last: float) -> None:
@@ -317,12 +340,12 @@ def _name_ends(axes: Axes, ends: list[tuple[float, float, Result]], theme: Theme
     low, high = map(log, axes.get_ylim())
     ordered = sorted(ends, key=lambda end: end[1])
     drawn_at = [(log(y) - low) / (high - low) for _, y, _ in ordered]
-    for height, end, (_, _, result) in zip(apart(drawn_at, _LABEL_GAP), drawn_at, ordered, strict=True):
+    for height, (x, y, result) in zip(apart(drawn_at, _LABEL_GAP), ordered, strict=True):
         axes.annotate(
             result.mode.title,
-            xy=(1, end),
+            xy=(x, y),
             xytext=(1.06, height),
-            xycoords="axes fraction",
+            textcoords="axes fraction",
             color=theme.letter(result.mode),
             fontsize=10,
             va="center",

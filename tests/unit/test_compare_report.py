@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bridge.bench.figures import Figures
@@ -19,7 +20,7 @@ from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES, as_set
 from bridge.compare.page import page
 from bridge.compare.plan import Plan
-from bridge.compare.plots import Picture, apart, pictures, wider
+from bridge.compare.plots import LIGHT, Picture, apart, lateness, pictures, wider
 from bridge.compare.result import Result, complaints, document, unfinished
 from bridge.compare.summary import markdown
 from bridge.errors import SettingsError
@@ -151,6 +152,26 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     only_rates = Result(BY_NAME["redis"], result("redis").steps[:1])
     assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
     assert pictures([Result(BY_NAME["redis"], [])], PLAN) == []
+
+
+def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None:
+    late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
+    quick = Result(BY_NAME["plain"], [rate(100, late_ms)])
+    drawing = lateness([quick], PLAN, LIGHT)
+    assert drawing is not None
+    panel = drawing.figure.axes[0]
+    assert np.asarray(panel.lines[0].get_ydata()).tolist() == late_ms
+    assert panel.get_ylim()[0] == 0.1
+
+
+def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_messages() -> None:
+    two = Result(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
+    drawing = lateness([two], PLAN, LIGHT)
+    assert drawing is not None
+    first, second = drawing.figure.axes
+    assert first.get_xlim() == second.get_xlim()
+    assert first.get_xticks().tolist() == second.get_xticks().tolist()
+    assert all(axes.xaxis.get_tick_params()["labelbottom"] for axes in (first, second))
 
 
 def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None:
