@@ -73,7 +73,7 @@ def write_pictures(
         write_whole(folder / f"{picture.name}.png", picture.png)
         write_whole(folder / f"{picture.name}-dark.png", picture.dark_png)
     said = [*open_ends, *(f"Not as it must be. {sentence}." for sentence in complaints(results))]
-    text = page(results, lines(results, plan), pictures, left_out, about, said)
+    text = page(results, lines(results, plan), pictures, left_out, about, said, plan)
     write_whole(folder / "report.html", text)
     return f"Written to {folder}: report.html, compare.json, table.md and {len(pictures)} pictures."
 

@@ -38,7 +38,7 @@ def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
         for label, name in _QUANTILES.items():
             yield f"Lateness at {rate:,g} a second, ms", label, _at_rate(rate, name)
     rate = plan.rates[-1]
-    group = f"Short and long delays, at {rate:,g} a second, ms"
+    group = f"Delays of {plan.span}, at {rate:,g} a second, ms"
     yield group, "short behind long", _at_rate(rate, "short_behind_long_ms")
     yield group, "rounded, p50", _at_rate(rate, "rounding_p50_ms")
     yield group, "rounded, max", _at_rate(rate, "rounding_max_ms")

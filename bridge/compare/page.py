@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.compare.lines import Line
 from bridge.compare.modes import Mode
+from bridge.compare.plan import Plan
 from bridge.compare.result import Result
+from bridge.compare.summary import notes
 
 if TYPE_CHECKING:
     from bridge.compare.plots import Picture
@@ -46,6 +48,7 @@ def page(
     left_out: Mapping[str, str],
     about: Mapping[str, Any],
     said: Sequence[str],
+    plan: Plan,
 ) -> str:
     """The whole file. ``said`` are sentences that stand at the top: what is wrong, what was not finished."""
     parts = [
@@ -58,6 +61,7 @@ def page(
         *(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in said),
         *(_figure(picture) for picture in pictures),
         "<h2>All figures</h2>",
+        f"<p>{escape(' '.join(notes(plan)))}</p>",
         *_tables(results, found),
         "<h2>The ways</h2><dl>",
         *(_described(result.mode) for result in results),

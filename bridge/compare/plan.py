@@ -50,6 +50,11 @@ class Plan:
         """How many messages wait while the bridge is started anew."""
         return 5 * self.count
 
+    @property
+    def span(self) -> str:
+        """The mixed delays, for people."""
+        return f"{self.delay_ms[0] / 1000:g} to {self.delay_ms[1] / 1000:g} s"
+
     def delays_ms(self) -> list[tuple[int, int]]:
         """The ranges (from, to) of all delays that are asked for."""
         ranges = {

@@ -14,12 +14,21 @@ _PROCESSES = ("bridge", "broker", "store")
 
 
 def markdown(results: Sequence[Result], plan: Plan, about: Mapping[str, Any]) -> str:
-    """A row for each mode, and below the table on what machine and when it was measured."""
+    """A row for each mode, and below the table how to read it, and on what machine and when it was measured."""
     titles, answers = zip(("way", lambda result: result.mode.title), *_columns(plan), strict=True)
     rows = [[answer(result) for answer in answers] for result in results]
     table = [titles, ["---", *("--:" for _ in titles[1:])], *rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
-    return f"{text}\n\n{_where(about)}\n"
+    return f"{text}\n\n{' '.join(notes(plan))}\n\n{_where(about)}\n"
+
+
+def notes(plan: Plan) -> tuple[str, ...]:
+    """Sentences without which the figures would be taken for more than they are."""
+    return (
+        "Late counts from the moment to which a way rounds the delay; the rounding comes on top.",
+        f"It is that of the delays measured, {plan.span}: levels that lie further apart round by more, those of the "
+        "default list 61 minutes to 2 hours.",
+    )
 
 
 def _columns(plan: Plan) -> Iterator[tuple[str, Callable[[Result], str]]]:
@@ -27,7 +36,7 @@ def _columns(plan: Plan) -> Iterator[tuple[str, Callable[[Result], str]]]:
         yield f"late at {rate:,g}/s: p50, p99, ms", partial(_late, rate)
     rate = plan.rates[-1]
     yield "short behind long, ms", lambda result: _at(result, rate, "short_behind_long_ms")
-    yield "rounded by up to, ms", lambda result: _at(result, rate, "rounding_max_ms")
+    yield f"delays of {plan.span} rounded by up to, ms", lambda result: _at(result, rate, "rounding_max_ms")
     yield f"{plan.count:,} at once, out/s", lambda result: number(result.figures("flood").get("deliver_per_s"))
     yield (
         f"{plan.count:,} due at one moment, all out after, ms",

@@ -36,6 +36,7 @@ def test_table_and_picture_stand_between_the_marks_and_a_second_run_replaces_the
     assert keep(project) == 0
     once = (project / "README.md").read_text()
     assert once.startswith("before\n<!-- compare: begin. A word. -->\n<picture>")
+    assert once.index("</picture>") < once.index("\nCounted from the moment") < once.index("| way |")
     assert "\n| way |\n" in once
     assert once.endswith("\n<!-- compare: end -->\nbehind\n")
     for picture in ("lateness.png", "lateness-dark.png"):

@@ -19,7 +19,7 @@ from bridge.compare.lines import Line, lines, number
 from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES, as_set
 from bridge.compare.page import page
-from bridge.compare.plan import Plan
+from bridge.compare.plan import Plan, quick
 from bridge.compare.plots import LIGHT, Picture, apart, lateness, pictures, wider
 from bridge.compare.result import Result, complaints, document, unfinished
 from bridge.compare.summary import markdown
@@ -90,7 +90,7 @@ def test_a_mode_without_all_its_steps_is_named() -> None:
 def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
     found = {(line.group, line.label): line.cells for line in lines([result("redis"), result("ttl")], PLAN)}
     assert found["Lateness at 400 a second, ms", "max"] == ("5,000", "5,000")
-    assert found["Short and long delays, at 400 a second, ms", "short behind long"] == ("0", "0")
+    assert found["Delays of 1 to 5 s, at 400 a second, ms", "short behind long"] == ("0", "0")
     assert found["Messages, all runs", "lost"] == ("0", "0")
     assert found["What waits", "can be cancelled"][1] == "nothing"
     assert not [label for _, label in found if "bytes" in label]
@@ -180,7 +180,9 @@ def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None
 
 
 def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(drawn: list[Picture]) -> None:
-    text = page(every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."])
+    text = page(
+        every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."], PLAN
+    )
     assert re.findall(r"""(?:src|href)=["'](?!data:)""", text) == []
     assert re.findall(r"(?i)https?:|//\w|url\(|@import|<script|<link|<iframe", text) == []
     assert "a &lt;reason&gt;" in text
@@ -210,12 +212,12 @@ def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -
 
 def test_the_table_of_the_page_names_a_group_once() -> None:
     found = [Line("group", "first", ("1",)), Line("group", "second", ("2",))]
-    assert page([result("redis")], found, [], {}, ABOUT, []).count(">group<") == 1
+    assert page([result("redis")], found, [], {}, ABOUT, [], PLAN).count(">group<") == 1
 
 
 def test_a_table_of_the_page_has_a_row_for_each_mode_that_has_an_answer() -> None:
     found = [Line("group", "first", ("1", "")), Line("group", "second", ("2", ""))]
-    text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [])
+    text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [], PLAN)
     table = text[text.index("<table>") : text.index("</table>")]
     assert "redis" in table
     assert "ladder" not in table
@@ -227,6 +229,12 @@ def test_the_table_for_a_readme_has_a_row_for_each_mode_and_says_where_and_when(
     assert [row.split(" | ")[0] for row in rows[2 : len(MODES) + 2]] == [f"| {mode.title}" for mode in MODES]
     assert "0, 9" in rows[2]  # p50 and p99 of the first rate
     assert rows[-1].startswith("2026-11-21")
+
+
+def test_rounding_is_said_to_be_that_of_the_delays_that_were_measured() -> None:
+    head = markdown(every_mode(), quick(PLAN), ABOUT).splitlines()[0]
+    assert "| delays of 0.2 to 0.8 s rounded by up to, ms |" in head
+    assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
