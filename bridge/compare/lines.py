@@ -42,7 +42,7 @@ def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
     yield group, "short behind long", _at_rate(rate, "short_behind_long_ms")
     yield group, "rounded, p50", _at_rate(rate, "rounding_p50_ms")
     yield group, "rounded, max", _at_rate(rate, "rounding_max_ms")
-    group = f"{plan.count:,} at once, a second"
+    group = f"One flood of {plan.count:,} at once, a second"
     yield group, "published", _of("flood", "publish_per_s")
     yield group, "delivered", _of("flood", "deliver_per_s")
     group = "Messages, all runs"

@@ -239,9 +239,9 @@ def throughput(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing |
     return Drawing(
         "throughput",
         "How many",
-        f"{plan.count:,} messages with the same delay, published as fast as the broker confirms them: how many went in "
-        "each second (pale), and how many came out when they were due (full). A long bar is a high rate; what goes in "
-        "faster than it comes out makes everything behind it late.",
+        f"One flood: {plan.count:,} messages with the same delay, published as fast as the broker confirms them. Pale: "
+        "how many it took in a second. Full: how many came out in a second, once they were due; that is how fast a "
+        "flood drains, and no rate that can be held. What comes out more slowly than it went in comes late.",
         figure,
     )
 

@@ -237,6 +237,15 @@ def test_rounding_is_said_to_be_that_of_the_delays_that_were_measured() -> None:
     assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
+def test_that_a_flood_which_drains_is_no_rate_to_be_held_stands_by_the_table_the_picture_and_the_page(
+    drawn: list[Picture],
+) -> None:
+    said = "no rate that can be held"
+    assert said in markdown(every_mode(), PLAN, ABOUT)
+    assert said in next(picture.text for picture in drawn if picture.name == "throughput")
+    assert said in page([result("redis")], [], [], {}, ABOUT, [], PLAN)
+
+
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
     steps = [rate(100, [0.0], early=3)]
     assert complaints([Result(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
