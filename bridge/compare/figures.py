@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -63,6 +63,17 @@ def rounding(asked_ms: Sequence[int], promised_ms: Sequence[int]) -> Figures:
     """By how much a mode's own rule lengthens the delays that were asked for, in milliseconds."""
     longer = sorted(promised - asked for asked, promised in zip(asked_ms, promised_ms, strict=True))
     return {"rounding_p50_ms": percentile(longer, 0.5), "rounding_max_ms": longer[-1] if longer else None}
+
+
+def moved_ms(promised: Callable[[int], int], from_s: float, to_s: float) -> int:
+    """How far a mode's own rule moves the one moment at which all are due, for the message that it moves furthest, in
+    milliseconds.
+
+    ``from_s`` and ``to_s``, below 0, are when they were published, in seconds from that moment: two modes that publish
+    at another speed ask for other delays, so that what came after the rounding alone can be compared.
+    """
+    asked_ms = range(max(1, round(-to_s * 1000)), round(-from_s * 1000) + 1)
+    return max((promised(asked) - asked for asked in asked_ms), default=0)
 
 
 def standstill_ms(at: Sequence[float]) -> float | None:

@@ -52,7 +52,9 @@ def _questions(plan: Plan) -> Iterator[tuple[str, str, Answer]]:
     group = "Came after one that was published later"
     yield group, "due at one moment", _fault("disordered")
     yield group, "with one delay", _out_of_order
-    yield f"{plan.count:,} due at one moment, ms", "all out after", _of("burst", "all_out_ms")
+    group = f"{plan.count:,} due at one moment, ms"
+    yield group, "all out after", _of("burst", "all_out_ms")
+    yield group, "of it rounding", _of("burst", "moved_max_ms")
     for name in ("bridge", "broker", "store"):
         yield f"Processor at {rate:,g} a second, µs a message", name, _at_rate(rate, f"{name}_cpu_us")
     group = f"{plan.backlog:,} waiting"

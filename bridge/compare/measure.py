@@ -133,10 +133,12 @@ class Measurement:
         told = of_load(load, sent, got) | figures.lateness(got.late_ms)
         if not self.mode.keeps_moments:
             del told["disordered"]  # what is due at one moment is not due at one moment any more
-        told["published_from_s"], told["published_to_s"] = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
+        since, until = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
+        told["published_from_s"], told["published_to_s"] = since, until
         # Where the machine was too busy to publish all before the moment, what came after it says nothing of the way.
         in_time = sent.ended <= due_at
         told["all_out_ms"] = round((got.last - due_at) * 1000, 1) if got.messages and in_time else None
+        told["moved_max_ms"] = figures.moved_ms(self._promise, since, until) if in_time else None
         timeline = figures.in_bins(got.at, due_at, TIMELINE_BIN_S) if in_time else []
         yield Step("burst", "burst", told, figures.curve(got.late_ms), timeline=[(at, n) for at, n in timeline])
 

@@ -278,7 +278,8 @@ def burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None
         "burst",
         "Around a burst",
         f"{plan.count:,} messages that are due at one moment: when and how fast they were published (grey), and came. "
-        "High and narrow, just behind the dashed line, is what one wants; far behind it, a delay was rounded up.",
+        "High and narrow, just behind the dashed line, is what one wants. What begins far behind it was rounded up, "
+        "and came due over as long a time as it was published in.",
         figure,
     )
 

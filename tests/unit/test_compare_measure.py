@@ -128,6 +128,12 @@ def test_a_burst_that_could_not_be_published_before_its_moment_says_nothing_of_t
     assert burst.timeline == []
 
 
+@pytest.mark.parametrize(("mode", "moved"), [("redis", 0), ("ladder", 499), ("levels", 499), ("ttl", 0)])
+def test_a_burst_tells_how_far_its_one_moment_was_moved_by_rounding(mode: str, moved: int) -> None:
+    # Published from 1 s to half a second before: what asks for 501 ms waits for a second.
+    assert measured(mode, Reckoned(mode))["burst"].figures["moved_max_ms"] == pytest.approx(moved, abs=2)
+
+
 def test_what_is_lost_is_a_fault_of_its_step() -> None:
     assert measured("redis", Reckoned("redis", lose=3))["rate"].faults() == {"lost": 3}
 

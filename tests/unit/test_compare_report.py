@@ -246,6 +246,17 @@ def test_that_a_flood_which_drains_is_no_rate_to_be_held_stands_by_the_table_the
     assert said in page([result("redis")], [], [], {}, ABOUT, [], PLAN)
 
 
+def test_what_is_rounding_of_the_time_until_all_are_out_is_told_apart_where_there_is_any() -> None:
+    exact, rounded = result("redis"), result("levels")
+    rounded.steps[3].figures["moved_max_ms"] = 60
+    rows = markdown([exact, rounded], PLAN, ABOUT).splitlines()
+    assert "all out after, ms (of it rounding) |" in rows[0]
+    assert "| 90 |" in rows[2]
+    assert "| 90 (60) |" in rows[3]
+    found = {line.label: line.cells for line in lines([exact, rounded], PLAN)}
+    assert (found["all out after"], found["of it rounding"]) == (("90", "90"), ("", "60"))
+
+
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
     steps = [rate(100, [0.0], early=3)]
     assert complaints([Result(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
