@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.cli.told import write_whole
 from bridge.compare.lines import lines
 from bridge.compare.page import page
-from bridge.compare.plan import Plan
+from bridge.compare.plan import Plan, caution
 from bridge.compare.result import Result, complaints
 from bridge.compare.summary import markdown
 from bridge.errors import SettingsError
@@ -98,6 +98,8 @@ def print_table(results: Sequence[Result], plan: Plan) -> None:
                 table.add_row(result.mode.title, *cells)
         console.print(group, style="bold", highlight=False)
         console.print(table)
+    if caution(plan):
+        console.print(caution(plan), highlight=False)
 
 
 def settings_that_matter(settings: Settings) -> dict[str, Any]:

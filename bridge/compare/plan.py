@@ -16,6 +16,8 @@ _BRIDGE_S = 3.0
 _SURELY_PER_S = 4000
 #: What a waiting message takes at most, in a store or a queue, with its body of 256 bytes.
 _BYTES_WAITING = 700
+#: A rate that is held for less than this says little.
+_SAYS_S = 5.0
 _KINDS = ("rate", "flood", "burst", "backlog", "restart")
 
 
@@ -111,6 +113,16 @@ def quick(plan: Plan) -> Plan:
         burst_after_s=1.2,
         linger_s=0.25,
         kinds=("rate", "flood", "burst"),
+    )
+
+
+def caution(plan: Plan) -> str:
+    """What must be said of a run that was too short to judge by; "" for one that was not."""
+    if plan.duration_s >= _SAYS_S:
+        return ""
+    return (
+        f"A look only: {plan.duration_s:g} s of messages for each way. On a machine that does something else meanwhile "
+        "these figures say little, and another run's will differ."
     )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bridge.compare.lines import number
-from bridge.compare.plan import Plan
+from bridge.compare.plan import Plan, caution
 from bridge.compare.result import Result
 
 _PROCESSES = ("bridge", "broker", "store")
@@ -24,12 +24,14 @@ def markdown(results: Sequence[Result], plan: Plan, about: Mapping[str, Any]) ->
 
 def notes(plan: Plan) -> tuple[str, ...]:
     """Sentences without which the figures would be taken for more than they are."""
-    return (
+    found = (
         "Late counts from the moment to which a way rounds the delay; the rounding comes on top.",
         f"It is that of the delays measured, {plan.span}: levels that lie further apart round by more, those of the "
         "default list 61 minutes to 2 hours.",
         f"At once: how fast one flood of {plan.count:,} drains, and no rate that can be held.",
+        caution(plan),
     )
+    return tuple(filter(None, found))
 
 
 def _columns(plan: Plan) -> Iterator[tuple[str, Callable[[Result], str]]]:

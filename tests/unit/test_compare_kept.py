@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def test_only_the_page_the_figures_the_table_and_one_picture_are_kept(project: P
 def test_a_comparison_that_went_wrong_leaves_the_readme_as_it_was(project: Path) -> None:
     assert keep(project, code=1) == 1
     assert (project / "README.md").read_text() == README
+
+
+def test_what_the_readme_says_of_rabbitmqs_work_is_true_of_the_figures_that_are_kept() -> None:
+    root = SCRIPT.parents[1]
+    told = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    kept = json.loads((root / "deploy" / "compare" / "compare.json").read_text(encoding="utf-8"))
+    work = {
+        mode["name"]: [step["figures"]["broker_cpu_us"] for step in mode["steps"] if step["kind"] == "rate"]
+        for mode in kept["modes"]
+    }
+    for name, least, most, sentence in (
+        ("alone", 0.8, 1.3, "works at most about a quarter more than with Redis"),
+        ("levels", 1.7, 2.3, "three queues, and RabbitMQ works about twice as much"),
+        ("ladder", 1.8, 3.6, "works two to three and a half times as much as with Redis"),
+    ):
+        assert sentence in told
+        assert all(least <= own / redis <= most for own, redis in zip(work[name], work["redis"], strict=True))
 
 
 def test_the_readme_of_this_project_has_the_marks() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bridge.bench.figures import Figures
-from bridge.cli.compare_files import before_it_starts, folder_for, write_figures, write_pictures
+from bridge.cli.compare_files import before_it_starts, folder_for, print_table, write_figures, write_pictures
 from bridge.compare.lines import Line, lines, number
 from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES, as_set
@@ -255,6 +255,17 @@ def test_what_is_rounding_of_the_time_until_all_are_out_is_told_apart_where_ther
     assert "| 90 (60) |" in rows[3]
     found = {line.label: line.cells for line in lines([exact, rounded], PLAN)}
     assert (found["all out after"], found["of it rounding"]) == (("90", "90"), ("", "60"))
+
+
+def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    look = quick(PLAN)
+    print_table([result("redis")], look)
+    assert "A look only: 1.5 s of messages" in capsys.readouterr().out
+    assert "A look only: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
+    print_table([result("redis")], PLAN)
+    assert "A look only" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
