@@ -14,22 +14,40 @@ _QUANTILES = {"p50": "p50_ms", "p90": "p90_ms", "p99": "p99_ms", "p99.9": "p999_
 #: What must not happen to a message, each in a column; their order is told apart.
 _COUNTED = ("lost", "duplicates", "early", "refused")
 
+#: By label.
+_NOTES = {
+    "short behind long": "Short behind long: the median lateness of the quarter of messages with the shortest delays, "
+    "minus that of the quarter with the longest; about 0 where a short delay passes a long one. Below 0 nothing came "
+    "early: the long ones were the later ones, as in a ladder, where they pass more queues.",
+    "of it rounding": "Counted from the moment that was asked for. Of it rounding: how far the way's own rule moves "
+    "that moment, for the message that it moves furthest.",
+    "broker, bytes each": "By how much the broker's process grew, for each message; blank where it gave back more than "
+    "it took. With redis no message waits there: it is what RabbitMQ has not given back yet of passing them on.",
+}
+
 #: One mode's answer to one question.
 Answer = Callable[[Result], str]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A question and each mode's answer; lines of one ``group`` belong together. "" where there is no answer."""
+    """A question and each mode's answer; lines of one ``group`` belong together. "" where there is no answer.
+
+    ``note`` says what cannot be seen from the label.
+    """
 
     group: str
     label: str
     cells: tuple[str, ...]
+    note: str = ""
 
 
 def lines(results: Sequence[Result], plan: Plan) -> list[Line]:
     """All lines that at least one mode has an answer to."""
-    found = [Line(group, label, tuple(map(answer, results))) for group, label, answer in _questions(plan)]
+    found = [
+        Line(group, label, tuple(map(answer, results)), _NOTES.get(label, ""))
+        for group, label, answer in _questions(plan)
+    ]
     return [line for line in found if any(line.cells)]
 
 

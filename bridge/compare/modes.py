@@ -22,7 +22,7 @@ class Rounding(Enum):
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to wait, in the words of a report.
+    """One way to wait, in the words of a report: ``short`` in a line, ``how`` in full.
 
     ``route_mode`` is the mode of a postdate route, "" where the broker does it without postdate. ``asks`` is how the
     producer asks for the delay (``bridge.bench.load.Load.asks``). ``waits`` is false for the way that does not.
@@ -32,6 +32,7 @@ class Mode:
 
     name: str
     title: str
+    short: str
     how: str
     cannot: str
     cancel: str
@@ -69,6 +70,7 @@ MODES = (
     Mode(
         "plain",
         "no delay",
+        "Not delayed, for scale: the way to the broker and back.",
         "Published to the exchange itself, for scale.",
         "wait",
         "nothing waits",
@@ -78,6 +80,7 @@ MODES = (
     Mode(
         "redis",
         "redis",
+        "postdate keeps it in Redis until it is due.",
         "postdate parks it in Redis and publishes it when it is due.",
         "go without Redis and a running postdate",
         "any message, by id or key",
@@ -87,6 +90,7 @@ MODES = (
     Mode(
         "levels",
         "levels",
+        "A queue for each of a few fixed delays, filled and emptied by postdate.",
         "Queues of the broker with a fixed time to live; postdate brings each delay to one of them, and from there to "
         "its destination.",
         "keep an exact moment, cancel, reschedule, list",
@@ -98,6 +102,7 @@ MODES = (
     Mode(
         "alone",
         "levels, alone",
+        "The same queues, and no postdate runs.",
         "The same queues, and no postdate runs: the producer names the level in x-delay-level, and the broker does the "
         "rest (levels.last_hop = broker).",
         "take any other delay, take delay headers off, see that nobody takes a message, cancel, reschedule, list",
@@ -111,6 +116,7 @@ MODES = (
     Mode(
         "ladder",
         "ladder",
+        "Queues of 1, 2, 4, 8 … seconds, one after the other, with postdate at both ends.",
         "Queues of the broker for powers of two of a second, passed one after the other.",
         "keep a part of a second, cancel, reschedule, list",
         "nothing",
@@ -121,6 +127,7 @@ MODES = (
     Mode(
         "plugin",
         "plugin",
+        "The delayed-message plugin of RabbitMQ.",
         "An exchange of type x-delayed-message, which keeps what waits in Mnesia on one node.",
         "list, reschedule, survive the loss of its node, run on RabbitMQ 4.3",
         "nothing",
@@ -130,6 +137,7 @@ MODES = (
     Mode(
         "ttl",
         "one TTL queue",
+        "What most try first: one queue, an expiration on each message.",
         "Every message has its own expiration in one queue, which dead-letters to the real exchange.",
         "let a short delay pass a longer one before it",
         "nothing",

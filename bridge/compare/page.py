@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from bridge.compare.lines import Line
+from bridge.compare.lines import Line, number
 from bridge.compare.modes import Mode
 from bridge.compare.plan import Plan
 from bridge.compare.result import Result
@@ -33,6 +34,7 @@ th, td { padding: 0.2rem 0 0.2rem 0.6rem; text-align: right; vertical-align: bas
 th:first-child { text-align: left; padding-left: 0; } td.text, th.text { text-align: left; }
 thead th { border-bottom: 1px solid var(--dim); vertical-align: bottom; color: var(--dim); }
 tbody tr + tr > * { border-top: 1px solid var(--faint); }
+.note { font-size: 0.8rem; color: var(--dim); margin: -1rem 0 1.4rem; }
 dt { font-weight: bold; margin-top: 0.8rem; } dd { margin: 0; }
 .mark { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; }
 @media (max-width: 30rem) { body { padding: 0.7rem; } table { font-size: 0.75rem; }
@@ -59,11 +61,13 @@ def page(
         "<h1>Ways to wait, measured on one broker</h1>",
         f'<p class="faint">{escape(_about(about))}</p>',
         *(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in said),
+        f"<p>{escape(SUMMARY)}</p>",
+        _in_short(results, plan),
         *(_figure(picture) for picture in pictures),
         "<h2>All figures</h2>",
         f"<p>{escape(' '.join(notes(plan)))}</p>",
         *_tables(results, found),
-        "<h2>The ways</h2><dl>",
+        "<h2>The ways in full</h2><dl>",
         *(_described(result.mode) for result in results),
         "</dl>",
         *(f"<p>Left out: {escape(name)}, because {escape(reason)}.</p>" for name, reason in left_out.items()),
@@ -75,6 +79,10 @@ def page(
     return "\n".join(parts) + "\n"
 
 
+SUMMARY = (
+    "A message that is to come later has to wait somewhere. These are ways to do that; each got the same messages, on "
+    "the same machine and RabbitMQ. Below them stand pictures, all figures, and how it was measured."
+)
 EXPLANATION = (
     "Lateness is arrival at the consumer minus the moment the producer asked for, both by the clock of the measuring "
     "machine, so it holds the way to the broker and back: the line of no delay shows how much that is. Where a way "
@@ -82,19 +90,41 @@ EXPLANATION = (
     "counts from what was asked.",
     "Every way got the same messages: the same number, size and delays, from the same seed, persistent and with "
     "publisher confirms, to one classic queue that is consumed without acknowledgements.",
-    "Short behind long is the median lateness of the quarter of messages with the shortest delays minus that of the "
-    "quarter with the longest. Where a way rounds, messages that are due at one moment are not asked for their order.",
-    "The broker's processor time and memory are those of its whole process, whatever else it did; they are left out "
-    "where it is not on this machine, and memory where it gave back more meanwhile than it took. One run, one "
-    "machine: figures that differ by a fifth are the same.",
+    "Where a way rounds, messages that are due at one moment are not asked for their order. The broker's processor "
+    "time and memory are those of its whole process, whatever else it did; they are left out where it is not on this "
+    "machine. One run, one machine: figures that differ by a fifth are the same.",
 )
 
 
 def _about(about: Mapping[str, Any]) -> str:
-    date, machine = about["date"].replace("T", " "), about["machine"]
+    machine = about["machine"]
     memory = f", {machine['memory_bytes'] / 2**30:.0f} GiB" if machine["memory_bytes"] else ""
     programs = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    return f"{date}. {machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}. {programs}."
+    return (
+        f"{_date(about['date'])}. {machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}. {programs}."
+    )
+
+
+def _date(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    return f"{moment.day} {moment:%B %Y, %H:%M %Z}"
+
+
+def _in_short(results: Sequence[Result], plan: Plan) -> str:
+    """What the ways are, so that the pictures can be read, and what they come to."""
+    rate = plan.rates[-1]
+    head = "".join(
+        f"<th>{text}</th>" for text in ("half late by at most", "99 % late by at most", "and rounded by at most")
+    )
+    caption = f"The ways, at {rate:,g} messages a second with delays of {plan.span}; in milliseconds"
+    rows = [f"<table><caption>{caption}</caption><thead><tr><th></th>{head}</tr></thead><tbody>"]
+    for result in results:
+        step, mode = result.at_rate(rate), result.mode
+        figures = {} if step is None else step.figures
+        cells = (f"<td>{number(figures.get(name))}</td>" for name in ("p50_ms", "p99_ms", "rounding_max_ms"))
+        what = f'{_mark(mode)}<b>{escape(mode.title)}</b><br><span class="faint">{escape(mode.short)}</span>'
+        rows.append(f"<tr><th>{what}</th>{''.join(cells)}</tr>")
+    return "\n".join([*rows, "</tbody></table>"])
 
 
 def _settings(about: Mapping[str, Any]) -> str:
@@ -125,7 +155,8 @@ def _tables(results: Sequence[Result], found: Sequence[Line]) -> Iterator[str]:
             if any(line.cells[place] for line in lines):
                 cells = (f"<td{kind}>{escape(line.cells[place])}</td>" for kind, line in zip(kinds, lines, strict=True))
                 rows.append(f"<tr><th>{_mark(result.mode)}{escape(result.mode.title)}</th>{''.join(cells)}</tr>")
-        yield "\n".join([*rows, "</tbody></table>"])
+        notes_below = (f'<p class="note">{escape(line.note)}</p>' for line in lines if line.note)
+        yield "\n".join([*rows, "</tbody></table>", *notes_below])
 
 
 def _kind(line: Line) -> str:

@@ -159,9 +159,9 @@ def lateness(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | N
     return Drawing(
         "lateness",
         "How late",
-        "How late messages came, counted from the moment to which their way rounds the delay: the share of messages "
-        "along, the lateness that this share did not exceed upwards, a line for each way; lower is better. The tail is "
-        "stretched to the right: it is what users notice. Look at 99 %: one message in a hundred is later than that.",
+        "How late messages came, a line for each way; lower is better. Look above 99 %: one message in a hundred "
+        "came later than that. The few latest are what users notice, so they have the right half of "
+        "the picture. Late counts from the moment to which a way rounds the delay; the next picture has both.",
         figure,
     )
 
@@ -193,7 +193,7 @@ def by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | N
     drawn = [(result, step) for result in results if (step := result.at_rate(rate)) is not None and step.by_delay]
     if not drawn:
         return None
-    figure = _figure(0.5 + 1.7 * len(drawn))
+    figure = _figure(0.5 + 1.9 * len(drawn))
     panels = _panels(figure, len(drawn))
     for (result, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
@@ -204,13 +204,15 @@ def by_delay(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | N
         _plain_numbers(axes.yaxis)
         axes.grid(axis="y", color=theme.faint, linewidth=0.8)
         axes.set_axisbelow(True)
-    panels[-1].set_xlabel("delay that was asked for, s")
+    _in_seconds(panels[0])
+    panels[-1].set_xlabel("delay that was asked for")
     return Drawing(
         "delays",
         "Short delays and long ones",
-        "How much later each message came than the delay it asked for, with what its way rounds that up by, at "
-        f"{rate:,g} messages a second. A band without a slope, low down, is what one wants. A slope is rounding up, or "
-        "(one TTL queue) a short delay behind a long one.",
+        "Each dot is a message: how much later it came than the delay it asked for, with what its way rounds that up "
+        f"by, at {rate:,g} messages a second. A flat band, low down, is what one wants. A slope is rounding up, or, in "
+        "one TTL queue, a short delay behind a long one. A lone dot low down asked for exactly a level, or in a ladder "
+        "for a whole second: that is not rounded.",
         figure,
     )
 
@@ -251,7 +253,7 @@ def burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None
     drawn = [(result, step) for result in results for step in result.of("burst") if step.timeline]
     if not drawn:
         return None
-    figure = _figure(0.5 + 1.7 * len(drawn))
+    figure = _figure(0.5 + 1.9 * len(drawn))
     panels = _panels(figure, len(drawn))
     begin = min(float(step.figures["published_from_s"] or 0) for _, step in drawn)
     end = max(at for _, step in drawn for at, _ in step.timeline)
@@ -273,11 +275,13 @@ def burst(results: Sequence[Result], plan: Plan, theme: Theme) -> Drawing | None
     first.annotate("published", top, (0, 5), textcoords="offset points", fontsize=10, color=theme.dim)
     first.text(0, 1.0, "due ", transform=first.get_xaxis_transform(), fontsize=10, ha="right", va="top")
     panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
-    panels[-1].set_xlabel("seconds from the moment at which all are due")
+    _in_seconds(panels[0])
+    panels[-1].set_xlabel("from the moment at which all are due")
     return Drawing(
         "burst",
         "Around a burst",
-        f"{plan.count:,} messages that are due at one moment: when and how fast they were published (grey), and came. "
+        f"{plan.count:,} messages that are due at one moment: when and how fast they were published (grey), and came "
+        "(coloured). "
         "High and narrow, just behind the dashed line, is what one wants. What begins far behind it was rounded up, "
         "and came due over as long a time as it was published in.",
         figure,
@@ -314,6 +318,11 @@ def _panels(figure: Figure, count: int) -> list[Axes]:
 def _from_end(share: float, messages: float | int | bool | None) -> float:
     """1 / (1 - share): 2 for the half, 1000 for 99.9 %. The maximum stands where its one message does."""
     return 1 / max(1 - share, 1 / max(float(messages or 1), 1.0))
+
+
+def _in_seconds(axes: Axes) -> None:
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+    axes.locator_params(axis="x", nbins=6)
 
 
 def _late_axis(axes: Axes) -> None:

@@ -28,6 +28,7 @@ def notes(plan: Plan) -> tuple[str, ...]:
         "Late counts from the moment to which a way rounds the delay; the rounding comes on top.",
         f"It is that of the delays measured, {plan.span}: levels that lie further apart round by more, those of the "
         "default list 61 minutes to 2 hours.",
+        "Short behind long: below 0 nothing came early, the long delays were the later ones.",
         f"At once: how fast one flood of {plan.count:,} drains, and no rate that can be held.",
         caution(plan),
     )

@@ -20,7 +20,7 @@ from bridge.compare.measure import Step
 from bridge.compare.modes import BY_NAME, MODES, as_set
 from bridge.compare.page import page
 from bridge.compare.plan import Plan, quick
-from bridge.compare.plots import LIGHT, Picture, apart, lateness, pictures, wider
+from bridge.compare.plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
 from bridge.compare.result import Result, complaints, document, unfinished
 from bridge.compare.summary import markdown
 from bridge.errors import SettingsError
@@ -218,7 +218,7 @@ def test_the_table_of_the_page_names_a_group_once() -> None:
 def test_a_table_of_the_page_has_a_row_for_each_mode_that_has_an_answer() -> None:
     found = [Line("group", "first", ("1", "")), Line("group", "second", ("2", ""))]
     text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [], PLAN)
-    table = text[text.index("<table>") : text.index("</table>")]
+    table = text[text.index(">group<") :].partition("</table>")[0]
     assert "redis" in table
     assert "ladder" not in table
 
@@ -266,6 +266,44 @@ def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_
     assert "A look only: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
     print_table([result("redis")], PLAN)
     assert "A look only" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
+
+
+def test_the_page_says_what_the_ways_are_and_what_they_come_to_before_it_shows_a_picture(drawn: list[Picture]) -> None:
+    text = page(every_mode(), [], drawn, {}, ABOUT, [], PLAN)
+    opening = text[: text.index("<img")]
+    for mode in MODES:
+        assert mode.title in opening
+        assert mode.short in opening
+    assert "at 400 messages a second with delays of 1 to 5 s" in opening
+    assert "<td>3</td><td>5,000</td>" in opening
+
+
+def test_the_page_has_a_date_for_people() -> None:
+    assert "21 November 2026, 20:00 UTC." in page([result("redis")], [], [], {}, ABOUT, [], PLAN)
+
+
+def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> None:
+    grew: Figures = {"messages": 1000, "broker_grew_bytes": 600_000}
+    waiting = Result(BY_NAME["redis"], [*result("redis").steps, Step("backlog", "backlog", grew)])
+    text = page([waiting], lines([waiting], PLAN), [], {}, ABOUT, [], PLAN)
+    for label, said in (("short behind long", "Below 0 nothing came early"), ("broker, bytes each", "With redis no")):
+        after = text[text.index(f">{label}<") :]
+        assert 0 < after.index(said) < after.index("<caption>")
+
+
+def test_each_panel_has_its_own_numbers_along() -> None:
+    for draw in (by_delay, burst):
+        drawing = draw(every_mode(), PLAN, LIGHT)
+        assert drawing is not None
+        drawing.figure.draw_without_rendering()
+        for axes in drawing.figure.axes:
+            shown = [label.get_text() for label in axes.get_xticklabels() if label.get_visible()]
+            assert any(text.endswith(" s") for text in shown)
+
+
+def test_a_dot_that_was_not_rounded_is_explained_where_it_is_seen(drawn: list[Picture]) -> None:
+    text = next(picture.text for picture in drawn if picture.name == "delays")
+    assert "asked for exactly a level" in text
 
 
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
