@@ -17,7 +17,7 @@ The way out          wake.py (when to look), dispatch.py (claim), depart.py (wai
                      settle.py (gone, later or dead), retry.py, refused.py (which routes are)
 Where to             naming.py (from one topic to another), destination.py (may a header say so)
 Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), ways.py,
-                     mend.py, held_back.py (a source that waits)
+                     mend.py, held_back.py (a source that waits), unread.py (an intake with nobody at it)
 Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
 A changed mode       leaving.py (levels of before), emptying.py and no_intake.py (a store of before)
 A changed name       strays.py (what is parked under the old one)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, for_code
 
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels import level_topics, route_in
 from adapters.kafka.topics import Known, delete, known_topics, with_admin
 from bridge.plural import counted
 from bridge.settings import Settings
+from bridge.unread import Intake
 
 _Offsets = Mapping[TopicPartition, int]
 #: A Kafka that no group has ever used makes the topic of the offsets when it is first asked for one.
@@ -88,16 +90,60 @@ def routes_with_levels_left(settings: Settings) -> list[str]:
     return [route for route in stored if any(topics[route].every.text_in(name) is not None for name in known)]
 
 
+def intakes(settings: Settings) -> list[Intake]:
+    """The intake topics of each route, what matches a rule together. Whoever reads the levels of a route reads its
+    intake, too, and the group of the levels is the route's own. Raises ``BrokerUnavailable``."""
+
+    async def work(admin: AIOKafkaAdminClient) -> list[Intake]:
+        known = await known_topics(admin)
+        topics = {
+            (route, naming.intercept): [name for name in known if naming.text_in(name) is not None]
+            for route in settings.routes
+            for naming in settings.routes[route].namings()
+        }
+        there = {place: names for place, names in topics.items() if names}
+        if not there:
+            return []
+        read = await _read(admin, settings.kafka.group, True)
+        readers = {route: await _members(admin, level_topics(settings, route).group) for route, _ in there}
+        async with _consumer(settings) as consumer:
+            waiting = {name: await _waiting(consumer, name, known, read) for some in there.values() for name in some}
+        return [
+            Intake(route, "topic", intercept, sum(waiting[name] or 0 for name in names), readers[route])
+            for (route, intercept), names in there.items()
+        ]
+
+    return with_admin(settings, work)
+
+
+async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
+    """How many a group has. Of a group its error is the first, and the members are the sixth."""
+    (answer,) = await admin.describe_consumer_groups([group])
+    ((code, *described),) = answer.groups
+    if code:
+        raise for_code(code)
+    return len(described[4])
+
+
+@asynccontextmanager
+async def _consumer(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
+    """What can be asked how far a topic goes."""
+    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
+    await start(consumer, settings.kafka)
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
 async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
     known = await known_topics(admin)
     gone = {route_in(settings, name) for name in known}.difference(settings.routes, [""])
     names = {route: _names(settings, route, known) for route in (*settings.routes, *sorted(gone))}
     if not any(names.values()):
         return []
-    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
-    await start(consumer, settings.kafka)
-    try:
-        found = []
+    found = []
+    async with _consumer(settings) as consumer:
         for route in [route for route, its in names.items() if its]:
             topics, routed = level_topics(settings, route), route in settings.routes
             read = await _read(admin, topics.group, routed)
@@ -105,9 +151,7 @@ async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTo
                 is_dead = name == topics.dead
                 waiting = await _waiting(consumer, name, known, {} if is_dead else read)
                 found.append(LevelTopic(route, name, waiting, old, is_dead, routed))
-        return found
-    finally:
-        await consumer.stop()
+    return found
 
 
 async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offsets:

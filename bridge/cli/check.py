@@ -120,6 +120,7 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
         return
     yield from _topology(settings, found)
     yield from _open_fronts(settings, found)
+    yield from _unread(settings)
     yield from _left_over(settings, before)
 
 
@@ -181,6 +182,21 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
             )
             text = f"{fate}, for the intake queue is missing: run `postdate setup`"
             yield _finding("FAIL", f"route {route}", text, FAILED)
+
+
+def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
+    """Routes without a store that no instance has: the store tells of the instances of the others."""
+    from bridge.cli.unread import intakes_of
+    from bridge.errors import PostdateError
+    from bridge.unread import unread
+
+    try:
+        intakes = intakes_of(settings)
+    except PostdateError as error:
+        yield _finding("WARN", "instances", f"whether one takes from each intake cannot be told: {error}")
+        return
+    for route, text in unread(settings, intakes):
+        yield _finding("WARN", f"route {route}", text)
 
 
 def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:

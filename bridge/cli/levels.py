@@ -101,12 +101,16 @@ def remove(
 
 @levels.command(epilog=example("postdate levels stats", "postdate levels stats -o json"))
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Count the messages in each queue or topic. One that RabbitMQ is moving on at this moment is not counted."""
+    """Count the messages in each queue or topic, and in the intakes of these routes. One that RabbitMQ is moving on at
+    this moment is not counted."""
     from bridge.cli.output import rows
+    from bridge.cli.unread import intake_places
     from bridge.cli.waiting import level_places
     from bridge.cli.wiring import settings_with_routes
 
-    found, unknown = level_places(settings_with_routes(config), _before(before))
+    settings = settings_with_routes(config)
+    levels_found, unknown = level_places(settings, _before(before))
+    found = [*intake_places(settings), *levels_found]
     rows(output, ["route", "kind", "name", "messages", "state"], found)
     _say_unknown(unknown, found)
 

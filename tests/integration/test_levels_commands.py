@@ -16,8 +16,9 @@ from adapters.rabbitmq.levels import CLASSIC_BEFORE, STEP_HEADERS, plan_waits
 from adapters.rabbitmq.setup import open_session
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
-from tests.delay_line import Line, merged
+from tests.delay_line import Line, delay, merged
 from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import wait_for
 from tests.level_line import ALONE, LevelLine
 from tests.unit.raw_properties import Entry, Props
 
@@ -130,7 +131,9 @@ def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages
     assert states(shell.rows("levels", "remove", "--all", code=5)) == {"8s": "removed", "due": "kept", "dead": "kept"}
     assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
     assert states(shell.rows("levels", "remove", "--all", "--force")) == {"due": "removed", "dead": "removed"}
-    assert {row["state"] for row in shell.rows("levels", "stats")} == {"missing"}
+    (intake, *levels) = shell.rows("levels", "stats")
+    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 1, "intake, nobody takes")
+    assert {row["state"] for row in levels} == {"missing"}
     assert line.depth(line.intake) == 1
     line.setup()
     put(line, b"again", number(1))
@@ -157,11 +160,36 @@ def test_commands_of_the_store_say_that_there_is_none(shell: Shell) -> None:
 def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
     del shell.line.settings["redis"]["url"]  # else one is expected, which is not there
     found = shell.rows("check")
-    assert {row["level"] for row in found} == {"OK"}
     (store,) = [row for row in found if row["subject"] == "store"]
-    assert store["text"].startswith("orders need none")
-    (route,) = [row for row in found if row["subject"] == "route orders"]
-    assert route["text"] == "6 queues, 12 exchanges are there"
+    assert (store["level"], store["text"].startswith("orders need none")) == ("OK", True)
+    (route, instances) = [row for row in found if row["subject"] == "route orders"]
+    assert (route["level"], route["text"]) == ("OK", "6 queues, 12 exchanges are there")
+    assert (instances["level"], instances["text"].partition(":")[0]) == (
+        "WARN",
+        f"nobody takes from queue '{shell.line.intake}'",
+    )
+
+
+def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
+    line: LevelLine, shell: Shell
+) -> None:
+    for body in (b"one", b"two"):
+        put(line, body, delay(1000))
+    wait_for(lambda: line.depth(line.intake) == 2, "both are counted", 10)
+    (told,) = [
+        row["text"] for row in shell.rows("check") if row["level"] == "WARN" and row["subject"] == "route orders"
+    ]
+    assert told == (
+        f"2 messages wait in queue '{line.intake}', and nobody takes from it: no postdate with this route is running, "
+        "start one with `postdate run`"
+    )
+    (intake, *_) = shell.rows("levels", "stats")
+    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 2, "intake, nobody takes")
+    line.run()
+    line.receive(2)
+    assert {row["level"] for row in shell.rows("check") if row["subject"] == "route orders"} == {"OK"}
+    (intake, *_) = shell.rows("levels", "stats")
+    assert (intake["messages"], intake["state"]) == (0, "intake")
 
 
 def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_own(
@@ -169,7 +197,7 @@ def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_o
 ) -> None:
     assert len(shell("setup").splitlines()) == 1
     line.delete_queue(line.places().dead)
-    (problem,) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
+    (problem, _) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
     assert problem.startswith(f"queue '{line.places().dead}' does not exist yet")
     made = shell.rows("setup")
     assert {(row["kind"], row["name"]) for row in made if row["state"] == "made"} == {

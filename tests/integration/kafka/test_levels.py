@@ -499,12 +499,32 @@ def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_k
     assert values(idle.consume(1)) == [b"left alone"]
 
 
+def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
+    idle: KafkaLevelLine, shell: Shell
+) -> None:
+    assert shell("setup")[0]
+    idle.produce(b"one", [delay(500)])
+    idle.produced()
+    (told,) = [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]
+    assert told.startswith(f"1 message waits in topic '{idle.intake}', and nobody takes from it: no postdate with this")
+    (intake, *_) = shell("levels", "stats")[0]
+    assert (intake["name"], intake["messages"], intake["state"]) == (idle.intake, 1, "intake, nobody takes")
+    idle.run()
+    idle.consume(1)
+    assert not [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]
+    (intake, *_) = shell("levels", "stats")[0]
+    assert (intake["name"], intake["state"]) == (idle.intake, "intake")
+
+
 def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
     ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
     assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
     assert {row["state"] for row in shell("levels", "stats")[0]} == {"missing"}
     assert {row["state"] for row in shell("levels", "setup")[0]} == {"made"}
-    assert {row["level"] for row in shell("check")[0] if row["subject"] != "store"} == {"OK"}
+    found = [row for row in shell("check")[0] if row["subject"] != "store"]
+    assert [row["text"].partition(":")[0] for row in found if row["level"] != "OK"] == [
+        f"nobody takes from topic '{idle.intake}'"
+    ]
     assert {row["state"] for row in shell("levels", "verify")[0]} == {"same"}
     unfit = {"levels": {"retention": "8d"}}
     assert "different" in {row["state"] for row in shell("levels", "verify", settings=unfit, code=1)[0]}

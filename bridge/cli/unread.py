@@ -1,0 +1,39 @@
+"""The intakes of routes without a store, over all brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.settings import Settings
+from bridge.unread import Intake
+
+
+def intakes_of(settings: Settings) -> list[Intake]:
+    """Those that exist. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
+    found: list[Intake] = []
+    waiting = settings.only(name for name, route in settings.routes.items() if route.mode != "redis")
+    if names := waiting.routes_of("rabbitmq"):
+        from adapters.rabbitmq.intakes import intakes
+
+        found += intakes(waiting.only(names))
+    if names := waiting.routes_of("kafka"):
+        from adapters.kafka.level_desk import intakes as intake_topics
+
+        found += intake_topics(waiting.only(names))
+    return found
+
+
+def intake_places(settings: Settings) -> list[dict[str, Any]]:
+    """A row for each, as ``bridge.cli.waiting`` has them of levels. Blocking. Raises as ``intakes_of``."""
+    return [
+        {
+            "route": one.route,
+            "kind": one.kind,
+            "name": one.name,
+            "messages": one.messages,
+            "state": "intake" if one.readers else "intake, nobody takes",
+            "text": "",
+            "is_dead": False,
+        }
+        for one in intakes_of(settings)
+    ]
