@@ -38,6 +38,11 @@ class LevelTopic:
     routed: bool
     kept: str = ""
 
+    @property
+    def uncounted(self) -> bool:
+        """Kafka counts every record."""
+        return False
+
 
 def count(settings: Settings) -> list[LevelTopic]:
     """Every topic of the routes without a store, and those that settings of before have left: these routes', those of

@@ -26,7 +26,8 @@ _ARRIVED_S = 0.25
 class LevelQueue:
     """One queue. ``messages``: those that are ready, None where it does not exist. ``old``: the settings do not have
     it any more. ``is_due``: what has waited comes here for its last hop. ``is_dead``: it holds dead letters.
-    ``ways_in``: the bindings to it of other exchanges than its own. ``kept``: why ``remove`` leaves it."""
+    ``ways_in``: the bindings to it of other exchanges than its own. ``kept``: why ``remove`` leaves it. ``uncounted``:
+    it may hold messages that nobody can count."""
 
     route: str
     queue: Queue
@@ -36,6 +37,7 @@ class LevelQueue:
     is_dead: bool
     ways_in: tuple[Binding, ...] = ()
     kept: str = ""
+    uncounted: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +58,9 @@ def count(settings: Settings, before: Sequence[Settings] = ()) -> list[LevelQueu
     Raises ``BrokerUnavailable``, ``Refused``.
     """
     with open_session(settings) as session:
-        return list(_count(session, settings, before))
+        found = list(_count(session, settings, before))
+    alive = [one for one in found if one.messages is not None]
+    return [replace(one, uncounted=one in alive and may_hide(one, alive)) for one in found]
 
 
 def remove(
@@ -103,14 +107,19 @@ def why_kept(one: LevelQueue, alive: Sequence[LevelQueue]) -> str:
         return f"what waits in queue '{before}' goes on through it"
     if one.is_dead and any(other.route == one.route and not other.is_dead for other in alive):
         return "it goes last: by it postdate finds the others"
-    ours = {other.name for other in alive}
-    hides = one.queue.arguments.get("x-dead-letter-strategy") == "at-least-once"
-    if hides and (one.is_due or one.leads_to not in ours):
+    if may_hide(one, alive):
         return (
             "it may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP: when "
             "`rabbitmqctl list_queues name messages` shows 0 for it, remove it with --force"
         )
     return ""
+
+
+def may_hide(one: LevelQueue, alive: Sequence[LevelQueue]) -> bool:
+    """Pure: whether a queue may hold messages that RabbitMQ does not count: those that it tries to deliver from there
+    and nobody takes. From one of ours to the next, that is still ``alive``, they are on their way for a moment."""
+    keeps = one.queue.arguments.get("x-dead-letter-strategy") == "at-least-once"
+    return keeps and (one.is_due or one.leads_to not in {other.name for other in alive})
 
 
 def _consumed(session: Session, one: LevelQueue) -> str:

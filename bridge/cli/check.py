@@ -165,8 +165,8 @@ def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[
         return
     for text in unknown:
         yield _finding("WARN", "levels", text)
-    for route, messages, text in left_over(places):
-        yield _finding("WARN" if messages else "OK", f"route {route}", text)
+    for left in left_over(places):
+        yield _finding("WARN" if left.messages or not left.sure else "OK", f"route {left.route}", left.text)
 
 
 def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -125,9 +125,9 @@ async def tell_what_is_left(settings: Settings) -> None:
         return
     for text in unknown:
         log.warning("left behind", what=text)
-    for route, messages, text in left:
-        if messages:
-            log.warning("left behind", route=route, what=text)
+    for one in left:
+        if one.messages:
+            log.warning("left behind", route=one.route, what=one.text)
 
 
 async def set_up_topology(settings: Settings, again: bool = False) -> bool:

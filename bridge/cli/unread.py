@@ -34,6 +34,7 @@ def intake_places(settings: Settings) -> list[dict[str, Any]]:
             "state": "intake" if one.readers else "intake, nobody takes",
             "text": "",
             "is_dead": False,
+            "uncounted": False,
         }
         for one in intakes_of(settings)
     ]

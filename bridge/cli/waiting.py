@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridge.errors import PostdateError
 from bridge.plural import counted
@@ -73,7 +73,17 @@ def _unknown(broker: str, asked: Settings, error: PostdateError) -> str:
     return f"no route uses {broker}, but whether anything waits there from before cannot be told: {error}"
 
 
-def left_by_changes(settings: Settings) -> tuple[list[tuple[str, int, str]], list[str]]:
+class Left(NamedTuple):
+    """What a route has left behind: how many messages, whether that is ``sure`` to be all, and a sentence without its
+    stop."""
+
+    route: str
+    messages: int
+    sure: bool
+    text: str
+
+
+def left_by_changes(settings: Settings) -> tuple[list[Left], list[str]]:
     """``left_over``, and what cannot be told, for the start of a process: what RabbitMQ's routes without a store have
     left is not asked for, because that takes a hundred questions, and setup says when a list of levels has changed.
     Blocking.
@@ -122,8 +132,8 @@ def fronts_left(settings: Settings, before: Iterable[Settings]) -> dict[str, str
     return found
 
 
-def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]]:
-    """Pure: of each route that has left levels behind, its name, how many messages are in them, and a sentence."""
+def left_over(places: Iterable[dict[str, Any]]) -> Iterator[Left]:
+    """Pure: of each route that has left levels behind, what is in them."""
     left = sorted((one for one in places if one["state"] in ("old", "no route")), key=itemgetter("route"))
     for route, group in groupby(left, itemgetter("route")):
         some = list(group)
@@ -131,6 +141,7 @@ def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]
         dead = sum(one["messages"] for one in some if one["is_dead"])
         kept = f" {counted(dead, 'dead letter')} {'is' if dead == 1 else 'are'} kept there." if dead else ""
         unread = some[0]["state"] == "no route"
+        hiding = [one for one in some if one["uncounted"]]
         verbs = ("waits", "is", "it is") if waiting == 1 else ("wait", "are", "they are")
         if unread and waiting:
             text = (
@@ -145,9 +156,27 @@ def left_over(places: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, str]
             )
         elif unread:
             text = "nothing waits in the levels of this route, which the settings do not have: delete their topics."
+        elif hiding:
+            text = "in the levels that the settings no longer have no message is counted, but that need not be all."
         else:
             text = "nothing waits in the levels that the settings no longer have: `postdate levels remove`."
-        yield route, waiting + dead, f"{text}{kept}".removesuffix(".")
+        told = f"{text}{_hidden(hiding, alone=not (waiting or dead))}{kept}".removesuffix(".")
+        yield Left(route, waiting + dead, not hiding, told)
+
+
+def _hidden(places: Sequence[dict[str, Any]], alone: bool) -> str:
+    """What is said of queues that may hold messages which nobody can count; "" if there are none. Only where they are
+    ``alone``, and no other holds any, can they be removed: that would delete what is in the others, too."""
+    if not places:
+        return ""
+    names = ", ".join(f"'{place['name']}'" for place in places[:_NAMED])
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    several, them = ("", "it") if len(places) == 1 else ("s", "them")
+    end = f"shows none in {them}, remove {them} with `postdate levels remove --force`" if alone else "shows all"
+    return (
+        f" Queue{several} {names}{more} may hold messages that RabbitMQ alone tries to deliver and does not count over "
+        f"AMQP: {'when ' if alone else ''}`rabbitmqctl list_queues name messages` {end}."
+    )
 
 
 def _named(places: Sequence[dict[str, Any]]) -> str:
@@ -156,7 +185,7 @@ def _named(places: Sequence[dict[str, Any]]) -> str:
     words = [f"{one['messages']} in {one['kind']} '{one['name']}'" for one in full[:_NAMED]]
     if len(full) > _NAMED:
         words.append(f"the others in {len(full) - _NAMED} more")
-    empty = sum(not one["messages"] for one in places)
+    empty = sum(not one["messages"] and not one["uncounted"] for one in places)
     return ", ".join([*words, *([f"{empty} are empty"] if empty > 1 else ["1 is empty"] if empty else [])])
 
 
@@ -169,10 +198,13 @@ def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
         "state": state or ("old" if one.old else "missing" if one.messages is None else "in use"),
         "text": "nobody delivers what is there" if state else _of_old(one) if one.old else "",
         "is_dead": one.is_dead,
+        "uncounted": one.uncounted,
     }
 
 
 def _of_old(one: Any) -> str:
+    if not one.messages and one.uncounted:
+        return "may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP"
     if not one.messages:
         return "is empty: `postdate levels remove`"
     if one.is_dead:

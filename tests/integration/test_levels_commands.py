@@ -232,7 +232,12 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert "it holds 1 message: " in shell.said
     assert line.receive()[0].body == b"in a level"
     shell("levels", "remove", settings=stored, code=5)
-    assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
+    unknown = "may hold messages that RabbitMQ alone tries to deliver"
+    assert unknown in shell.said
+    (told,) = [row for row in shell.rows("check", settings=stored, code=4) if "no longer have" in row["text"]]
+    assert (told["level"], unknown in told["text"]) == ("WARN", True)
+    (due,) = [row for row in shell.rows("levels", "verify", settings=stored) if ".due." in row["what"]]
+    assert due["text"].startswith(unknown)
     assert states(shell.rows("levels", "remove", "--force", settings=stored)) == {"due": "removed", "dead": "removed"}
     assert shell.rows("levels", "stats", settings=stored) == []
     assert "none has left any of it" in shell.said

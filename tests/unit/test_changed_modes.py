@@ -22,8 +22,10 @@ STORED = {"intercept": "a.delay", "deliver_to": "a"}
 LEVELS = {**STORED, "mode": "levels"}
 
 
-def place(route: str, messages: int | None, state: str = "old", is_dead: bool = False) -> dict[str, Any]:
-    found = {"route": route, "messages": messages, "state": state, "is_dead": is_dead}
+def place(
+    route: str, messages: int | None, state: str = "old", is_dead: bool = False, uncounted: bool = False
+) -> dict[str, Any]:
+    found = {"route": route, "messages": messages, "state": state, "is_dead": is_dead, "uncounted": uncounted}
     return {**found, "kind": "queue", "name": f"{route}.{messages}"}
 
 
@@ -38,22 +40,36 @@ def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not
         place("c", 9, "in use", is_dead=True),
     ]
     (first, second) = left_over(places)
-    assert first[:2] == ("a", 6)
-    assert first[2].startswith("5 messages wait in levels that the settings no longer have, and are delivered when ")
-    assert "when they are due: 3 in queue 'a.3', 2 in queue 'a.2'; `postdate levels remove`" in first[2]
-    assert first[2].endswith("clears away what is empty. 1 dead letter is kept there")
-    assert second == ("b", 0, "nothing waits in the levels that the settings no longer have: `postdate levels remove`")
+    assert first[:3] == ("a", 6, True)
+    assert first.text.startswith("5 messages wait in levels that the settings no longer have, and are delivered when ")
+    assert "when they are due: 3 in queue 'a.3', 2 in queue 'a.2'; `postdate levels remove`" in first.text
+    assert first.text.endswith("clears away what is empty. 1 dead letter is kept there")
+    nothing = "nothing waits in the levels that the settings no longer have: `postdate levels remove`"
+    assert second == ("b", 0, True, nothing)
+
+
+def test_nobody_says_that_a_queue_is_empty_of_which_rabbitmq_does_not_count_all() -> None:
+    (empty,) = left_over([place("a", 0), place("a", 0, uncounted=True)])
+    assert empty[:3] == ("a", 0, False)
+    assert empty.text.startswith("in the levels that the settings no longer have no message is counted, but that need ")
+    assert "Queue 'a.0' may hold messages that RabbitMQ alone tries to deliver and does not count over" in empty.text
+    assert empty.text.endswith("shows none in it, remove it with `postdate levels remove --force`")
+    (some,) = left_over([place("a", 1), *(place("a", 0, uncounted=True) for _ in range(6))])
+    assert some[:3] == ("a", 1, False)
+    assert "1 in queue 'a.1'; " in some.text
+    assert "Queues 'a.0', 'a.0', 'a.0', 'a.0' and 2 more may hold messages" in some.text
+    assert some.text.endswith("`rabbitmqctl list_queues name messages` shows all")
 
 
 def test_what_waits_under_a_route_that_is_gone_is_told_of_and_what_is_empty_there_counts_none() -> None:
     (empty, full) = left_over([place("gone", 3, "no route"), place("empty", 0, "no route"), place("a", 1, "in use")])
     assert full[:2] == ("gone", 3)
-    assert full[2].startswith("3 messages wait in levels of this route, which the settings do not have, and nobody ")
+    assert full.text.startswith("3 messages wait in levels of this route, which the settings do not have, and nobody ")
     assert empty[:2] == ("empty", 0)
 
 
 def test_of_very_many_queues_the_fullest_are_named_and_the_empty_counted() -> None:
-    ((_, messages, text),) = left_over([place("a", number) for number in (0, 0, 1, 2, 3, 4, 5, 6)])
+    ((_, messages, _, text),) = left_over([place("a", number) for number in (0, 0, 1, 2, 3, 4, 5, 6)])
     assert messages == 21
     named = ", ".join(f"{number} in queue 'a.{number}'" for number in (6, 5, 4, 3))
     assert f"are due: {named}, the others in 2 more, 2 are empty; " in text
