@@ -16,26 +16,29 @@ from bridge.health import Health
 from bridge.plural import counted
 from bridge.service import Service
 from bridge.settings import Settings
+from bridge.settings.model import TITLES
 
 log = structlog.get_logger("postdate")
 
 
 def sentence(house: Settings, found: Remains) -> str:
-    """Pure: what is in the store of a house whose routes have all left it; "" for nothing. Without its stop."""
-    routes = ", ".join(house.with_left.routes)
+    """Pure: what is in the store of a house of which no route uses it; "" for nothing. Without its stop. The store does
+    not count by route, so whose it was is not known: another installation may share it."""
     letters = counted(found.dead, "dead letter")
+    where = (
+        f"in the Redis of the settings, which no route of {TITLES[house.broker]} uses "
+        f"({', '.join(house.with_left.routes)} may have, with mode redis)"
+    )
     if found.waiting:
-        what = f"{counted(found.waiting, 'message')} {'is' if found.waiting == 1 else 'are'}"
-        also = f" ({letters} beside)" if found.dead else ""
+        what = f"{counted(found.waiting, 'message')} {'is' if found.waiting == 1 else 'are'} parked"
+        also = f", and {letters} beside" if found.dead else ""
         return (
-            f"{what} still parked in Redis from when {routes} had mode redis{also}: `postdate run` delivers what is "
-            "due, as long as redis.url and redis.key_prefix stay"
+            f"{what} {where}{also}: `postdate run` delivers what is due, as long as redis.url and redis.key_prefix stay"
         )
     if found.dead:
-        verb = "is" if found.dead == 1 else "are"
         return (
-            f"{letters} from when {routes} had mode redis {verb} still in Redis: `postdate list --state dead` shows "
-            "them, `retry` delivers them and `cancel` drops them, as long as redis.url and redis.key_prefix stay"
+            f"{letters} {'is' if found.dead == 1 else 'are'} {where}: `postdate list --state dead` shows them, `retry` "
+            "delivers them and `cancel` drops them, as long as redis.url and redis.key_prefix stay"
         )
     return ""
 

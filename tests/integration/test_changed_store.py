@@ -19,6 +19,7 @@ from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
+UNUSED = "in the Redis of the settings, which no route of RabbitMQ uses (orders may have, with mode redis)"
 CANNOT_TELL = "whether anything is still parked from before cannot be told: Redis does not answer"
 
 
@@ -64,7 +65,7 @@ def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_
         (got,) = line.receive()
         assert (got.body, got.at >= sent + 4) == (b"parked", True)
         assert bridge.log().count(CANNOT_TELL) == 1
-        assert "1 message is still parked in Redis from when orders had mode redis" in bridge.log()
+        assert f"1 message is parked {UNUSED}" in bridge.log()
         assert bridge.terminate() == 0
     assert line.stored() == 0
 
@@ -116,7 +117,7 @@ def test_a_dead_letter_of_before_is_found_retried_and_delivered_by_the_new_setti
         line.wait_dead()
         old.kill()
     with line.bridge(changed).start() as bridge:
-        bridge.wait_log("1 dead letter from when orders had mode redis is still in Redis")
+        bridge.wait_log(f"1 dead letter is {UNUSED}")
         (letter,) = shell.rows("list", "--state", "dead", settings=changed)
         assert letter["reason"].startswith("bad_header")
         (retried,) = shell.rows("retry", letter["id"], settings=changed)

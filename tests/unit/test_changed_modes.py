@@ -207,18 +207,15 @@ async def test_a_store_that_nobody_has_named_may_be_away_without_a_word() -> Non
     assert await OldStore(False, AWAY, Remains(0, 0), SOME).run() == [str(SOME)]
 
 
-def test_what_is_left_in_a_store_is_said_with_its_numbers() -> None:
+def test_what_is_in_a_store_that_no_route_uses_is_said_of_the_store_and_no_route_is_said_to_have_left_it() -> None:
     settings = Settings.model_validate({"routes": {"a": LEVELS, "b": LEVELS}})
     (house,) = settings.emptied_houses()
     assert sentence(house, Remains(0, 0)) == ""
-    assert sentence(house, Remains(1, 0)).startswith(
-        "1 message is still parked in Redis from when a, b had mode redis: "
-    )
-    assert sentence(house, Remains(2, 1)).startswith("2 messages are still parked in Redis")
-    assert "(1 dead letter beside)" in sentence(house, Remains(2, 1))
-    assert sentence(house, Remains(0, 2)).startswith(
-        "2 dead letters from when a, b had mode redis are still in Redis: "
-    )
+    unused = "in the Redis of the settings, which no route of RabbitMQ uses (a, b may have, with mode redis)"
+    assert sentence(house, Remains(1, 0)).startswith(f"1 message is parked {unused}: ")
+    assert sentence(house, Remains(2, 1)).startswith(f"2 messages are parked {unused}, and 1 dead letter beside: ")
+    assert sentence(house, Remains(0, 1)).startswith(f"1 dead letter is {unused}: ")
+    assert sentence(house, Remains(0, 2)).startswith(f"2 dead letters are {unused}: ")
 
 
 def test_only_a_house_without_a_store_whose_broker_has_none_any_more_empties_one() -> None:
