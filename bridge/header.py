@@ -76,7 +76,7 @@ _Reader = Callable[[HeaderValue], int]
 @dataclass(frozen=True, slots=True)
 class HeaderRules:
     """What a route accepts. ``dialects`` switches names on beyond postdate's own; their order does not matter. With
-    ``binary`` a number may also be eight bytes.
+    ``binary`` a number may also be eight bytes; ``binary_setting`` is what a person calls that, where it can be set.
 
     Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
     """
@@ -85,6 +85,7 @@ class HeaderRules:
     levels_ms: tuple[int, ...] = LEVELS_MS
     max_delay_ms: int = 365 * 86_400_000
     binary: bool = False
+    binary_setting: str = ""
     # (name, reader, absolute), worked out once: read_due runs for every message.
     plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
 
@@ -143,7 +144,7 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
             asked = read(value)
             due_ms = _due_ms(asked, absolute, value, arrived_ms, published_ms, rules)
         except ValueError as error:
-            raise HeaderError(f"header {name}: {error}") from None
+            raise HeaderError(f"header {name}: {error}{_perhaps_a_number(value, rules)}") from None
         delay_ms = None if absolute else max(asked, 0)
         return Due(due_ms, delay_ms, _read_key(_KEY, headers[_KEY]) if _KEY in headers else None)
     return _NOT_DELAYED
@@ -191,6 +192,20 @@ def _unpacked(value: HeaderValue) -> HeaderValue:
     if isinstance(value, bytes) and len(value) == 8 and value[0] in (0, 255):
         return int.from_bytes(value, "big", signed=True)
     return value
+
+
+def _perhaps_a_number(value: HeaderValue, rules: HeaderRules) -> str:
+    """What to do where a value that is no text is likely a number as Java writes it; "" where it is not."""
+    if not rules.binary_setting or not isinstance(value, bytes) or value[:1] not in (b"\0", b"\xff"):
+        return ""
+    if len(value) == 8:
+        return f"; if it is a number in eight bytes, as Java writes a long, set {rules.binary_setting} = true"
+    if len(value) == 4:
+        return (
+            "; if it is a number in four bytes, as Java writes an int, send it as text, or as a long with "
+            f"{rules.binary_setting} = true"
+        )
+    return ""
 
 
 def _text(value: str | bytes) -> str:

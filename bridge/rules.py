@@ -19,7 +19,13 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
     kafka = route.broker == "kafka"
     return RouteRules(
         name=name,
-        headers=HeaderRules(route.dialects, headers.levels, settings.limits.max_delay, route.binary_numbers),
+        headers=HeaderRules(
+            route.dialects,
+            headers.levels,
+            settings.limits.max_delay,
+            route.binary_numbers,
+            f"routes.{name}.binary_numbers" if kafka else "",
+        ),
         order=route.order,
         on_bad=settings.on_bad_of(name),
         on_same_key=headers.on_same_key,

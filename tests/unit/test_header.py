@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from bridge.errors import HeaderError
 from bridge.header import DUE_HEADERS, KNOWN_DIALECTS, LEVELS_MS, OWN_HEADERS, Due, HeaderRules, read_due, wanted
 from bridge.message import HeaderValue, Timestamp, Unreadable
+from bridge.rules import route_rules
+from bridge.settings import Settings
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 YEAR = 365 * 86_400_000
@@ -463,6 +466,32 @@ def test_text_is_text_also_where_eight_bytes_are_a_number(value: bytes) -> None:
 )
 def test_other_bytes_are_no_number_and_no_early_delivery(value: bytes) -> None:
     assert reason({"x-delay": value}, BINARY).startswith("header x-delay: ")
+
+
+@pytest.mark.parametrize("number", [1000, 256, -1000], ids=["no UTF-8", "text with NULs", "negative"])
+def test_what_is_likely_a_number_of_java_is_refused_with_the_setting_that_takes_it(number: int) -> None:
+    told = HeaderRules(binary_setting="routes.a.binary_numbers")
+    long, short = number.to_bytes(8, "big", signed=True), number.to_bytes(4, "big", signed=True)
+    assert reason({"x-delay": long}, told).endswith("as Java writes a long, set routes.a.binary_numbers = true")
+    assert reason({"x-delay": short}, told).endswith(
+        "send it as text, or as a long with routes.a.binary_numbers = true"
+    )
+    switched_on = replace(told, binary=True)
+    assert due("x-delay", long, switched_on) == max(NOW, NOW + number)
+    assert "as Java writes an int" in reason({"x-delay": short}, switched_on)
+
+
+@pytest.mark.parametrize("value", [b"\0" * 7, b"\0" * 9, b"tomorrow", b"soon", "\0" * 8])
+def test_nobody_is_told_of_that_setting_for_no_number_of_java_nor_where_there_is_none(value: HeaderValue) -> None:
+    assert "Java" not in reason({"x-delay": value}, HeaderRules(binary_setting="routes.a.binary_numbers"))
+    assert "Java" not in reason({"x-delay": (1000).to_bytes(8, "big")})
+
+
+def test_only_on_kafka_there_is_that_setting() -> None:
+    route = {"intercept": "a.delay", "deliver_to": "a"}
+    settings = Settings.model_validate({"routes": {"a": {**route, "broker": "kafka"}, "b": route}})
+    named = [route_rules(settings, name).headers.binary_setting for name in settings.routes]
+    assert named == ["routes.a.binary_numbers", ""]
 
 
 @given(st.integers(-(2**55), 2**55 - 1))
