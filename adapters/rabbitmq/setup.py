@@ -47,12 +47,19 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One exchange or queue. ``text`` is a sentence for a person wherever ``state`` is not SAME."""
+    """One exchange or queue. ``what`` is how it stands and ``advice`` what to do about it, for a person, wherever
+    ``state`` is not SAME; several may have one advice."""
 
     route: str
     declaration: Exchange | Queue
     state: State
-    text: str = ""
+    what: str = ""
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        """A sentence, without its stop."""
+        return f"{self.what}: {self.advice}" if self.advice else self.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +121,18 @@ def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
 
 def _refuse(findings: Iterable[Finding]) -> None:
     for state, error in ((State.DIFFERENT, TopologyMismatch), (State.FORBIDDEN, Refused)):
-        texts = [finding.text for finding in findings if finding.state is state and _ours(finding.declaration)]
-        if texts:
-            raise error("\n".join(dict.fromkeys(texts)))
+        about = [finding for finding in findings if finding.state is state and _ours(finding.declaration)]
+        if about:
+            raise error(".\n".join([*told(about), "Nothing was changed"]))
+
+
+def told(findings: Iterable[Finding]) -> list[str]:
+    """Pure: a sentence for each advice, of all that it is about, and of what is said of several the same, one."""
+    by_advice: dict[str, list[str]] = {}
+    for one in findings:
+        by_advice.setdefault(one.advice, []).append(one.what)
+    alike = by_advice.pop("", [])
+    return [*dict.fromkeys(alike), *(f"{'; '.join(whats)}: {advice}" for advice, whats in by_advice.items())]
 
 
 def _ours(declaration: Declaration) -> bool:
@@ -126,7 +142,7 @@ def _ours(declaration: Declaration) -> bool:
 def _judge(session: Session, topology: RouteTopology) -> Iterator[Finding]:
     for declaration in (*topology.declarations(), topology.target):
         if not isinstance(declaration, Binding) and declaration.name:  # the default exchange is always there
-            yield session.judge(topology.route, declaration)
+            yield session.judge(topology.route, declaration, bool(topology.waits))
 
 
 class Session:
@@ -138,8 +154,8 @@ class Session:
         properties = connection._impl.server_properties or {}
         self._version = str(properties.get("version", ""))
 
-    def judge(self, route: str, wanted: Exchange | Queue) -> Finding:
-        """Compare one."""
+    def judge(self, route: str, wanted: Exchange | Queue, waits: bool) -> Finding:
+        """Compare one. ``waits``: messages of its route wait in queues, and not in a store."""
         if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self._version):
             return Finding(route, wanted, State.DIFFERENT, _crashes(self._version))
         closed = self._ask(wanted, passive=True)
@@ -153,7 +169,7 @@ class Session:
             return Finding(route, wanted, State.FORBIDDEN, _forbidden(closed.reply_text))
         if isinstance(wanted, Exchange) and wanted.remade:
             return Finding(route, wanted, State.OUTDATED, _outdated(route, wanted))
-        return Finding(route, wanted, State.DIFFERENT, mismatch(route, wanted, closed.reply_text))
+        return Finding(route, wanted, State.DIFFERENT, *mismatch(route, wanted, closed.reply_text, waits))
 
     def make(self, declaration: Declaration) -> None:
         """Declare or bind. Raises ``Refused``."""
@@ -283,32 +299,40 @@ def label(declaration: Declaration) -> str:
     return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
 
 
-def mismatch(route: str, wanted: Exchange | Queue, text: str) -> str:
-    """Pure: what exists, what is needed, what to do, from what RabbitMQ says to a declaration that is not equal."""
+def mismatch(route: str, wanted: Exchange | Queue, text: str, waits: bool = False) -> tuple[str, str]:
+    """Pure: what exists and what is needed, and what to do, from what RabbitMQ says to a declaration that is not
+    equal. ``waits``: as in ``Session.judge``."""
     found = _INEQUIVALENT.search(text)
     what = label(wanted)
     if found is None:
-        return f"{what} of route {route} cannot be used: RabbitMQ says {text}"
+        return f"{what} of route {route} cannot be used: RabbitMQ says {text}", ""
     name, value = found["name"], found["value"]
     needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
     if name == "durable":
         needed = True
     has = f"{name} '{value}'" if value is not None else f"no {name}"
     needs = f"'{_written(needed)}'" if needed is not None else "none"
+    what = f"{what} of route {route} exists with {has}, and postdate needs {needs}"
+    if name == "x-queue-type" and value in ("classic", "quorum", None):
+        return what, _other_type(route, value or "classic", _written(needed), waits)
+    return what, _other_name(route, wanted)
+
+
+def _other_type(route: str, has: str, needed: str, waits: bool) -> str:
+    """Who wants another type for what waits, and changes the route's, means a setting that is not the route's."""
+    meant = f' (levels.queue_type = "{needed}" is for the queues in which messages wait)' if waits else ""
     return (
-        f"{what} of route {route} exists with {has}, and postdate needs {needs}: {_advice(route, wanted, name, value)}"
+        f'set routes.{route}.queue_type = "{has}" to keep what is there{meant}, or delete it when it is empty and run '
+        "`postdate setup`"
     )
 
 
-def _advice(route: str, wanted: Exchange | Queue, name: str, value: str | None) -> str:
-    if name == "x-queue-type" and value in ("classic", "quorum", None):
-        keep = f'set routes.{route}.queue_type = "{value or "classic"}" to keep it, or '
-    elif isinstance(wanted, Queue):
-        keep = f"set routes.{route}.queue to another name, or "
+def _other_name(route: str, wanted: Exchange | Queue) -> str:
+    if isinstance(wanted, Queue):
+        setting, kind = "queue", "queue when it is empty"
     else:
-        keep = f"set routes.{route}.intercept to another name, or "
-    kind = "queue when it is empty" if isinstance(wanted, Queue) else "exchange"
-    return f"{keep}delete that {kind} and run `postdate setup`. Nothing was changed"
+        setting, kind = "intercept", "exchange"
+    return f"set routes.{route}.{setting} to another name, or delete that {kind} and run `postdate setup`"
 
 
 def _written(value: object) -> str:
@@ -324,7 +348,7 @@ def crashes_lazy_queues(version: str) -> bool:
 def _crashes(version: str) -> str:
     return (
         f"RabbitMQ {version} crashes the classic queues that levels need: use 3.10.7 or later, or set "
-        'levels.queue_type = "quorum". Nothing was changed'
+        'levels.queue_type = "quorum"'
     )
 
 

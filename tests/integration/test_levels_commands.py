@@ -215,6 +215,21 @@ def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: L
     assert "Nothing was changed" in shell.said
 
 
+def test_who_changes_the_type_of_a_routes_queues_is_told_once_of_the_setting_for_those_in_which_messages_wait(
+    shell: Shell,
+) -> None:
+    classic: Tables = {"routes": {"orders": {"queue_type": "classic"}}}
+    shell("setup", settings=classic, code=5)
+    assert shell.said.count("to keep what is there") == 1
+    assert f"queue '{shell.line.intake}.dead' of route orders exists with x-queue-type 'quorum'" in shell.said
+    assert '(levels.queue_type = "classic" is for the queues in which messages wait)' in shell.said
+    assert "Nothing was changed" in shell.said
+    for looks in (["check"], ["levels", "verify"], ["setup", "--dry-run"]):
+        out = shell(*looks, settings=classic, code=None)
+        assert 'levels.queue_type = "classic"' in out + shell.said
+        assert "Nothing was changed" not in out + shell.said
+
+
 def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_cleared_away(
     line: LevelLine, shell: Shell
 ) -> None:

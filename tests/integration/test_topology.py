@@ -222,7 +222,8 @@ class TestDeclare:
         declare(broker.settings)
         with pytest.raises(TopologyMismatch) as caught:
             declare(broker.route(queue_type="classic", deliver_to="elsewhere"))
-        assert len(str(caught.value).splitlines()) == 2
+        assert len(str(caught.value).splitlines()) == 3
+        assert str(caught.value).endswith(".\nNothing was changed")
 
     def test_without_the_right_to_configure_it_is_refused_with_the_name_of_the_resource(
         self, broker: Broker, own_rabbitmq: RabbitMQ

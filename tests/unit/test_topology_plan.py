@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.setup import mismatch
+from adapters.rabbitmq.setup import Finding, State, mismatch, told
 from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.header import DUE_HEADERS
 from bridge.settings import Settings, load
@@ -99,17 +100,25 @@ class TestMismatchInWords:
     )
     def test_another_queue_type_can_be_kept_by_a_setting(self, said: str) -> None:
         assert mismatch("orders", self.QUEUE, said) == (
-            "queue 'postdate.orders' of route orders exists with x-queue-type 'classic', and postdate needs 'quorum': "
-            'set routes.orders.queue_type = "classic" to keep it, or delete that queue when it is empty and run '
-            "`postdate setup`. Nothing was changed"
+            "queue 'postdate.orders' of route orders exists with x-queue-type 'classic', and postdate needs 'quorum'",
+            'set routes.orders.queue_type = "classic" to keep what is there, or delete it when it is empty and run '
+            "`postdate setup`",
         )
+        _, advice = mismatch("orders", self.QUEUE, said, waits=True)
+        assert '(levels.queue_type = "quorum" is for the queues in which messages wait), or delete it when' in advice
+
+    def test_one_advice_is_given_once_and_so_is_what_is_said_of_several(self) -> None:
+        first, second, third = (Finding("a", self.QUEUE, State.DIFFERENT, what, "do it") for what in "abc")
+        alone, again = (Finding("a", self.QUEUE, State.DIFFERENT, "this RabbitMQ cannot") for _ in range(2))
+        other = replace(third, advice="do that")
+        assert told([first, alone, second, other, again]) == ["this RabbitMQ cannot", "a; b: do it", "c: do that"]
 
     def test_what_is_missing_is_called_missing(self) -> None:
         said = (
             "PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'postdate.orders' in vhost "
             "'/': received the value 'true' of type 'bool' but current is none"
         )
-        text = mismatch("orders", self.QUEUE, said)
+        text, _ = mismatch("orders", self.QUEUE, said)
         assert "exists with no x-single-active-consumer, and postdate needs 'true'" in text
 
     def test_another_kind_of_exchange_is_named(self) -> None:
@@ -117,10 +126,10 @@ class TestMismatchInWords:
             "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'orders.delay' in vhost '/': received "
             "'headers' but current is 'x-delayed-message'"
         )
-        text = mismatch("orders", self.FRONT, said)
+        text, advice = mismatch("orders", self.FRONT, said)
         assert "exchange 'orders.delay' of route orders exists with type 'x-delayed-message'" in text
         assert "postdate needs 'headers'" in text
-        assert "routes.orders.intercept" in text
+        assert "routes.orders.intercept" in advice
 
     def test_words_that_nobody_expected_are_passed_on(self) -> None:
-        assert "SOMETHING_ELSE" in mismatch("orders", self.FRONT, "SOMETHING_ELSE - no idea")
+        assert "SOMETHING_ELSE" in mismatch("orders", self.FRONT, "SOMETHING_ELSE - no idea")[0]
