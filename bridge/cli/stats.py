@@ -94,7 +94,7 @@ def _instance(told: Mapping[str, object]) -> str:
     """Its own sentence first, for that is what a person looks for."""
     late = _late(told).get("lateness_ms")
     parts = [
-        f"{told.get('health') or 'says nothing'}",
+        f"{told.get('health') or 'says nothing'}".removesuffix("."),
         f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := told.get("shards"), list) else "",
         f"received {told['received']}" if "received" in told else "",
         f"delivered {told['delivered']}" if "delivered" in told else "",
