@@ -28,17 +28,19 @@ _COLUMNS = {
 }
 
 
-#: On a terminal: what is short first, and the moments of the first line only where there is room for them.
+#: On a terminal: what is short first, and the moments only where there is room for them.
 _TABLE = {
     Listed.PARKED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "reason"],
     Listed.CLAIMED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "lease"],
     Listed.DEAD: ["id", "when", "died", "route", "routing_key", "key", "size", "tries", "reason"],
 }
-_MOMENTS, _WIDE = {"due", "died"}, 120
 #: The order key is the routing key or the record's key; the delay key is what it is cancelled by.
-_HEADS = {"routing_key": "order key", "key": "delay key", "due": "", "died": ""}
-#: What is cut where the line is too short, the first one first, and to how much.
-_CUT = [("reason", 24), ("key", 9), ("routing_key", 9), ("route", 8), ("reason", 8)]
+_HEADS = {"routing_key": "order key", "key": "delay key", "due": "due at", "died": "died at"}
+#: What is cut where the line is too short, the first one first, and to how much, or left out altogether (0).
+_CUT = [
+    *(("reason", 40), ("due", 0), ("died", 0), ("reason", 16), ("size", 0), ("tries", 0)),
+    *(("key", 9), ("routing_key", 9), ("route", 8), ("reason", 8)),
+]
 
 
 def list_messages(
@@ -62,7 +64,7 @@ def list_messages(
     import sys
 
     from bridge.cli.moments import read_border_ms
-    from bridge.cli.output import rows, say, table, width
+    from bridge.cli.output import rows, say, table
     from bridge.cli.stores import at_desk
     from bridge.cli.targets import warn_of_strange_route
     from bridge.cli.wiring import settings_from
@@ -84,9 +86,8 @@ def list_messages(
 
     found, more = at_desk(settings, gather, route)
     if output is Output.TEXT and sys.stdout.isatty():
-        columns = [name for name in _TABLE[state] if name not in _MOMENTS or width() >= _WIDE]
         heads = _HEADS | {"when": "died" if state is Listed.DEAD else "due"}
-        table(columns, [_short(row, now_ms) for row in found], heads, _CUT)
+        table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
     else:
         rows(output, _COLUMNS[state], found)
     if not found:

@@ -14,6 +14,8 @@ from bridge.printable import printable, printable_lines
 Row = Mapping[str, Any]
 
 _ENDLESS = 1000
+#: Blanks after each column of a table in which every row is one line.
+_GAP = 2
 
 
 def say(text: str) -> None:
@@ -77,7 +79,7 @@ def table(
 ) -> None:
     """A table on the terminal, without the columns that are empty in all rows.
 
-    With ``cut`` every row is one line: the columns named there give way, the first one first, to so many characters.
+    With ``cut`` every row is one line: see ``fitted``.
     """
     from rich import box
     from rich.cells import cell_len
@@ -87,26 +89,41 @@ def table(
 
     console = Console(width=width())
     kept = [column for column in columns if not found or any(_cell(row.get(column)) for row in found)]
-    heads = [shown.get(column, column) for column in kept]
-    needs = {
-        column: max(cell_len(head), *(cell_len(_cell(row.get(column))) for row in found), 0)
-        for column, head in zip(kept, heads, strict=True)
-    }
-    excess = sum(needs.values()) + 2 * len(kept) - console.width  # two blanks after each
-    for column, least in [one for one in cut if one[0] in needs]:
-        less = min(max(excess, 0), max(needs[column] - least, 0))
-        needs[column] -= less
-        excess -= less
+    heads = {column: shown.get(column, column) for column in kept}
     if cut:
-        made = Table(box=None, padding=(0, 2, 0, 0))
+        needs = {
+            column: max(cell_len(head), *(cell_len(_cell(row.get(column))) for row in found), 0)
+            for column, head in heads.items()
+        }
+        widths = fitted(needs, cut, console.width)
+        kept = list(widths)
+        made = Table(box=None, padding=(0, _GAP, 0, 0))
+        for column in kept:
+            made.add_column(heads[column], no_wrap=True, overflow="ellipsis", width=widths[column])
     else:
         made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, head in zip(kept, heads, strict=True):
-        if cut:
-            made.add_column(head, no_wrap=True, overflow="ellipsis", width=needs[column])
-        else:
-            made.add_column(head, overflow="fold", no_wrap=column == "id")
+        for column in kept:
+            made.add_column(heads[column], overflow="fold", no_wrap=column == "id")
     for row in found:
         # Text, because rich would read [brackets] in a plain string as markup.
         made.add_row(*(Text(_cell(row.get(column))) for column in kept))
     console.print(made)
+
+
+def fitted(needs: Mapping[str, int], cut: Sequence[tuple[str, int]], room: int) -> dict[str, int]:
+    """Pure: how wide each column is on a line with so much room. The columns of ``cut`` give way in that order, each to
+    so many characters, or altogether where that is none; what is left over then goes back, last in, first out."""
+    widths = dict(needs)
+
+    def excess() -> int:
+        return sum(widths.values()) + _GAP * len(widths) - room
+
+    for column, least in cut:
+        if column in widths and excess() > 0:
+            widths[column] = min(widths[column], max(least, widths[column] - excess() if least else 0))
+            if not widths[column]:
+                del widths[column]
+    for column, _ in reversed(cut):
+        if column in widths:
+            widths[column] += max(0, min(-excess(), needs[column] - widths[column]))
+    return widths

@@ -270,6 +270,20 @@ class TestFine:
         assert "order key" in head
         assert "delay key" in head
 
+    def test_on_a_terminal_each_column_has_a_name_and_a_long_reason_leaves_room_for_the_others(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = shell.dead("unroutable: " + "nobody takes it " * 9)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "80")
+        head, line = shell("list", "--state", "dead").splitlines()
+        assert "died at" not in head
+        assert line.startswith(f"{one}  ")
+        assert "unroutable: nobod" in line
+        monkeypatch.setenv("COLUMNS", "240")
+        head, _ = shell("list", "--state", "dead").splitlines()
+        assert "died at" in head
+
     def test_setup_has_the_same_columns_when_it_is_only_looked_at(self, shell: Shell) -> None:
         lines = shell.ended("setup", "--dry-run")[1].splitlines()
         assert lines
