@@ -30,13 +30,13 @@ def at_dead_letters(
     and as a deed, such as "retry" and "retried"."""
     from bridge.cli.output import facts
     from bridge.cli.stores import at_desk
-    from bridge.cli.targets import warn_of_strange_route
+    from bridge.cli.targets import judge_strange_route
 
     order, deed = verb
     done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act), wanted.route)
-    if not done:
-        warn_of_strange_route(settings, wanted.route)
     facts(output, {deed: done}, [(deed, str(done))])
+    if not done:
+        judge_strange_route(settings, wanted.route)
 
 
 async def _on_dead_letters(desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act) -> int:

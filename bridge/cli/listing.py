@@ -66,7 +66,7 @@ def list_messages(
     from bridge.cli.moments import read_border_ms
     from bridge.cli.output import rows, say, table
     from bridge.cli.stores import at_desk
-    from bridge.cli.targets import warn_of_strange_route
+    from bridge.cli.targets import judge_strange_route
     from bridge.cli.wiring import settings_from
     from bridge.desk import Filter
 
@@ -91,7 +91,7 @@ def list_messages(
     else:
         rows(output, _COLUMNS[state], found)
     if not found:
-        warn_of_strange_route(settings, route)
+        judge_strange_route(settings, route)
     if more:
         say(f"There are more than {limit}: use --limit, --all, or a filter.")
 

@@ -65,12 +65,15 @@ def strange_route(settings: Settings, route: str | None) -> str:
     return f"; there is no route {route} in the settings" + (f", the nearest is {near}" if near else "")
 
 
-def warn_of_strange_route(settings: Settings, route: str | None) -> None:
-    """Where nothing was found."""
+def judge_strange_route(settings: Settings, route: str | None) -> None:
+    """Where nothing was found. Raises ``SettingsError`` for a route that the settings do not have."""
     from bridge.cli.output import complain
 
-    if text := strange_route(settings, route):
-        complain(f"Warning: {text.removeprefix('; ')}.")
+    text = strange_route(settings, route).removeprefix("; ")
+    if route is not None and route not in settings.routes:
+        raise SettingsError(f"{text[0].upper()}{text[1:]}.")
+    if text:
+        complain(f"Warning: {text}.")
 
 
 def _route(settings: Settings, route: str | None) -> str:

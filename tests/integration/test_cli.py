@@ -252,9 +252,11 @@ class TestFine:
     def test_a_cancelled_message_is_called_so(self, shell: Shell) -> None:
         assert "\tcancelled\t" in shell("cancel", shell.send())
 
-    def test_a_route_that_nobody_knows_is_warned_of(self, shell: Shell) -> None:
-        shell("list", "--route", "ordres")
-        assert "no route ordres in the settings, the nearest is orders" in shell.said
+    def test_a_route_that_nobody_knows_and_that_has_nothing_is_a_mistake(self, shell: Shell) -> None:
+        for words in (["list"], ["retry", "--all", "--yes"], ["cancel", "--dead", "--yes"]):
+            assert shell.ended(*words, "--route", "ordres")[0] == 2
+            assert "There is no route ordres in the settings, the nearest is orders." in shell.said
+        assert shell.ended("list", "--route", "ordres", "-o", "json") == (2, "[]\n")
         assert shell.ended("cancel", "--key", "k", "--route", "ordres")[0] == 3
         assert "the nearest is orders" in shell.said
 
