@@ -89,10 +89,10 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
             if asked_ms not in ordered:
                 raise ValueError("is none of the route's levels, and levels.rounding is refuse")
             return asked_ms
-        place = bisect_left(ordered, wait_ms)
-        if place == len(ordered):
+        if _longest(wait_ms, asked_ms) > ordered[-1]:
             longest = write_duration(ordered[-1])
             raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the longest level of the route, {longest}")
+        place = bisect_left(ordered, wait_ms)
         above, below = ordered[place], ordered[max(0, place - 1)]
         return below if how == "nearest" and wait_ms - below < above - wait_ms else above
 
@@ -101,10 +101,15 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
 
 def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
     """How a wait becomes one of the ladder's: see ``Round``."""
-    wait_s = ladder.whole_seconds(wait_ms)
-    if wait_s > ladder.LONGEST_S:
+    if ladder.whole_seconds(_longest(wait_ms, asked_ms)) > ladder.LONGEST_S:
         raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the ladder, {ladder.LONGEST_S} s")
-    return 1000 * wait_s
+    return 1000 * ladder.whole_seconds(wait_ms)
+
+
+def _longest(wait_ms: int, asked_ms: int | None) -> int:
+    """What must not be too long. What was asked for, or a delay just above would be refused or taken by chance: by
+    the milliseconds that have passed."""
+    return wait_ms if asked_ms is None else max(wait_ms, asked_ms)
 
 
 def _said(wait_ms: int, asked_ms: int | None) -> str:

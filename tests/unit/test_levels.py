@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge import ladder
 from bridge.header import LEVELS_MS, HeaderRules
-from bridge.levels import Bury, Deliver, Hold, LevelRules, decide, rounding, to_whole_seconds
+from bridge.levels import Bury, Deliver, Hold, LevelRules, Round, decide, rounding, to_whole_seconds
 from bridge.message import Delivery, HeaderValue
 
 NOW_MS = 1_790_000_000_000
@@ -42,6 +42,11 @@ class TestRounding:
     def test_what_is_longer_than_the_longest_level_is_refused(self, how: str) -> None:
         with pytest.raises(ValueError, match="longer than the longest level of the route, 2h"):
             rounding(LEVELS_MS, how)(LEVELS_MS[-1] + 1, None)
+
+    @pytest.mark.parametrize("to_wait", [rounding(LEVELS, "up"), rounding(LEVELS, "nearest"), to_whole_seconds])
+    def test_no_time_that_has_passed_makes_a_delay_short_enough_that_is_too_long(self, to_wait: Round) -> None:
+        with pytest.raises(ValueError, match="is longer than"):
+            to_wait(1, 1000 * ladder.LONGEST_S + 1)
 
     def test_refuse_takes_what_was_asked_for_as_a_level_and_nothing_else(self) -> None:
         to_level = rounding(LEVELS, "refuse")
