@@ -61,6 +61,7 @@ def test_a_tiny_bench_counts_right_and_writes_everything_down(
         assert not list(client.scan_iter(match="*postdate.bench.*"))
 
 
+@pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.kafka
 def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka, tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka
         assert not list(client.scan_iter(match="*postdate.bench.*"))
 
 
+@pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")

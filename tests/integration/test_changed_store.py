@@ -41,6 +41,7 @@ def put(line: Line, body: bytes, wait_ms: int) -> None:
     line.publish(Props([delay(wait_ms)], {"delivery_mode": b"\2"}), body)
 
 
+@pytest.mark.long
 def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_back(
     line: Line, redis_url: str, proxy: StartProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_
     assert line.stored() == 0
 
 
+@pytest.mark.long
 def test_what_an_old_instance_parks_beside_the_new_one_arrives_when_the_old_one_is_gone(
     line: Line, capsys: pytest.CaptureFixture[str]
 ) -> None:

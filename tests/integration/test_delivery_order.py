@@ -53,7 +53,9 @@ def numbers_by_key(messages: list[Message]) -> dict[bytes, list[int]]:
     return numbers
 
 
-@pytest.mark.parametrize(("order", "count"), [("key", 20_000), ("route", 5_000)])
+@pytest.mark.parametrize(
+    ("order", "count"), [pytest.param("key", 20_000, marks=pytest.mark.long), ("key", 3_000), ("route", 3_000)]
+)
 def test_each_key_keeps_its_order_with_two_instances(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, order: str, count: int
 ) -> None:

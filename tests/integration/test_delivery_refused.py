@@ -141,6 +141,7 @@ def test_of_two_messages_with_one_body_the_right_one_is_the_unroutable_one(line:
 # The broker closes the channel
 
 
+@pytest.mark.long
 def test_a_missing_exchange_costs_only_the_messages_that_go_there(line: Line) -> None:
     line.add_route("missing")
     with line:

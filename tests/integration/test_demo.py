@@ -86,6 +86,7 @@ def test_the_demo_says_what_became_of_all_messages_on_both_brokers_and_leaves_no
     assert left_on_kafka(kafka, "demo") == []
 
 
+@pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
 def test_a_broker_that_does_not_answer_is_left_out_with_a_word(

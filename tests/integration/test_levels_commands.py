@@ -354,6 +354,7 @@ def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same
     assert line.receive()[0].body == b"on its level again"  # and no bridge has run
 
 
+@pytest.mark.long
 def test_a_ladder_is_removed_from_above_while_messages_go_down_it_and_none_is_lost_or_early(
     rabbitmq: RabbitMQ, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,7 @@ class TestOneProcess:
         assert BODY.decode() not in log
         assert "guest:guest" not in log
 
+    @pytest.mark.long
     def test_a_signal_ends_it_while_it_is_still_connecting(self, stage: Stage) -> None:
         for place in range(5):
             with Bridge(stage.folder, stage.settings, RUN, f"early{place}").start() as bridge:

@@ -138,7 +138,7 @@ def test_stops_under_load_copy_nothing_that_goes_straight_through_without_a_stor
     assert Counter(numbers(came + left)) == Counter(range(flow.sent))
 
 
-@pytest.mark.parametrize(("signals", "store_timeout"), [(1, "1s"), (2, "60s")])
+@pytest.mark.parametrize(("signals", "store_timeout"), [(1, "1s"), pytest.param(2, "60s", marks=pytest.mark.long)])
 def test_what_the_store_does_not_take_goes_back_and_a_second_signal_does_not_wait_for_it(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, signals: int, store_timeout: str
 ) -> None:

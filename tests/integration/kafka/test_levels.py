@@ -462,6 +462,7 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
     assert values(idle.consume(1, target)) == [b"left alone"]
 
 
+@pytest.mark.long
 @pytest.mark.rabbitmq
 def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_kafka_that_cannot_be_asked(
     idle: KafkaLevelLine, shell: Shell, rabbitmq: RabbitMQ, tmp_path: Path

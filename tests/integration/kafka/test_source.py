@@ -240,6 +240,7 @@ async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is
     assert offsets == [(f"{topic}/{p}".encode(), n) for p in range(2) for n in range(600)]
 
 
+@pytest.mark.long
 async def test_a_missing_topic_is_told_of_is_not_made_and_delays_no_other(topics: Topics) -> None:
     topic = await topics.make("there")
     missing = topics.name("later")
