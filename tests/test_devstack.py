@@ -333,6 +333,7 @@ def test_run_has_servers_up_for_one_command_and_hands_on_its_exit_code() -> None
         client.ping()
 
 
+@pytest.mark.long
 def test_run_says_why_and_goes_on_without_a_server_that_is_only_wanted(tmp_path: Path) -> None:
     # Nobody listens there, and a server that was named is not replaced by another.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
@@ -467,6 +468,7 @@ def test_the_cluster_is_whole_and_serves_every_slot(redis_cluster: RedisCluster)
     redis_cluster.wipe()
 
 
+@pytest.mark.long
 @pytest.mark.redis
 def test_sentinel_yields_a_new_master_on_request_and_after_a_kill(redis_sentinel: RedisSentinel) -> None:
     first = redis_sentinel.master

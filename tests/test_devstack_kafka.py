@@ -210,6 +210,7 @@ def test_a_topic_of_the_cluster_is_on_all_nodes_and_needs_two(kafka_cluster: Kaf
     assert kafka_admin.topic_config(kafka_cluster.url, topic)["min.insync.replicas"] == "2"
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_the_cluster_elects_another_leader_and_takes_a_killed_node_back(kafka_cluster: KafkaCluster) -> None:
     topic = kafka_admin.create_topic(kafka_cluster.url)

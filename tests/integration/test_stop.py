@@ -98,7 +98,7 @@ def untaken(line: Line) -> list[Message]:
     return line.receive(line.depth(line.intake), queue=line.intake)
 
 
-@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+@pytest.mark.parametrize("queue_type", ["quorum", pytest.param("classic", marks=pytest.mark.long)])
 def test_stops_under_load_finish_what_was_handed_out_and_copy_nothing(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, queue_type: str
 ) -> None:
