@@ -13,7 +13,7 @@ def intakes(settings: Settings) -> list[Intake]:
     with open_session(settings) as session:
         for route in settings.routes:
             name = settings.queue_of(route)
-            messages = session.waiting(name)
-            if messages is not None:
-                found.append(Intake(route, "queue", name, messages, session.consumers(name)))
+            there = session.counts(name)
+            if there is not None:
+                found.append(Intake(route, "queue", name, there.message_count, there.consumer_count))
     return found

@@ -192,16 +192,17 @@ class Session:
 
     def waiting(self, queue: str) -> int | None:
         """How many messages of a queue are ready; None where there is no such queue. Raises ``Refused``."""
-        found = self._counts(queue)
+        found = self.counts(queue)
         return found.message_count if found else None
 
     def consumers(self, queue: str) -> int:
         """How many consume a queue that exists. Raises ``Refused``."""
-        found = self._counts(queue)
+        found = self.counts(queue)
         return found.consumer_count if found else 0
 
-    def _counts(self, queue: str) -> Any:
-        """The answer to a passive declaration; None where there is no such queue."""
+    def counts(self, queue: str) -> Any:
+        """The answer to a passive declaration: ``message_count`` of those that are ready, and ``consumer_count``; None
+        where there is no such queue. Raises ``Refused``."""
         answers: list[Any] = []
         closed = self._try(lambda channel: answers.append(channel.queue_declare(queue, passive=True)))
         if closed is not None and closed.reply_code != _NOT_FOUND:
