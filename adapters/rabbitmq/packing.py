@@ -125,8 +125,9 @@ class RabbitPacking:
         if not passed:
             return None
         properties = unpack(delivery.payload).properties
-        named = [int(step) for step in _STEP.findall(properties)]
-        return sum(ladder.step_ms(step) for step in named if passed[step] not in properties) or None
+        named = {int(step) for step in _STEP.findall(properties)}
+        missed = [step for step in named.intersection(range(len(passed))) if passed[step] not in properties]
+        return sum(map(ladder.step_ms, missed)) or None
 
     def may_go_back(self, delivery: Delivery) -> bool:
         """See ``bridge.relay.Packing``. In a due queue it would be as old as before: RabbitMQ takes it for expired, and

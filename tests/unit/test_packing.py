@@ -259,3 +259,13 @@ def test_whatever_was_put_aside_is_found(ms: int) -> None:
     entry = Props([*KEPT, (b"x-delay-expiration", "S", sized(text))], {}).encode()
     assert put_aside(entry) == text
     assert put_aside(edit(entry, frozenset({b"x-delay-expiration"}), False, b"")) is None
+
+
+def test_the_steps_that_x_death_does_not_note_were_left_out_and_one_that_no_ladder_has_ends_nothing() -> None:
+    waits = plan_waits(settings("ladder"), "orders")
+    packing = RoutePacking(waits, "orders", frozenset(), True, True)
+    named: list[Entry] = [(b"x-delay-step-%02d" % step, "V", b"") for step in (0, 2, 28, 99)]
+    noted = deaths(death(queue=waits.ladder[2].encode()))
+    payload = pack(b"k", Props([*named, noted], {}).encode(), b"")
+    delivery = Delivery(None, "orders.due", payload, b"k", {}, DUE_MS)
+    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).left_out(delivery) == 1000
