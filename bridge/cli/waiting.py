@@ -13,6 +13,8 @@ from bridge.settings import Settings
 
 #: So many queues or topics are named in a sentence; of more, their number is.
 _NAMED = 4
+#: What is said of a queue whose messages nobody can count.
+_HIDES = "may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP"
 #: A row for each queue or topic.
 Places = list[dict[str, Any]]
 
@@ -173,10 +175,8 @@ def _hidden(places: Sequence[dict[str, Any]], alone: bool) -> str:
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     several, them = ("", "it") if len(places) == 1 else ("s", "them")
     end = f"shows none in {them}, remove {them} with `postdate levels remove --force`" if alone else "shows all"
-    return (
-        f" Queue{several} {names}{more} may hold messages that RabbitMQ alone tries to deliver and does not count over "
-        f"AMQP: {'when ' if alone else ''}`rabbitmqctl list_queues name messages` {end}."
-    )
+    when = "when " if alone else ""
+    return f" Queue{several} {names}{more} {_HIDES}: {when}`rabbitmqctl list_queues name messages` {end}."
 
 
 def _named(places: Sequence[dict[str, Any]]) -> str:
@@ -204,7 +204,7 @@ def _row(kind: str, one: Any, state: str = "") -> dict[str, Any]:
 
 def _of_old(one: Any) -> str:
     if not one.messages and one.uncounted:
-        return "may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP"
+        return _HIDES
     if not one.messages:
         return "is empty: `postdate levels remove`"
     if one.is_dead:
