@@ -16,15 +16,20 @@ WINDOW_S = 10.0
 _WORTH = 0.15
 #: How many standard deviations of the measured load a gain must exceed, so that chance moves nothing.
 _SIGMAS = 2.0
+#: An instance that has this part more than a fair share, and cannot be relieved, takes turns with the least busy one.
+_UNEVEN = 0.22
+#: What changes sides is at most this part of what its holder has, and makes the other one busier by a tenth at most.
+_TURNED_MAX, _TURNED_SUM_MAX = 0.75, 1.1
 #: Idle shards weigh something, together so many messages a second, so that they are dealt evenly.
 _IDLE_PER_S = 1.0
 
 
-def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str]) -> list[str]:
+def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str], turn: bool = False) -> list[str]:
     """The instance that is to drain each shard.
 
     ``held`` says who drains each shard now ("" where nobody does), ``loads`` how many messages a second leave it. Only
-    shards without an able instance move at once; others move when an instance has none, or when it is worth it.
+    shards without an able instance move at once; others move when an instance has none, or when it is worth it. With
+    ``turn`` a shard that makes the difference where no deal is even, as the third of three, changes sides.
     """
     weights = [load + _IDLE_PER_S / len(loads) for load in loads]
     hands: dict[str, list[int]] = {name: [] for name in sorted(instances)}
@@ -40,6 +45,8 @@ def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str]
     noise = sqrt(sum(loads) / len(hands) / WINDOW_S) / fair
     gain = (_busiest(hands, weights) - _busiest(evened, weights)) / fair
     chosen = evened if joined or gain >= _WORTH + _SIGMAS * noise else hands
+    if turn and chosen == hands:
+        _take_turns(chosen, weights, fair * (1 + _UNEVEN + noise))
     owner = {shard: name for name, hand in chosen.items() for shard in hand}
     return [owner[shard] for shard in range(len(loads))]
 
@@ -82,3 +89,16 @@ def _evened(before: Mapping[str, Sequence[int]], weights: Sequence[float]) -> di
         hands[low].append(shard)
         sums[high] -= weights[shard]
         sums[low] += weights[shard]
+
+
+def _take_turns(hands: Mapping[str, list[int]], weights: Sequence[float], most: float) -> None:
+    """Move the shard that gives the least busy instance what the busiest has now, where that has more than ``most``."""
+    sums = {name: _sum(hand, weights) for name, hand in hands.items()}
+    high, low = max(sums, key=sums.__getitem__), min(sums, key=sums.__getitem__)
+    if sums[high] <= most:
+        return
+    shard = min(hands[high], key=lambda shard: abs(sums[low] + weights[shard] - sums[high]))
+    # The busiest keeps a load of its own: one hot shard that goes back and forth would relieve nobody.
+    if weights[shard] <= sums[high] * _TURNED_MAX and sums[low] + weights[shard] <= sums[high] * _TURNED_SUM_MAX:
+        hands[high].remove(shard)
+        hands[low].append(shard)

@@ -34,6 +34,8 @@ _GRID_S = 0.001
 _LARGEST_FADES = 0.98
 #: So long a shard that was given way is left to others: they hear at once that it is free.
 _AWAY_S = 0.1
+#: For so long after that no claim takes more than this from a shard, as most of it may have to be given back.
+_TURNS_S, _TURN_MAX = 1.0, 64
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Dispatcher:
         self._held_in: dict[int, int] = {}
         self._taken: dict[int, int] = {}
         self._given_way: set[int] = set()
+        self._gave_way_at = -_TURNS_S
         self.stopping = False
         self.passed_at = time.monotonic()
 
@@ -91,6 +94,7 @@ class Dispatcher:
     def give_way(self, shard: int) -> None:
         """Let another instance drain this shard for a moment: it has a message there that only the other delivers."""
         if shard in self._mine and shard not in self._given_way:
+            self._gave_way_at = time.monotonic()
             self._given_way.add(shard)
             self._leaving.add(shard)
             self._wake.watch(self._mine - self._given_way)
@@ -172,7 +176,8 @@ class Dispatcher:
         # Each shard may return one message beyond its bytes, so where large ones are about fewer shards are asked.
         if self._largest * len(shards) > room_bytes:
             shards = shards[: max(1, room_bytes // self._largest)]
-        limit = min(self._rules.batch_max, room // len(shards))
+        taking_turns = time.monotonic() - self._gave_way_at < _TURNS_S
+        limit = min(_TURN_MAX if taking_turns else self._rules.batch_max, room // len(shards))
         bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
         taken = 0
         failed: StoreUnavailable | None = None

@@ -17,6 +17,9 @@ from bridge.elsewhere import Elsewhere
 from bridge.ports import Store
 from bridge.shard import share
 
+#: A deal that cannot be even stands for so long, then a shard changes sides.
+TURN_S = 10.0
+
 
 class Said(NamedTuple):
     """What an instance announces: its routes, and the messages a second that it takes from each shard."""
@@ -87,6 +90,7 @@ class Sharing:
         self._elsewhere = elsewhere
         self._loads = Loads()
         self._last: frozenset[int] = frozenset()
+        self._seen = ("", 0.0)
 
     def report(self, taken: Mapping[int, int]) -> dict[str, object]:
         """What this instance announces. ``taken`` is how many messages it took from each shard since the last time."""
@@ -122,10 +126,17 @@ class Sharing:
         shards = self._store.shards
         held = read_deal(text, shards)
         loads = [sum(one.loads.get(shard, 0.0) for one in said.values()) for shard in range(shards)]
-        wanted = deal(held, loads, able)
+        wanted = deal(held, loads, able, turn=self._stood_s(text) >= TURN_S)
         if wanted == held:
             return held
         return read_deal((await self._store.deal(text, json.dumps(wanted))).deal, shards)
+
+    def _stood_s(self, text: str) -> float:
+        """For how many seconds this instance has seen no other deal."""
+        now_s = time.monotonic()
+        if text != self._seen[0]:
+            self._seen = (text, now_s)
+        return now_s - self._seen[1]
 
     def _settled(self, names: list[str]) -> frozenset[int]:
         """What is dealt to this instance; and for one beat more what was, until its next holder has heard of it."""

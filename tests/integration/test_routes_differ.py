@@ -20,6 +20,7 @@ from tests.unit.raw_properties import Props
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
 DELAY_MS = 1500
+TAKEOVER_MS = 2000
 #: How late a message may be that the wrong instance claims first.
 LATE_S = 1.0
 
@@ -117,6 +118,24 @@ def test_a_rolling_rename_delivers_while_one_has_the_old_name_and_names_what_is_
     renamed.wait_health("route orders are refused")
     assert two.waiting() == 5
     assert two.dead() == {}
+
+
+@pytest.mark.parametrize("routes", [("orders",), ("invoices",)], ids=["the same routes", "other routes"])
+def test_an_instance_that_freezes_keeps_its_shards_for_the_takeover_time_and_no_longer(
+    two: Two, routes: tuple[str, ...]
+) -> None:
+    frozen, other = two.having(*routes), two.having("orders")
+    wait_for(lambda: all(bridge.report()["shards"] for bridge in (frozen, other)), "both drain shards")
+    delay_ms = TAKEOVER_MS + 1500
+    two.publish_to("orders", range(40), delay_ms)
+    published = time.time()
+    wait_for(lambda: two.waiting() == 40, "they are parked")
+    frozen.pause()
+    assert two.receive_from("orders", 40, published, delay_ms) < LATE_S
+    assert len(other.report()["shards"]) == 8
+    frozen.resume()
+    two.publish_to("orders", range(40), 500)
+    assert two.receive_from("orders", 40, time.time(), 500) < LATE_S
 
 
 @pytest.mark.long

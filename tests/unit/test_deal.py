@@ -132,6 +132,35 @@ def test_of_three_equal_shards_one_instance_has_two_and_stays_with_them() -> Non
     assert deal(dealt, given_loads, [A, B]) == dealt
 
 
+def test_of_three_equal_shards_the_third_changes_sides_when_it_is_time() -> None:
+    given_loads = loads_of("orders.delay", 3, 500)
+    dealt, parts = deal(nobody(), given_loads, [A, B]), []
+    for _ in range(10):
+        before, dealt = dealt, deal(dealt, given_loads, [A, B], turn=True)
+        assert sum(old != new for old, new in zip(before, dealt, strict=True)) == 1
+        parts.append(part(dealt, given_loads, A))
+    assert sorted(parts[:2]) == pytest.approx([1 / 3, 2 / 3])
+    assert sum(parts) / len(parts) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 2, 4, 5, 6, 7, 8, 12])
+def test_where_a_deal_is_even_or_one_shard_has_all_the_load_nothing_changes_sides(partitions: int) -> None:
+    given_loads = loads_of("orders.delay", partitions, 500)
+    dealt = deal(deal(nobody(), given_loads, [A, B]), given_loads, [A, B])
+    assert deal(dealt, given_loads, [A, B], turn=True) == dealt
+
+
+@given(deals())
+def test_a_turn_moves_one_shard_at_most_and_leaves_every_shard_with_an_able_instance(
+    case: tuple[list[str], list[float], list[str]],
+) -> None:
+    held, given_loads, able = case
+    dealt = deal(held, given_loads, able)
+    turned = deal(dealt, given_loads, able, turn=True)
+    assert set(turned) <= set(able)
+    assert sum(old != new for old, new in zip(dealt, turned, strict=True)) <= 1
+
+
 @pytest.mark.parametrize("shards_in_use", [2, 4, 5, 6, 7, 8])
 def test_whoever_has_all_the_load_gives_half_of_it_away(shards_in_use: int) -> None:
     given_loads = [100.0] * shards_in_use + [0.0] * (SHARDS - shards_in_use)

@@ -150,6 +150,20 @@ async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch:
     assert one.bodies() == ["a", "a"]
 
 
+async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back() -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    for number in range(300):
+        one.publish(f"{number}")
+    await one.park()
+    one.sink.answer = no_route("orders")
+    assert await one.deliver() == 100
+    assert await other.deliver() == 0, "the first one has not handed over"
+    await one.dispatcher._hand_over()
+    one.dispatcher._come_back(one.dispatcher._given_way.copy().pop())
+    assert await one.deliver() == 64
+
+
 async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
