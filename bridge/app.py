@@ -174,6 +174,13 @@ def _kafka_out(settings: Settings, name: str) -> KafkaOut:
     return Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
 
 
+def _kafka_mend(settings: Settings, health: Health) -> Callable[[], None]:
+    """Makes the topics of ours again that somebody deleted, if the settings allow it."""
+    from adapters.kafka.setup import make_again
+
+    return Mend(partial(make_again, settings), health) if settings.bridge.setup else lambda: None
+
+
 def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
@@ -184,7 +191,7 @@ def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, healt
     if not settings.routes:
         return Ends(NoIntake(), sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _kafka_intakes(settings, name)]
-    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health, _kafka_mend(settings, health))
     return Ends(source, sink, (source.run, sink.run), rules.window, 0)  # what is read again is known by its origin
 
 
@@ -304,13 +311,12 @@ def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list
     """Two ways for each route of a house without a store, from its intake and from its levels: with a source and a sink
     of their own, so that a destination that is gone holds up nobody else."""
     from adapters.kafka.level_source import BoundedSource
-    from adapters.kafka.setup import declare
 
-    mend = Mend(partial(declare, settings), health) if settings.bridge.setup else lambda: None
+    mend = _kafka_mend(settings, health)
     made = []
     for name in settings.routes:
         bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-        intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health)
+        intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health, mend)
         for source in (intake_source, _level_source(settings, name, clock, health)):
             made.append(_kafka_way(settings, name, source, clock, mend, health))
     return made

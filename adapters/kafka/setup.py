@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
 from adapters.kafka.aim import Aim
@@ -29,6 +30,8 @@ from bridge.duration import write_duration
 from bridge.message import Refusal
 from bridge.naming import Naming
 from bridge.settings import Settings
+
+log = structlog.get_logger("postdate")
 
 
 def plan(settings: Settings) -> list[Topic]:
@@ -81,6 +84,15 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
         return made, warnings + [one.text for one in _unmatched(settings, known)]
 
     return with_admin(settings, make)
+
+
+def make_again(settings: Settings) -> None:
+    """``declare`` while postdate runs, for topics that somebody deleted. Logs each topic that it makes. Raises as
+    ``declare`` does."""
+    made, _ = declare(settings)
+    for one in made:
+        if one.new:
+            log.info("declared", kind="topic", name=one.topic.name, route=one.topic.route)
 
 
 def _sized(intake: Topic, target: Topic | Refusal) -> Topic | None:
