@@ -120,6 +120,11 @@ class KafkaSource:
         self._let_out.set()
         self._forget(deliveries)
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        part, offset = delivery.tag
+        return {"topic": part.place.topic, "partition": part.place.partition, "offset": offset}
+
     def stop(self) -> None:
         """Take nothing more. What is buffered is not committed and comes again, in the same order and as no copy."""
         self._stopping = True
