@@ -91,7 +91,7 @@ def _can_end(begin: str, tail: str) -> bool:
     if re.fullmatch(r"[0-9a-f]{0,6}", tail):
         return True
     found = re.fullmatch(rf"(.*?)([0-9a-z]*)\.{_DIGEST}", tail)
-    return found is not None and (not found[1] or bool(found[2]) and begin.endswith(found[1]))
+    return found is not None and (not found[1] or (bool(found[2]) and begin.endswith(found[1])))
 
 
 def _strange(name: str, route: Route) -> Iterator[Conflict]:
