@@ -317,12 +317,14 @@ def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list
     for name in settings.routes:
         bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
         intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health, mend)
-        for source in (intake_source, _level_source(settings, name, clock, health)):
+        for source in (intake_source, _level_source(settings, name, clock, health, mend)):
             made.append(_kafka_way(settings, name, source, clock, mend, health))
     return made
 
 
-def _level_source(settings: Settings, name: str, clock: StoreClock, health: Health) -> LevelSource:
+def _level_source(
+    settings: Settings, name: str, clock: StoreClock, health: Health, mend: Callable[[], None]
+) -> LevelSource:
     """What reads the levels of a Kafka route."""
     from adapters.kafka.level_packing import level_intakes
     from adapters.kafka.level_source import LevelSource
@@ -331,7 +333,7 @@ def _level_source(settings: Settings, name: str, clock: StoreClock, health: Heal
     topics, in_use = level_topics(settings, name), settings.routes[name].mode == "levels"
     rules = settings.kafka.model_copy(update={"group": topics.group})
     bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health)
+    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health, mend)
 
 
 def _lane(name: str) -> str:
@@ -373,7 +375,7 @@ def _kafka_leaving(settings: Settings, clock: StoreClock, health: Health) -> Lea
     from adapters.kafka.level_desk import routes_with_levels_left
 
     def drain(name: str) -> Way:
-        source = _level_source(settings, name, clock, health)
+        source = _level_source(settings, name, clock, health, lambda: None)
         return _kafka_way(settings, name, source, clock, lambda: None, health)
 
     return Leaving(partial(routes_with_levels_left, settings), drain)

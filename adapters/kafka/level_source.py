@@ -90,9 +90,15 @@ class LevelSource(BoundedSource):
     """See the head of this file."""
 
     def __init__(
-        self, rules: Kafka, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+        self,
+        rules: Kafka,
+        intakes: Sequence[Intake],
+        clock: StoreClock,
+        bytes_max: int,
+        health: Health,
+        mend: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(rules, intakes, clock, bytes_max, health, windows=_WINDOWS_SOON)
+        super().__init__(rules, intakes, clock, bytes_max, health, mend, _WINDOWS_SOON)
         self._arrivals = HeldBack(clock, held_until)
 
     def _cut(self, records: Sequence[ConsumerRecord], room: int, now_ms: int) -> tuple[int, int]:

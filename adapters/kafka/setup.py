@@ -6,7 +6,7 @@ without a store need; the topics that are delivered to are the consumers', who k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -14,7 +14,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from adapters.kafka.aim import Aim
 from adapters.kafka.level_setup import judge_levels, level_plan, make_levels, sound_levels
+from adapters.kafka.likeness import ASKED, INSYNC, SIZE, intake_config, intake_falls_short
 from adapters.kafka.topics import (
+    Config,
     Finding,
     Known,
     Made,
@@ -22,6 +24,7 @@ from adapters.kafka.topics import (
     create,
     known_topics,
     missing,
+    settings_of,
     topic_in,
     waiting,
     with_admin,
@@ -32,6 +35,9 @@ from bridge.naming import Naming
 from bridge.settings import Settings
 
 log = structlog.get_logger("postdate")
+
+#: An intake topic, and where it leads.
+Pair = tuple[Topic, Topic | Refusal]
 
 
 def plan(settings: Settings) -> list[Topic]:
@@ -50,14 +56,17 @@ def verify(settings: Settings) -> list[Finding]:
 
     async def ask(admin: AIOKafkaAdminClient) -> list[Finding]:
         known = await known_topics(admin)
-        return [*_judge(settings, known), *await judge_levels(settings, known, admin)]
+        pairs = list(_pairs(settings, known))
+        has = await _settings_of(admin, pairs)
+        levels = await judge_levels(settings, known, admin, _targets(pairs, has))
+        return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *levels]
 
     return with_admin(settings, ask)
 
 
 def declare(settings: Settings) -> tuple[list[Made], list[str]]:
-    """Make what is missing: intake topics with as many partitions as the topic they deliver to, if that is there, and
-    what routes without a store need.
+    """Make what is missing: intake topics like the topic they deliver to, if that is there, and what routes without a
+    store need.
 
     Returns what was made, was there or waits, and a warning for each topic of the consumers' that is missing. Raises
     ``TopologyMismatch`` before anything is made where a topic would lose records, ``Refused`` for a lack of rights,
@@ -69,18 +78,23 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
         levels = await sound_levels(settings, known, admin)
         made: list[Made] = []
         sizes: list[Topic] = []
-        warnings: list[str] = []
-        for intake, target in _pairs(settings, known):
+        pairs = list(_pairs(settings, known))
+        has = await _settings_of(admin, pairs)
+        warnings = [one.text for one in _unlike(settings, pairs, has)]
+        for intake, target in pairs:
             sized = _sized(intake, target)
             new = bool(sized and not intake.partitions)
             if sized:
                 sizes.append(sized)
                 if new:
-                    await create(admin, sized)
+                    config = intake_config(_of(target, has), settings.kafka.intake_retention)
+                    await create(admin, sized, config)
             made.append(Made(intake, new, waits=sized is None))
             warnings += _warnings(intake, sized, target)
+            if new and isinstance(target, Topic) and target.name not in has:
+                warnings.append(_not_asked(intake, target))
         waiting_routes = {one.topic.route for one in made if one.waits}
-        made += await make_levels(settings, levels, sizes, waiting_routes, admin)
+        made += await make_levels(settings, levels, sizes, _targets(pairs, has), waiting_routes, admin)
         return made, warnings + [one.text for one in _unmatched(settings, known)]
 
     return with_admin(settings, make)
@@ -113,7 +127,43 @@ def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> li
     return [few] if few else []
 
 
-def _pairs(settings: Settings, known: Known) -> Iterator[tuple[Topic, Topic | Refusal]]:
+async def _settings_of(admin: AIOKafkaAdminClient, pairs: Sequence[Pair]) -> dict[str, Config]:
+    """Of the topics that there are."""
+    topics = [topic for pair in pairs for topic in pair if isinstance(topic, Topic) and topic.partitions]
+    return await settings_of(admin, dict.fromkeys(topic.name for topic in topics), ASKED)
+
+
+def _of(topic: Topic | Refusal, has: Mapping[str, Config]) -> Config:
+    return has.get(topic.name, Config()) if isinstance(topic, Topic) else Config()
+
+
+def _targets(pairs: Sequence[Pair], has: Mapping[str, Config]) -> dict[str, list[tuple[Topic, Config]]]:
+    """By route, the topics that it delivers to and that are there."""
+    found: dict[str, list[tuple[Topic, Config]]] = {}
+    for intake, target in pairs:
+        if isinstance(target, Topic) and target.partitions:
+            found.setdefault(intake.route, []).append((target, _of(target, has)))
+    return found
+
+
+def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, Config]) -> Iterator[Finding]:
+    """The intake topics that are less safe than the topics where they lead, or take records of another size."""
+    retention_ms = settings.kafka.intake_retention
+    for intake, target in pairs:
+        if intake.partitions and isinstance(target, Topic) and target.partitions:
+            its = _of(target, has)
+            if text := intake_falls_short(intake, _of(intake, has), target, its, retention_ms):
+                yield Finding(intake, "unlike", text)
+
+
+def _not_asked(intake: Topic, target: Topic) -> str:
+    return (
+        f"topic '{intake.name}' of route {intake.route} has the broker's own limits, because postdate may not read the "
+        f"settings of '{target.name}' (permission DescribeConfigs). Compare {SIZE} and {INSYNC} by hand"
+    )
+
+
+def _pairs(settings: Settings, known: Known) -> Iterator[Pair]:
     """Each intake topic, there or named by the settings, and where it leads."""
     namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
     for name, naming in namings:
@@ -154,8 +204,8 @@ def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
                 yield Finding(Topic(name, naming.intercept, 0, 0, True), "none", text)
 
 
-def _judge(settings: Settings, known: Known) -> Iterator[Finding]:
-    for intake, target in _pairs(settings, known):
+def _judge(settings: Settings, known: Known, pairs: Sequence[Pair]) -> Iterator[Finding]:
+    for intake, target in pairs:
         if intake.partitions:
             yield Finding(intake, "same")
         elif isinstance(target, Topic):

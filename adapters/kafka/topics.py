@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from adapters.kafka.access import broker_errors
@@ -21,6 +22,8 @@ T = TypeVar("T")
 TIMEOUT_MS = 5000
 NOT_THERE = (0, 0)
 _NO_CONFIG: Mapping[str, str] = MappingProxyType({})
+#: Kafka's number for a setting that was made on a topic itself.
+_ON_TOPIC = 1
 #: Partitions and replicas by topic.
 Known = Mapping[str, tuple[int, int]]
 
@@ -37,11 +40,20 @@ class Topic:
     ours: bool
 
 
+class Config(NamedTuple):
+    """The settings of a topic that are in force, and of those the ones that were set on the topic itself: the others
+    follow the cluster."""
+
+    values: Mapping[str, str] = _NO_CONFIG
+    own: Mapping[str, str] = _NO_CONFIG
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """How a topic stands: same, missing, different, "waits" for an intake that is not made before the topic where it
-    leads, "few" for one with fewer partitions than that (it has "same", too), or "none" for a rule that no topic
-    matches yet; ``text`` is a sentence for a person wherever it is not "same"."""
+    leads, "few" for one with fewer partitions than that, "unlike" for a topic with other settings than where it leads
+    (both have "same", too), or "none" for a rule that no topic matches yet; ``text`` is a sentence for a person where
+    it is not "same"."""
 
     topic: Topic
     state: str
@@ -106,6 +118,23 @@ def waiting(intake: Topic, target: Topic) -> str:
         f"made: create '{target.name}', as the consumers need it, and `postdate run` or `postdate setup` makes "
         f"'{intake.name}' with as many partitions; or correct routes.{target.route}"
     )
+
+
+async def settings_of(admin: AIOKafkaAdminClient, names: Iterable[str], asked: Iterable[str]) -> dict[str, Config]:
+    """Those of the settings of topics that are ``asked``; without the topics that this user may not ask about
+    (DescribeConfigs). Raises the errors of aiokafka and of the network."""
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(asked, "")) for name in names]
+    if not wanted:
+        return {}
+    found = {}
+    for answer in await admin.describe_configs(wanted):
+        for code, _, _, name, entries in answer.resources:
+            if not code:
+                # Of an entry the first is its name, the second its value, the fourth where that was set.
+                there = [one for one in entries if one[1] is not None]
+                own = {one[0]: one[1] for one in there if one[3] == _ON_TOPIC}
+                found[name] = Config({one[0]: one[1] for one in there}, own)
+    return found
 
 
 async def create(admin: AIOKafkaAdminClient, wanted: Topic, config: Mapping[str, str] = _NO_CONFIG) -> None:

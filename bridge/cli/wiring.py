@@ -72,7 +72,11 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
         return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
     said = {"same": "there", "missing": "planned"}
-    ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
+    ours = {
+        row["what"]: said.get(row["state"], row["state"])
+        for row in rows
+        if row["ours"] and row["state"] not in ("few", "unlike")
+    }
     return ours, [text for text in words if text], FINE
 
 
@@ -118,8 +122,8 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
     """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, waits (an intake
-    topic that is not made before the topic where it leads), few (one with fewer partitions than that) or none (for a
-    rule that no topic matches yet), and a sentence. Blocking.
+    topic that is not made before the topic where it leads), few (one with fewer partitions than that), unlike (one
+    with other settings) or none (for a rule that no topic matches yet), and a sentence. Blocking.
 
     Raises ``BrokerUnavailable``.
     """
