@@ -47,7 +47,7 @@ async def judge_levels(
     for route, name, config in _wanted(settings):
         topic = topic_in(known, route, name, ours=True)
         if not topic.partitions:
-            found.append(Finding(topic, "missing", missing(topic)))
+            found.append(Finding(topic, "unseen" if topic.unseen else "missing", missing(topic)))
         elif why := unfit(has.get(name, Config()).values, config):
             found.append(Finding(topic, "different", f"topic '{name}' of route {route} {why}"))
         else:
@@ -86,7 +86,7 @@ async def make_levels(
     configs = {name: config for _, name, config in _wanted(settings)}
     made = []
     for one in found:
-        topic, new = one.topic, one.state == "missing"
+        topic, new = one.topic, one.state in ("missing", "unseen")
         if new and topic.route in waiting and topic.route not in sizes:
             made.append(Made(topic, new=False, waits=True))
             continue

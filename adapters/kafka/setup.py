@@ -26,6 +26,7 @@ from adapters.kafka.topics import (
     missing,
     settings_of,
     topic_in,
+    unseen_of,
     waiting,
     with_admin,
 )
@@ -55,8 +56,7 @@ def verify(settings: Settings) -> list[Finding]:
     """How each topic of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
 
     async def ask(admin: AIOKafkaAdminClient) -> list[Finding]:
-        known = await known_topics(admin)
-        pairs = list(_pairs(settings, known))
+        known, pairs = await _look(settings, admin)
         has = await _settings_of(admin, pairs)
         levels = await judge_levels(settings, known, admin, _targets(pairs, has))
         return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *levels]
@@ -74,11 +74,10 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     """
 
     async def make(admin: AIOKafkaAdminClient) -> tuple[list[Made], list[str]]:
-        known = await known_topics(admin)
+        known, pairs = await _look(settings, admin)
         levels = await sound_levels(settings, known, admin)
         made: list[Made] = []
         sizes: list[Topic] = []
-        pairs = list(_pairs(settings, known))
         has = await _settings_of(admin, pairs)
         warnings = [one.text for one in _unlike(settings, pairs, has)]
         for intake, target in pairs:
@@ -125,6 +124,16 @@ def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> li
         return [missing(target)]
     few = _few(sized, target)
     return [few] if few else []
+
+
+async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[Known, list[Pair]]:
+    """The topics that there are, and which of those that the settings speak of may not be seen."""
+    known = await known_topics(admin)
+    ours = {topic.name for topic in plan(settings)}
+    targets = {topic.name for _, topic in _pairs(settings, known) if isinstance(topic, Topic)}
+    allowed = {name for route in settings.routes_of("kafka") for name in settings.routes[route].allow_to}
+    known.unseen = await unseen_of(admin, (ours | targets | allowed) - known.keys())
+    return known, list(_pairs(settings, known))
 
 
 async def _settings_of(admin: AIOKafkaAdminClient, pairs: Sequence[Pair]) -> dict[str, Config]:
@@ -204,19 +213,23 @@ def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
                 yield Finding(Topic(name, naming.intercept, 0, 0, True), "none", text)
 
 
+def _absent(topic: Topic) -> Finding:
+    return Finding(topic, "unseen" if topic.unseen else "missing", missing(topic))
+
+
 def _judge(settings: Settings, known: Known, pairs: Sequence[Pair]) -> Iterator[Finding]:
     for intake, target in pairs:
         if intake.partitions:
             yield Finding(intake, "same")
         elif isinstance(target, Topic):
-            absent = Finding(intake, "missing", missing(intake))
+            absent = _absent(intake)
             yield absent if target.partitions else Finding(intake, "waits", waiting(intake, target))
         if not isinstance(target, Refusal) and (few := _few(intake, target)):
             yield Finding(intake, "few", few)
         if isinstance(target, Refusal):
             yield Finding(intake, "different", target.text)
         elif not target.partitions:
-            yield Finding(target, "missing", missing(target))
+            yield _absent(target)
         elif settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
             text = (
                 f"topic '{target.name}' has {target.partitions} partitions and '{intake.name}' has {intake.partitions},"
@@ -228,5 +241,5 @@ def _judge(settings: Settings, known: Known, pairs: Sequence[Pair]) -> Iterator[
     for name in settings.routes_of("kafka"):
         for one in settings.routes[name].allow_to:
             allowed = topic_in(known, name, one, ours=False)
-            yield Finding(allowed, "same") if allowed.partitions else Finding(allowed, "missing", missing(allowed))
+            yield Finding(allowed, "same") if allowed.partitions else _absent(allowed)
     yield from _unmatched(settings, known)

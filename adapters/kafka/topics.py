@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import connection, start
@@ -24,20 +25,25 @@ NOT_THERE = (0, 0)
 _NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 #: Kafka's number for a setting that was made on a topic itself.
 _ON_TOPIC = 1
-#: Partitions and replicas by topic.
-Known = Mapping[str, tuple[int, int]]
+
+
+class Known(dict[str, tuple[int, int]]):
+    """Partitions and replicas by topic. ``unseen`` are topics that this user may not see, whether they exist or not."""
+
+    unseen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of a route. ``partitions`` and ``replicas`` are 0 for one that does not exist; ``ours`` says that
-    postdate makes it."""
+    """A topic of a route. ``partitions`` and ``replicas`` are 0 for one that does not exist, or that is ``unseen``;
+    ``ours`` says that postdate makes it."""
 
     route: str
     name: str
     partitions: int
     replicas: int
     ours: bool
+    unseen: bool = False
 
 
 class Config(NamedTuple):
@@ -50,10 +56,14 @@ class Config(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a topic stands: same, missing, different, "waits" for an intake that is not made before the topic where it
-    leads, "few" for one with fewer partitions than that, "unlike" for a topic with other settings than where it leads
-    (both have "same", too), or "none" for a rule that no topic matches yet; ``text`` is a sentence for a person where
-    it is not "same"."""
+    """How a topic stands, as ``state``. ``text`` is a sentence for a person where it is not "same".
+
+    - same, missing, different;
+    - unseen: this user may not see it;
+    - waits: an intake that is not made before the topic where it leads;
+    - few, unlike (beside "same"): fewer partitions, or other settings, than where it leads;
+    - none: a rule that no topic matches yet.
+    """
 
     topic: Topic
     state: str
@@ -89,20 +99,32 @@ async def known_topics(admin: AIOKafkaAdminClient) -> Known:
     """Every topic that this user may see. All are listed, because a question about one that does not exist makes it
     where the broker creates topics by itself. Raises the errors of aiokafka and of the network."""
     found: list[dict[str, Any]] = await admin.describe_topics()
-    return {
-        one["topic"]: (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"]))
+    return Known(
+        (one["topic"], (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"])))
         for one in found
         if one["partitions"]
-    }
+    )
+
+
+async def unseen_of(admin: AIOKafkaAdminClient, names: Iterable[str]) -> frozenset[str]:
+    """Those of the topics that this user may not see. The question makes none of them. Raises the errors of aiokafka
+    and of the network."""
+    names = list(names)
+    if not names:
+        return frozenset()
+    answer: Any = await admin._send_request(MetadataRequest(names, allow_auto_topic_creation=False))
+    return frozenset(one[1] for one in answer.topics if one[0] == TopicAuthorizationFailedError.errno)
 
 
 def topic_in(known: Known, route: str, name: str, ours: bool) -> Topic:
     """A topic as it is known."""
-    return Topic(route, name, *known.get(name, NOT_THERE), ours=ours)
+    return Topic(route, name, *known.get(name, NOT_THERE), ours=ours, unseen=name in known.unseen)
 
 
 def missing(topic: Topic) -> str:
-    """The sentence for a topic that is not there."""
+    """The sentence for a topic that is not there, or that cannot be seen."""
+    if topic.unseen:
+        return _unseen(topic)
     if topic.ours:
         return f"topic '{topic.name}' of route {topic.route} does not exist: run `postdate setup`"
     return (
@@ -111,8 +133,22 @@ def missing(topic: Topic) -> str:
     )
 
 
+def _unseen(topic: Topic) -> str:
+    if topic.ours:
+        return (
+            f"postdate may not see topic '{topic.name}' of route {topic.route} (no Describe permission), so whether it "
+            "exists is not known: give its user Read and Describe"
+        )
+    return (
+        f"postdate may not see topic '{topic.name}', which route {topic.route} delivers to (no Describe permission), "
+        f"so what is due is refused: give its user Write and Describe, or correct routes.{topic.route}"
+    )
+
+
 def waiting(intake: Topic, target: Topic) -> str:
     """The sentence for an intake topic that is not made yet."""
+    if target.unseen:
+        return f"{_unseen(target)}; until then '{intake.name}' is not made"
     return (
         f"topic '{target.name}', which route {target.route} delivers to, does not exist, so '{intake.name}' is not "
         f"made: create '{target.name}', as the consumers need it, and `postdate run` or `postdate setup` makes "

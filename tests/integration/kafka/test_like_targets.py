@@ -17,6 +17,7 @@ from tests.bridge_process import toml
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
+from tests.devstack.service import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -40,6 +41,7 @@ class Commands:
             name, partitions, replicas, config={key.replace("_", "."): one for key, one in config.items()}
         )
         admin.create_topics([wanted])[name].result(kafka_admin.TIMEOUT_S)
+        wait_for(lambda: name in kafka_admin.topics(self.url), "every broker knows it")
 
     def __call__(self, *words: str, mode: str = "redis", code: int = 0) -> list[dict[str, Any]]:
         """The rows of a command."""
@@ -59,6 +61,8 @@ class Commands:
         """The settings of what ``setup`` makes."""
         rows = self("setup", mode=mode)
         assert {row["state"] for row in rows} == {"made"}
+        names = {row["name"] for row in rows}
+        wait_for(lambda: names <= kafka_admin.topics(self.url), "every broker knows them")
         return {row["name"]: kafka_admin.topic_config(self.url, row["name"]) for row in rows}
 
     def warned(self, mode: str = "levels") -> list[str]:
@@ -145,7 +149,7 @@ def test_check_names_topics_of_ours_with_fewer_replicas_than_their_target(on_clu
     on_cluster.make(on_cluster.intake, replicas=1, min_insync_replicas="1")
     (said,) = on_cluster.warned("levels")
     assert "it has replicas: 1, there: 3" in said
-    on_cluster("setup", mode="levels")
-    levels = [name for name in kafka_admin.topics(on_cluster.url) if ".pay." in name]
+    levels = [row["name"] for row in on_cluster("setup", mode="levels") if row["state"] == "made"]
     assert len(levels) == 2
+    wait_for(lambda: set(levels) <= kafka_admin.topics(on_cluster.url), "every broker knows them")
     assert [on_cluster.replicas(name) for name in levels] == [{3}, {3}]

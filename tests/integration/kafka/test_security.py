@@ -194,6 +194,25 @@ def test_a_group_that_may_not_be_read_with_is_logged_once_until_postdate_has_joi
         assert [row["event"] for row in said] == ["trouble", "well again"]
 
 
+def test_check_does_not_call_a_topic_missing_that_postdate_may_not_see(line: Line) -> None:
+    line.allow(bad=())
+    code, found = line.check()
+    (failed,) = [row for row in found if row["level"] == "FAIL"]
+    assert failed["text"] == (
+        f"postdate may not see topic '{line.topics['bad.out']}', which route bad delivers to (no Describe permission), "
+        "so what is due is refused: give its user Write and Describe, or correct routes.bad"
+    )
+    assert code == 1
+    del line.settings["routes"]["bad"]
+    line.settings["routes"]["good"]["intercept"] = "nobody.allowed.it"
+    code, found = line.check()
+    (failed,) = [row for row in found if row["level"] == "FAIL"]
+    assert failed["text"] == (
+        "postdate may not see topic 'nobody.allowed.it' of route good (no Describe permission), so whether it exists "
+        "is not known: give its user Read and Describe"
+    )
+
+
 def wrong_password(line: Line) -> str:
     line.settings["kafka"]["sasl_password"] = "wrong"
     return (
