@@ -24,7 +24,8 @@ class Health:
     def say(self, subject: str, sentence: str, for_s: float = math.inf) -> None:
         """What is wrong with ``subject``; an empty sentence means that it is well.
 
-        ``for_s``: forget it after so long, where nobody will come to say that it is well again.
+        ``for_s``: forget it after so long, where no part can tell that it is well again. The log then says "not seen
+        again", because nothing has shown that it is well.
         """
         self._forget_old()
         before = self._troubles.get(subject, "")
@@ -52,4 +53,4 @@ class Health:
         now = time.monotonic()
         for subject in [subject for subject in self._troubles if self._until[subject] < now]:
             del self._troubles[subject]
-            log.info("well again", subject=subject)
+            log.info("not seen again", subject=subject)

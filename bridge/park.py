@@ -345,7 +345,7 @@ class Parker:
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         for position in reply.before:
             delivery = load.deliveries[position - 1]
-            self._passed_over.tell("passed over", delivery.route, PARKED_BEFORE, offset=delivery.origin)
+            self._passed_over.tell("passed over", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
         away = set(reply.rejected)
         self._parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)

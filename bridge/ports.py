@@ -181,6 +181,9 @@ class Source(Protocol):
     def alive(self, delivery: Delivery) -> bool:
         """Whether accepting it would still be heard; otherwise it will be, or has been, delivered again."""
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """Where a delivery was taken from, as facts for the log; none where the broker numbers no messages."""
+
     def stop(self) -> None:
         """Ask the broker for nothing more. What was taken may still be accepted. What it has handed out and nobody has
         taken yet is still there to be taken, where a broker that gets it back would give it out in another order."""

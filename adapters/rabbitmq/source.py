@@ -183,6 +183,10 @@ class RabbitSource:
         """See ``bridge.ports.Source.drop``."""
         self._forget(deliveries)
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        return {}
+
     def stop(self) -> None:
         """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
         closes, RabbitMQ 3 makes another order."""

@@ -205,7 +205,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
     from bridge.cli.exits import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
-    if state in ("none", "few", "waits"):
+    if state in ("none", "few", "unlike", "waits"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

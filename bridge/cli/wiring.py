@@ -58,7 +58,7 @@ def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 def _end(rows: Sequence[Mapping[str, Any]]) -> int:
     """The exit code of ``setup`` on one broker where this is planned."""
     states = {row["state"] for row in rows}
-    if states & {"different", "forbidden"}:
+    if states & {"different", "forbidden", "unseen"}:
         return REFUSED
     return FAILED if "waits" in states else FINE
 
@@ -72,7 +72,11 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
         return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
     said = {"same": "there", "missing": "planned"}
-    ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
+    ours = {
+        row["what"]: said.get(row["state"], row["state"])
+        for row in rows
+        if row["ours"] and row["state"] not in ("few", "unlike")
+    }
     return ours, [text for text in words if text], FINE
 
 
@@ -117,9 +121,9 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, waits (an intake
-    topic that is not made before the topic where it leads), few (one with fewer partitions than that) or none (for a
-    rule that no topic matches yet), and a sentence. Blocking.
+    """How each exchange, queue and topic stands, as ``state`` and a sentence. Blocking.
+
+    RabbitMQ: same, missing, outdated, different, forbidden. Kafka: the states of ``adapters.kafka.topics.Finding``.
 
     Raises ``BrokerUnavailable``.
     """

@@ -109,6 +109,7 @@ class Kafka(Section):
     refresh: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
     timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
+    intake_retention: Annotated[int, Duration("1m", "36500d")] = milliseconds("7d")
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""

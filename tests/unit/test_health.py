@@ -15,11 +15,15 @@ def test_a_sentence_stays_until_it_is_well_again() -> None:
     assert health.sentence() == WELL
 
 
-def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time() -> None:
+def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time_and_not_called_well() -> None:
     health = Health()
-    health.say("route orders", "messages are refused", for_s=-1)
-    health.say("store", "Redis does not answer", for_s=60)
-    assert health.troubles() == {"store": "Redis does not answer"}
+    with capture_logs() as lines:
+        health.say("route orders", "messages are refused", for_s=-1)
+        health.say("store", "Redis does not answer", for_s=60)
+        assert health.troubles() == {"store": "Redis does not answer"}
+        health.say("store", "")
+    told = [(line["event"], line["subject"]) for line in lines]
+    assert told[1:] == [("not seen again", "route orders"), ("trouble", "store"), ("well again", "store")]
 
 
 def test_a_running_number_is_no_news() -> None:
