@@ -164,7 +164,7 @@ _AT_THE_DOOR = (
     ("without any password configured", "Redis has no password, and one is set: leave out redis.password"),
     ("invalid username-password", "Redis refuses the user or the password: see redis.username and redis.password"),
     ("unknown command 'SENTINEL'", "that is no Sentinel: see redis.url"),
-    ("CERTIFICATE_REQUIRED", "Redis wants a certificate of its clients: set redis.cert_file and redis.key_file"),
+    ("CERTIFICATE_REQUIRED", "Redis refuses clients without a certificate that it trusts: set redis.cert_file"),
     ("WRONG_VERSION_NUMBER", "Redis does not speak TLS there: see redis.url, rediss:// is with TLS"),
     (
         "SELECT is not allowed in cluster mode",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.inspect import inspect
 from bridge.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority, Signed
@@ -81,8 +82,7 @@ class TestTLS:
         assert said(locked.url, ca_file=locked.ca, **pair) == ""
 
     def test_without_the_certificate_it_asks_for_nothing_is_said_to_it(self, locked: Locked) -> None:
-        words = said(locked.url, ca_file=locked.ca)
-        assert "wants a certificate of its clients" in words or "may want a certificate" in words
+        assert "redis.cert_file" in said(locked.url, ca_file=locked.ca)
 
     def test_a_sentinel_whose_certificate_is_not_trusted_is_refused(self, locked: Locked) -> None:
         words = said(locked.url)
@@ -155,6 +155,14 @@ class TestSentences:
             f"the master that Sentinel names does not answer at 127.0.0.1:{old.port} (Connection re"
         )
         assert "start it" not in words
+
+
+def test_check_warns_of_a_sentinel_whose_master_may_write_alone(redis_sentinel: RedisSentinel) -> None:
+    words, _ = asyncio.run(inspect(settings_of(redis_sentinel.url)))
+    assert [word.partition(".")[0] for word in words] == ["Redis has min-replicas-to-write 0"]
+    for server in redis_sentinel.servers:
+        server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    assert asyncio.run(inspect(settings_of(redis_sentinel.url)))[0] == []
 
 
 def test_without_a_sentinel_nothing_is_written_until_one_is_back(redis_sentinel: RedisSentinel) -> None:
