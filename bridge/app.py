@@ -32,6 +32,7 @@ from bridge.settings import Settings
 from bridge.settings.own_names import own_queues
 from bridge.settle import Settler
 from bridge.sharing import Sharing
+from bridge.store_watch import StoreWatch
 from bridge.wake import Wake
 from bridge.watch import Watch
 from bridge.ways import Link, Way
@@ -244,6 +245,7 @@ def build(
             settler=settler,
             members=members,
             watch=watch,
+            store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
             leaving=_kafka_leaving(settings, clock, health) if settings.broker == "kafka" else None,

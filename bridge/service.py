@@ -27,6 +27,7 @@ from bridge.park import Parker
 from bridge.ports import Sink, Source, Store
 from bridge.reconnect import Reconnect
 from bridge.settle import Settler
+from bridge.store_watch import StoreWatch
 from bridge.wake import Wake
 from bridge.watch import Watch
 from bridge.ways import Link, Way
@@ -53,6 +54,7 @@ class Parts:
     settler: Settler
     members: Members
     watch: Watch
+    store_watch: StoreWatch
     health: Health
     grace_ms: int
     leaving: Leaving | None = None
@@ -132,6 +134,7 @@ class Service(Running):
             parts.settler.run(),
             parts.members.run(),
             parts.watch.run(),
+            parts.store_watch.run(),
             self._listen(),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )

@@ -27,11 +27,13 @@ class Call(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A wait that follows the writes on the same connection, and how many must have answered."""
+    """A wait that follows the writes on the same connection, how many must have answered, and what is said, with the
+    advice behind it, when fewer have."""
 
     command: tuple[Any, ...]
     needed: int
     words: str
+    advice: str = ""
 
 
 class Runner:
@@ -142,7 +144,7 @@ def _checked(replies: list[Any], answered: Any, wait: Wait) -> list[Any]:
     else:
         count = answered[0] if isinstance(answered, list) else answered  # WAITAOF answers [this server, replicas]
         if count < wait.needed:
-            error = StoreUnavailable(f"{wait.words}: {count} of {wait.needed} answered")
+            error = StoreUnavailable(f"{wait.words}: {count} of {wait.needed} answered{wait.advice}")
     return [reply if error is None or isinstance(reply, Exception) else error for reply in replies]
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from adapters.redis.agreement import FORMAT, judge_agreement, read_agreement
 from adapters.redis.connect import Client, close, store_errors
 from adapters.redis.durability import ask, judge
+from adapters.redis.guard import Guard
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.offsets import origin_args, read_done
 from adapters.redis.runner import Call, Runner, Wait
@@ -41,8 +41,8 @@ class RedisStore:
         self.clock = clock
         self._client = client
         self._runner = Runner(client)
-        self._prefix = prefix
         self._keys = StoreKeys(prefix, shards, instance)
+        self._guard = Guard(client, self._runner, self._keys)
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
@@ -60,17 +60,13 @@ class RedisStore:
         wait_ms = max(1, timeout_ms // 2)  # so that a wait that fails says so before the client gives up on Redis
         verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
-        await self._agree()
+        await self._guard.agree()
         await self.look_at_clock()
         return tuple(word for verdict in verdicts for word in verdict.words)
 
-    async def _agree(self) -> None:
-        client: Any = self._client
-        with store_errors():
-            if await client.hlen(self._keys.store) < 2:  # else nothing is written, so that a full Redis lets us start
-                await client.hsetnx(self._keys.store, "format", FORMAT)
-                await client.hsetnx(self._keys.store, "shards", self.shards)
-        judge_agreement(await read_agreement(self._client, self._prefix), self.shards)
+    async def look(self) -> dict[str, str]:
+        """Whether it is still the same store, and has room: see ``Guard.look``."""
+        return await self._guard.look()
 
     async def look_at_clock(self) -> None:
         """One observation of the store's clock."""

@@ -15,6 +15,12 @@ REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+
 AMQP_SCHEMES = ("amqp", "amqps")
 
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
+#: The name of a master, and perhaps a database.
+_SENTINEL_PATH = re.compile(r"[^/]+(?:/\d*)?", re.ASCII)
+_NO_MASTER_NAME = (
+    "must end in /NAME, the master that the Sentinels know, or in /NAME/NUMBER with a database: "
+    "redis+sentinel://sentinel-1:26379,sentinel-2:26379/mymaster"
+)
 _ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
 
 
@@ -60,10 +66,12 @@ class Servers(Rule):
 def check_redis(scheme: str, rest: str) -> str | None:
     """Check what follows ``redis://``; several hosts with commas between are for sentinels and clusters."""
     wrong = _check_rest(rest, several=scheme.endswith(("sentinel", "cluster")))
-    if wrong or scheme not in ("redis", "rediss"):
+    path = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
+    if wrong or scheme.endswith("cluster"):
         return wrong
-    database = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
-    return None if re.fullmatch(r"\d*", database, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
+    if scheme.endswith("sentinel"):
+        return None if _SENTINEL_PATH.fullmatch(path) else _NO_MASTER_NAME
+    return None if re.fullmatch(r"\d*", path, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
 
 
 def check_amqp(scheme: str, rest: str) -> str | None:

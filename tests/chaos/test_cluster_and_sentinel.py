@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from tests.bridge_process import Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
 from tests.chaos.ledger import settled
-from tests.devstack.redis import RedisSentinel
+from tests.devstack.fixtures import need
+from tests.devstack.redis import RedisSentinel, launch_sentinel
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
@@ -15,6 +19,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 IN_FLIGHT = 200
 SMALL: Tables = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}, "redis": {"timeout": "1s"}}
 RATE, LONG_RATE = 500.0, 2000.0
+FREEZE_RATE = 200
 
 
 def test_the_whole_way_on_a_cluster_with_two_instances(
@@ -72,3 +77,38 @@ def test_one_failover_after_the_other_under_full_load_loses_nothing(
     ledger.wait_arrivals(3000, 60)
     ledger.stop_producing()
     settled(line, ledger, 120).assert_kept()
+
+
+@pytest.fixture
+def calm_sentinel() -> Iterator[RedisSentinel]:
+    """Sentinel with its own pace, as in production; a master that does not answer for two seconds is dead."""
+    with need(lambda: launch_sentinel(down_after_ms=2000, hurried=False)) as group:
+        yield group
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("durability", "lost_max"), [("everysec", FREEZE_RATE), ("replicas", 0)])
+def test_a_master_that_freezes_for_four_seconds_costs_a_second_of_traffic_at_most(
+    open_line: OpenLine, open_ledger: OpenLedger, calm_sentinel: RedisSentinel, durability: str, lost_max: int
+) -> None:
+    """Back again, it takes itself for the master for some ten seconds; what is parked there is thrown away."""
+    line = open_line({"redis": {"durability": durability, "replicas": 1}}, store_url=calm_sentinel.url)
+    ledger = open_ledger(line)
+    bridge = line.start()
+    ledger.produce(FREEZE_RATE, (0, 2000))
+    ledger.wait_arrivals(2 * FREEZE_RATE)
+    old = calm_sentinel.master
+    old.pause()
+    time.sleep(4)
+    old.resume()
+    ledger.wait_arrivals(20 * FREEZE_RATE, 60)
+    ledger.stop_producing()
+    verdict = settled(line, ledger)
+    print(verdict)
+    assert len(verdict.lost) <= lost_max, str(verdict)
+    assert verdict.copies <= FREEZE_RATE, str(verdict)
+    assert [*verdict.early, *verdict.mangled] == [], str(verdict)
+    assert verdict.strangers + verdict.copies_with_another_id == 0, str(verdict)
+    assert f"master=127.0.0.1:{calm_sentinel.master.port}" in bridge.log()
+    assert bridge.running()

@@ -101,7 +101,7 @@ async def test_a_wait_that_fails_is_not_taken_for_a_redis_that_does_not_answer(
 ) -> None:
     rig = RedisRig(start_redis().url, key_prefix, "replicas", timeout_ms=400)
     store = await rig.open(wait_ms=400)  # as the commands call it: with redis.timeout
-    with pytest.raises(StoreUnavailable, match="waiting for replicas of Redis: 0 of 1 answered"):
+    with pytest.raises(StoreUnavailable, match=r"waiting for replicas of Redis: 0 of 1 answered\. After a failover"):
         await park(store, *(await rig.overdue()))
     await rig.close()
 

@@ -462,6 +462,7 @@ class TestValues:
             "rediss://u:p@h:6379/1",
             "redis://[::1]:6379/0",
             "redis+sentinel://a:1,b:2,c/main/0",
+            "rediss+sentinel://u:p@a/main?sentinel_password=x",
             "rediss+cluster://a:1,b",
         ],
     )
@@ -484,6 +485,10 @@ class TestValues:
             ("redis://u:p#ss@h", "as %23"),
             ("redis://a,b", "must name one host"),
             ("redis://h/x", "the database"),
+            ("redis+sentinel://a:1,b", "must end in /NAME, the master that the Sentinels know"),
+            ("rediss+sentinel://a/", "must end in /NAME"),
+            ("redis+sentinel://a/?sentinel_password=x", "must end in /NAME"),
+            ("redis+sentinel://a/main/x", "or in /NAME/NUMBER with a database"),
             ("redis://h h", "spaces or line breaks"),
         ],
     )
