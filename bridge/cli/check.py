@@ -128,7 +128,7 @@ def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[
     """A line for each route with all that is there, one with all that is still to be made, and one for each problem."""
     for route in dict.fromkeys(row["route"] for row in found):
         rows = [row for row in found if row["route"] == route]
-        there = [row["what"] for row in rows if row["state"] == "same"]
+        there = [row["what"] for row in rows if row["state"] in ("same", "unprotected")]
         later = [row["what"] for row in rows if _is_made_later(settings, row)]
         if there:
             yield _finding("OK", f"route {route}", f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there")
@@ -204,7 +204,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
     from bridge.cli.exits import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
-    if state in ("none", "few", "waits"):
+    if state in ("none", "few", "waits", "unprotected"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

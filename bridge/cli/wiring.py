@@ -71,7 +71,7 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
     except BrokerUnavailable as error:
         return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
-    said = {"same": "there", "missing": "planned"}
+    said = {"same": "there", "unprotected": "there", "missing": "planned"}
     ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
     return ours, [text for text in words if text], FINE
 
@@ -79,7 +79,7 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
 def _planned(declaration: Any, stands: Mapping[str, str]) -> str:
     """A binding, which AMQP cannot be asked about, is taken to be there where both ends are; it is made in any case."""
     from adapters.rabbitmq.declarations import Binding
-    from adapters.rabbitmq.setup import label
+    from adapters.rabbitmq.mismatches import label
 
     if not isinstance(declaration, Binding):
         return stands.get(label(declaration), "planned")
@@ -117,7 +117,8 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, waits (an intake
+    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, unprotected (a
+    queue of an earlier postdate, which is used as it is), waits (an intake
     topic that is not made before the topic where it leads), few (one with fewer partitions than that) or none (for a
     rule that no topic matches yet), and a sentence. Blocking.
 
@@ -125,7 +126,8 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
     """
     found = []
     if settings.routes_of("rabbitmq"):
-        from adapters.rabbitmq.setup import label, verify
+        from adapters.rabbitmq.mismatches import label
+        from adapters.rabbitmq.setup import verify
 
         for one in verify(settings):
             ours = getattr(one.declaration, "ours", True)

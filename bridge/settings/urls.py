@@ -15,6 +15,8 @@ REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+
 AMQP_SCHEMES = ("amqp", "amqps")
 
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
+#: A second URL behind the first, where only a host belongs.
+_ANOTHER_URL = re.compile(r",\s*amqps?://")
 _ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
 
 
@@ -68,9 +70,11 @@ def check_redis(scheme: str, rest: str) -> str | None:
 
 def check_amqp(scheme: str, rest: str) -> str | None:
     """Check what follows ``amqp://``. Options in it would be overridden, or unknown to the client library."""
+    if _ANOTHER_URL.search(rest):
+        return f'must name the scheme once, and the hosts with commas between: "{scheme}://user:password@a:5672,b:5672/%2F"'
     if "?" in rest.rpartition("@")[2]:
         return 'must not have options (what follows "?"): see rabbitmq.heartbeat, rabbitmq.ca_file and so on'
-    return _check_rest(rest, several=False)
+    return _check_rest(rest, several=True)
 
 
 def _check_rest(rest: str, *, several: bool) -> str | None:
