@@ -118,10 +118,34 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    yield from _topology(settings, found)
+    harms, protected = _policies(settings)
+    yield from _topology(settings, [_protected(row) if row["what"] in protected else row for row in found])
+    yield from harms
     yield from _open_fronts(settings, found)
     yield from _unread(settings)
     yield from _left_over(settings, before)
+
+
+def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[str]]:
+    """What policies of RabbitMQ do to messages that wait, and the queues that one of them protects. An API that nobody
+    has named need not be there."""
+    from bridge.cli.wiring import judged_policies
+    from bridge.errors import PostdateError
+
+    named = settings.rabbitmq.management_url
+    if named == "off" or not settings.routes_of("rabbitmq"):
+        return [], frozenset()
+    try:
+        harms, protected = judged_policies(settings)
+    except PostdateError as error:
+        text = f"RabbitMQ's policies are not known: {error}"
+        return [_finding("WARN", "policies", text)] if named else [], frozenset()
+    return [_finding("WARN", f"route {route}", text) for route, text in harms], protected
+
+
+def _protected(row: dict[str, Any]) -> dict[str, Any]:
+    """A queue of an earlier postdate that a policy protects is as good as a new one."""
+    return {**row, "state": "same"} if row["state"] == "unprotected" else row
 
 
 def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

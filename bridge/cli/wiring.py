@@ -141,6 +141,16 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
     return found
 
 
+def judged_policies(settings: Settings) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """What policies do to the queues of RabbitMQ routes: a route and a sentence each; and the labels of the queues that
+    refuse when they are full. Blocking. Raises ``BrokerUnavailable`` where RabbitMQ's management API does not answer.
+    """
+    from adapters.rabbitmq.policies import judge_policies
+
+    found = judge_policies(settings.only(settings.routes_of("rabbitmq")))
+    return list(found.harms), frozenset(f"queue '{name}'" for name in found.protected)
+
+
 def settings_of_file(file: Path) -> Settings:
     """What one file says, whatever the environment does. Raises ``SettingsError``."""
     return load(file, {})

@@ -46,6 +46,24 @@ class Url(Secret):
 
 
 @dataclass(frozen=True)
+class WebAddress(Rule):
+    """An http:// or https:// URL without a user, "off", or "" for the usual place."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        if text in ("", "off"):
+            return text
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in ("http", "https"):
+            raise wrong('must begin with http:// or https://, or be "off"')
+        if "@" in rest:
+            raise wrong("must not name a user: the one of rabbitmq.url is used")
+        if "?" in rest or "#" in rest or not _is_host(rest.partition("/")[0]):
+            raise wrong('must be a URL with a host, such as "https://rabbit-1:15671"')
+        return text
+
+
+@dataclass(frozen=True)
 class Servers(Rule):
     """Hosts with ports, commas between."""
 

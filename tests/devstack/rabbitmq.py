@@ -213,8 +213,8 @@ def prepare() -> None:
         find_place()
 
 
-def launch() -> RabbitMQ:
-    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"))
+def launch(*, management: bool = False) -> RabbitMQ:
+    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management)
 
 
 def find_place(*, may_install: bool = True) -> Place:
