@@ -18,10 +18,11 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq import frames
-from adapters.rabbitmq.connection import Link, open_link, sentence
+from adapters.rabbitmq.connection import Link, open_link
 from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
+from adapters.rabbitmq.trouble import sentence
 from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable, PostdateError
@@ -142,6 +143,7 @@ class RabbitSource:
         self._bytes_max = bytes_max
         self._health = health
         self._link: Link | None = None
+        self._first_host = 0
         self._lanes: dict[int, _Lane] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
@@ -210,7 +212,8 @@ class RabbitSource:
         await keep_connected(self._session, self._health, "rabbitmq intake", "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
-        self._link = link = await open_link(self._settings, "postdate intake")
+        self._link = link = await open_link(self._settings, "postdate intake", self._first_host)
+        self._first_host = link.next_host
         try:
             link.connection.on_delivery = self._on_delivery
             link.connection.on_read = self._on_read

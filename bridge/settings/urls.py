@@ -21,6 +21,8 @@ _NO_MASTER_NAME = (
     "must end in /NAME, the master that the Sentinels know, or in /NAME/NUMBER with a database: "
     "redis+sentinel://sentinel-1:26379,sentinel-2:26379/mymaster"
 )
+#: A second URL behind the first, where only a host belongs.
+_ANOTHER_URL = re.compile(r",\s*amqps?://")
 _ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
 
 
@@ -50,6 +52,24 @@ class Url(Secret):
 
 
 @dataclass(frozen=True)
+class WebAddress(Rule):
+    """An http:// or https:// URL without a user, "off", or "" for the usual place."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        if text in ("", "off"):
+            return text
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in ("http", "https"):
+            raise wrong('must begin with http:// or https://, or be "off"')
+        if "@" in rest:
+            raise wrong("must not name a user: the one of rabbitmq.url is used")
+        if "?" in rest or "#" in rest or not _is_host(rest.partition("/")[0]):
+            raise wrong('must be a URL with a host, such as "https://rabbit-1:15671"')
+        return text
+
+
+@dataclass(frozen=True)
 class Servers(Rule):
     """Hosts with ports, commas between."""
 
@@ -76,9 +96,11 @@ def check_redis(scheme: str, rest: str) -> str | None:
 
 def check_amqp(scheme: str, rest: str) -> str | None:
     """Check what follows ``amqp://``. Options in it would be overridden, or unknown to the client library."""
+    if _ANOTHER_URL.search(rest):
+        return f'must name the scheme once, and the hosts with commas between: "{scheme}://user:password@a:5672,b:5672/%2F"'
     if "?" in rest.rpartition("@")[2]:
         return 'must not have options (what follows "?"): see rabbitmq.heartbeat, rabbitmq.ca_file and so on'
-    return _check_rest(rest, several=False)
+    return _check_rest(rest, several=True)
 
 
 def _check_rest(rest: str, *, several: bool) -> str | None:

@@ -67,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     fetches: list[Callable[[], object]] = []
     if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
         fetches.append(redis_servers.prepare)
-    if "rabbitmq" in needed:
+    if needed & {"rabbitmq", "managed_rabbitmq"}:
         fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
     if "kafka" in needed:
         fetches.append(kafka_servers.prepare)
@@ -157,6 +157,14 @@ def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     rabbitmq.resume()
     rabbitmq.start()
     rabbitmq.calm()
+
+
+@pytest.fixture(scope="module")
+def managed_rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ with the management API, always our own."""
+    server = need(lambda: (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch(management=True))
+    with server:
+        yield server
 
 
 @pytest.fixture

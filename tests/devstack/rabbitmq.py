@@ -65,12 +65,16 @@ class RabbitMQ(Service):
         super().__init__(url, runner)
         self._ctl = ctl
         self._alarmed = False
+        self.management_url = ""
 
     @classmethod
-    def in_place(cls, place: Place, folder: Path) -> Self:
-        """A broker with a node name, data, plugins, cookie, epmd and ports of its own."""
-        port, dist_port, epmd_port = free_ports(3)
+    def in_place(cls, place: Place, folder: Path, *, management: bool = False) -> Self:
+        """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
+        request."""
+        port, dist_port, epmd_port, api_port = free_ports(4)
         env = _write_home(place, folder, port, dist_port, epmd_port)
+        if management:
+            _add_management(folder, api_port)
         launch = Launch(
             command=place.command(f"{place.scripts}/rabbitmq-server"),
             folder=folder,
@@ -80,7 +84,9 @@ class RabbitMQ(Service):
             beside_port=epmd_port,
             tool_prefix=place.enter,
         )
-        return cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
+        broker = cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
+        broker.management_url = f"http://127.0.0.1:{api_port}" if management else ""
+        return broker
 
     @classmethod
     def in_docker(cls, image: str) -> Self:
@@ -189,6 +195,13 @@ def _write_home(place: Place, folder: Path, port: int, dist_port: int, epmd_port
     return {**env, "PATH": place.path} if place.path else env
 
 
+def _add_management(folder: Path, port: int) -> None:
+    """Switch the plugin on before the first start; files keep their owner."""
+    (folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+    with (folder / "rabbitmq.conf").open("a") as conf:
+        conf.write(f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n")
+
+
 def find() -> RabbitMQ:
     """Given by URL, else RabbitMQ 3.13 from Docker, else what the machine has, else Debian's."""
     return find_or_start(URL_VARIABLE, RabbitMQ, [lambda: RabbitMQ.in_docker(IMAGE), launch])
@@ -200,8 +213,8 @@ def prepare() -> None:
         find_place()
 
 
-def launch() -> RabbitMQ:
-    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"))
+def launch(*, management: bool = False) -> RabbitMQ:
+    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management)
 
 
 def find_place(*, may_install: bool = True) -> Place:

@@ -50,8 +50,16 @@ def prepare() -> None:
         debian_root()
 
 
-def launch_local() -> RabbitMQ4:
-    return RabbitMQ4.in_place(_local_place(), new_folder("rabbitmq4"))
+def launch(*, management: bool = False) -> RabbitMQ4:
+    """One of our own."""
+    try:
+        return launch_local(management=management)
+    except Unavailable:
+        return launch_chroot(management=management)
+
+
+def launch_local(*, management: bool = False) -> RabbitMQ4:
+    return RabbitMQ4.in_place(_local_place(), new_folder("rabbitmq4"), management=management)
 
 
 def _local_place() -> Place:
@@ -64,7 +72,13 @@ def _local_place() -> Place:
     return place
 
 
-def launch_chroot() -> RabbitMQ4:
+def launch_chroot(*, management: bool = False) -> RabbitMQ4:
+    place, folder = chroot_home()
+    return RabbitMQ4.in_place(place, folder, management=management)
+
+
+def chroot_home() -> tuple[Place, Path]:
+    """The Debian root, and a new folder in it for one node."""
     root = debian_root()
     folder = root / "srv" / f"rabbitmq4-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
@@ -75,7 +89,7 @@ def launch_chroot() -> RabbitMQ4:
         owner=_owner(root, "rabbitmq"),
         path=PATH_INSIDE,
     )
-    return RabbitMQ4.in_place(place, folder)
+    return place, folder
 
 
 def enter(root: Path, *options: str) -> tuple[str, ...]:
