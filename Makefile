@@ -42,10 +42,13 @@ compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick ta
 compare-report: $(READY) ## the same, kept in deploy/compare/ and shown in README.md
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- .ci/compare-report $(BIN)/postdate
 
-lock: $(READY) ## requirements.lock anew from pyproject.toml, with the hashes of every file
-	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --extra dev \
-		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--output-file requirements.lock pyproject.toml
+LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+lock: $(READY) ## both lock files from pyproject.toml: everything, and (deploy/) what an installation needs
+	@$(BIN)/pip-compile $(LOCKED) --extra dev --output-file requirements.lock pyproject.toml
+	@$(BIN)/pip-compile $(LOCKED) --constraint requirements.lock --build-deps-for wheel \
+		--output-file deploy/requirements.lock pyproject.toml
 
 clean: ## removes the environment and what tools leave, not the servers in .devstack
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

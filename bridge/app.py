@@ -13,6 +13,7 @@ from bridge.clock import StoreClock
 from bridge.depart import Departures
 from bridge.destination import HEADER as DESTINATION
 from bridge.dispatch import Dispatcher
+from bridge.elsewhere import Elsewhere
 from bridge.emptying import Emptying
 from bridge.header import OWN_HEADERS, wanted
 from bridge.health import Health
@@ -30,6 +31,7 @@ from bridge.service import Parts, RelayParts, RelayService, Service
 from bridge.settings import Settings
 from bridge.settings.own_names import own_queues
 from bridge.settle import Settler
+from bridge.sharing import Sharing
 from bridge.wake import Wake
 from bridge.watch import Watch
 from bridge.ways import Link, Way
@@ -84,6 +86,7 @@ def out(settings: Settings, name: str) -> Out:
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
         loops=None if route.deliver_to else _own_queues(settings.with_left),
+        queues=settings.allow_list_of(name),
     )
 
 
@@ -160,7 +163,8 @@ def _kafka_intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     from adapters.kafka.intake import Intake
 
     route, headers = settings.routes[name], _kafka_headers(settings, name)
-    return [Intake(name, naming, headers, route.tombstones == "cancel") for naming in route.namings()]
+    spread = route.order == "none" and route.mode == "redis"
+    return [Intake(name, naming, headers, route.tombstones == "cancel", spread) for naming in route.namings()]
 
 
 def _kafka_out(settings: Settings, name: str) -> KafkaOut:
@@ -199,7 +203,8 @@ def build(
     source, sink, links, window, taken_max = ends(settings, clock, partial(_tell, answered), health)
     departures = Departures(sink, clock)
     dispatcher = Dispatcher(store, sink, wake, departures, dispatch_rules(settings, window), health)
-    settler = Settler(store, clock, retry_rules(settings), lateness, dispatcher.ended, health)
+    elsewhere = Elsewhere(dispatcher.give_way)
+    settler = Settler(store, clock, retry_rules(settings), lateness, dispatcher.ended, health, elsewhere)
 
     def on_answers(results: list[Result]) -> None:
         settler.answered(results)
@@ -218,7 +223,8 @@ def build(
     watch = Watch(clock, wake, dispatcher, health)
 
     report = partial(_report, parker, dispatcher, settler, watch, lateness, health)
-    members = Members(store, dispatcher, instance, settings.dispatch.takeover, sink.able, report, health)
+    sharing = Sharing(store, instance, settings.with_left.routes, elsewhere)
+    members = Members(store, dispatcher, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(
             store=store,
@@ -255,6 +261,7 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         loops=None if route.deliver_to else _own_queues(settings),
+        queues=settings.allow_list_of(name),
     )
 
 

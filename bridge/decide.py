@@ -11,17 +11,18 @@ from bridge.envelope import found_key
 from bridge.errors import HeaderError
 from bridge.header import HeaderRules, read_due
 from bridge.message import Delivery
+from bridge.trust import Trust
 
 #: What is due later than this can wait a little for company.
 _SOON_MS = 100
 
-SAME_KEY = "same_key: a message with this key is parked already, and headers.on_same_key is reject"
+SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
 
 
 @dataclass(frozen=True)
 class RouteRules:
     """What the way in needs to know of a route. ``allow_to`` are the destinations that a header may name; None where
-    that header means nothing."""
+    that header means nothing. ``trust`` is None where a producer may do whatever a message can ask for."""
 
     name: str
     headers: HeaderRules
@@ -31,6 +32,7 @@ class RouteRules:
     message_id: str
     body_max: int
     allow_to: frozenset[str] | None = None
+    trust: Trust | None = None
 
 
 class Parking(NamedTuple):
@@ -65,6 +67,8 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         refused = destination.why_not(delivery.headers[destination.HEADER], rules.allow_to)
         if refused:
             return Rejection(f"{destination.NOT_ALLOWED}: {refused}")
+    if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
+        return Rejection(refused)
     try:
         due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
     except HeaderError as error:

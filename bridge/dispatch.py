@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -32,6 +32,8 @@ _RATE_OVER_S = 0.2
 _GRID_S = 0.001
 #: How fast the largest message of late is forgotten, with every claim.
 _LARGEST_FADES = 0.98
+#: So long a shard that was given way is left to others: they hear at once that it is free.
+_AWAY_S = 0.1
 
 
 #: How many messages of a newer version are remembered, so that the log names each once.
@@ -76,6 +78,8 @@ class Dispatcher:
         self._leaving: set[int] = set()
         self._held: dict[bytes, Claim] = {}
         self._held_in: dict[int, int] = {}
+        self._taken: dict[int, int] = {}
+        self._given_way: set[int] = set()
         self.stopping = False
         self.passed_at = time.monotonic()
 
@@ -83,13 +87,29 @@ class Dispatcher:
 
     def take_over(self, shards: frozenset[int]) -> None:
         """Drain these shards and no others."""
-        self._leaving = (self._leaving | (self._mine - shards)) - shards
+        self._leaving = (self._leaving | (self._mine - shards)) - (shards - self._given_way)
         self._mine = shards
-        self._wake.watch(shards)
+        self._wake.watch(shards - self._given_way)
 
     def shards(self) -> frozenset[int]:
         """The shards that are this instance's to drain."""
         return self._mine
+
+    def give_way(self, shard: int) -> None:
+        """Let another instance drain this shard for a moment: it has a message there that only the other delivers."""
+        if shard in self._mine and shard not in self._given_way:
+            self._given_way.add(shard)
+            self._leaving.add(shard)
+            self._wake.watch(self._mine - self._given_way)
+
+    def _come_back(self, shard: int) -> None:
+        self._given_way.discard(shard)
+        self._wake.watch(self._mine - self._given_way)
+
+    def taken(self) -> Mapping[int, int]:
+        """How many messages were claimed from each shard since the last call."""
+        taken, self._taken = self._taken, {}
+        return taken
 
     def ended(self, claims: Iterable[Claim]) -> None:
         """These claims are settled, released or buried: no longer held."""
@@ -97,6 +117,8 @@ class Dispatcher:
             if self._held.pop(claim.id + claim.token, None) is not None:
                 self._held_in[claim.shard] -= 1
         self._room_again.set()
+        if any(not self._held_in.get(shard) for shard in self._leaving):
+            self._wake.nudge()  # it can be handed over now
 
     def answered(self) -> None:
         """The sink may have room again."""
@@ -146,7 +168,7 @@ class Dispatcher:
 
     async def dispatch(self, idle: bool = True) -> int:
         """One pass: claim what is due, now or in a moment. An idle pass looks at every shard; returns how many came."""
-        shards = sorted(self._mine) if idle else self._wake.due()
+        shards = sorted(self._mine - self._given_way) if idle else self._wake.due()
         if idle:
             self.passed_at = time.monotonic()
         room, room_bytes = self._room()
@@ -213,6 +235,7 @@ class Dispatcher:
         for claim in claims:
             self._held[claim.id + claim.token] = claim
         self._held_in[shard] = self._held_in.get(shard, 0) + len(claims)
+        self._taken[shard] = self._taken.get(shard, 0) + len(claims)
         self._departures.add(claims)
         return len(claims)
 
@@ -257,6 +280,8 @@ class Dispatcher:
         if free:
             await self._store.hand_over(free)
             self._leaving.difference_update(free)
+            for shard in self._given_way.intersection(free):
+                asyncio.get_running_loop().call_later(_AWAY_S, self._come_back, shard)
 
     async def leave(self, claims: Sequence[Claim]) -> None:
         """Give back what is held and every shard, at the end."""

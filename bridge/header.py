@@ -58,12 +58,13 @@ _DIALECTS = {
     "TIMER_DELAY_SEC": Kind.WAIT_S,  # RocketMQ 5
     "DELAY": Kind.LEVEL,  # RocketMQ 4 and 5
 }
-_KEY, _CANCEL = "x-delay-key", "x-delay-cancel"
+_KEY = "x-delay-key"
+CANCEL = "x-delay-cancel"
 
 #: The names that a route may switch on, in their order of precedence.
 KNOWN_DIALECTS = tuple(_DIALECTS)
 #: The headers that make a message one to intercept; a key alone does not.
-DUE_HEADERS = frozenset({*_OWN, _CANCEL})
+DUE_HEADERS = frozenset({*_OWN, CANCEL})
 #: postdate's own headers, removed on the way out.
 OWN_HEADERS = DUE_HEADERS | {_KEY}
 #: RocketMQ's eighteen (MessageStoreConfig.messageDelayLevel), in milliseconds.
@@ -130,8 +131,8 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
     a clock at 0 was never set), else from ``arrived_ms``. Zero, negative and past moments are due on arrival.
     Raises HeaderError, and only that: the header's name, its value made printable, and the reason.
     """
-    if _CANCEL in headers:
-        return Due(None, None, None, _read_key(_CANCEL, headers[_CANCEL]))
+    if CANCEL in headers:
+        return Due(None, None, None, _read_key(CANCEL, headers[CANCEL]))
     for name, read, absolute in rules.plan:
         if name not in headers:
             continue

@@ -16,6 +16,7 @@ from bridge.duration import write_duration
 from bridge.errors import HeaderError
 from bridge.header import Due, HeaderRules, read_due
 from bridge.message import Delivery
+from bridge.trust import Trust
 
 NO_CANCEL = "not_possible: a route without a store cannot cancel, so x-delay-cancel has cancelled nothing"
 
@@ -44,12 +45,13 @@ Round = Callable[[int, int | None], int]
 
 @dataclass(frozen=True)
 class LevelRules:
-    """What the way in of a route without a store needs to know."""
+    """What the way in of a route without a store needs to know. ``trust``: as in ``bridge.decide.RouteRules``."""
 
     headers: HeaderRules
     round: Round
     on_bad: str
     body_max: int
+    trust: Trust | None = None
 
 
 def decide(delivery: Delivery, rules: LevelRules, now_ms: int) -> Move:
@@ -58,6 +60,8 @@ def decide(delivery: Delivery, rules: LevelRules, now_ms: int) -> Move:
         return Bury(f"bad_header: {delivery.fault}")
     if len(delivery.payload) > rules.body_max:
         return Bury(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+    if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
+        return Bury(refused)
     try:
         due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
         return _move(due, rules, now_ms)

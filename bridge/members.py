@@ -1,8 +1,4 @@
-"""The instances: says that this one is there, and divides the shards among those that are.
-
-There is no leader: everyone reads the same list and deals the shards out in the same way. While two do not agree for a
-moment, the drain key of each shard lets only one of them claim.
-"""
+"""The instances: says that this one is there, and drains its part of the shards (``bridge.sharing``)."""
 
 from __future__ import annotations
 
@@ -14,9 +10,11 @@ from bridge.dispatch import Dispatcher
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.ports import Store
-from bridge.shard import share
+from bridge.sharing import Sharing
 
 BEAT_S = 1.0
+#: So often between two beats it is looked whether something has changed that the others should know now.
+_LOOKS = 10
 
 
 class Members:
@@ -26,22 +24,23 @@ class Members:
         self,
         store: Store,
         dispatcher: Dispatcher,
-        instance: str,
         ttl_ms: int,
         able: Callable[[], bool],
         report: Callable[[], dict[str, object]],
         health: Health,
+        sharing: Sharing,
     ) -> None:
         """``able``: whether this instance could deliver anything; while it cannot, others take its shards.
         ``report``: how it is, for ``postdate stats``."""
         self._store = store
         self._dispatcher = dispatcher
-        self._instance = instance
         self._ttl_ms = ttl_ms
         self._able = able
         self._report = report
         self._health = health
+        self._sharing = sharing
         self._left = False
+        self._said_able = False
         self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
@@ -53,15 +52,24 @@ class Members:
                 self._health.say("store", f"the store cannot be reached: {error}")
             else:
                 self._health.say("store", "")
-            await asyncio.sleep(BEAT_S)
+            await self._until_next_beat()
+
+    async def _until_next_beat(self) -> None:
+        """A beat's length; less when this instance became able or unable, or has missed a route."""
+        for _ in range(_LOOKS):
+            await asyncio.sleep(BEAT_S / _LOOKS)
+            if self._able() != self._said_able or self._sharing.asks():
+                return
 
     async def meet(self) -> None:
         """One beat: report, learn who is there, renew leases, recover what nobody holds any more."""
         async with self._meeting:
             if self._left:
                 return
-            names = await self._store.meet(self._ttl_ms, self._able(), json.dumps(self._report()))
-            mine = share(names, self._instance, self._store.shards)
+            report = {**self._report(), **self._sharing.report(self._dispatcher.taken())}
+            self._said_able = self._able()
+            names = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
+            mine = await self._sharing.mine(names)
             if mine != self._dispatcher.shards():
                 self._dispatcher.take_over(mine)
             await self._dispatcher.renew()

@@ -94,6 +94,8 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
+#: The reason of a refusal for want of a route.
+NO_ROUTE = "no_route"
 _NO_ROUTE_MS = 5000
 
 
@@ -110,4 +112,4 @@ class Refusal:
 
 def no_route(route: str) -> Refusal:
     """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
-    return Refusal("no_route", f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
+    return Refusal(NO_ROUTE, f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)

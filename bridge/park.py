@@ -30,7 +30,7 @@ from bridge.notices import Notices
 from bridge.ports import Batch, Keyed, Parked, Source, Store
 from bridge.reconnect import Reconnect
 from bridge.redelivery import FirstCopies
-from bridge.shard import shard_for
+from bridge.shard import shard_for, shard_of_record
 
 log = structlog.get_logger("postdate")
 
@@ -52,13 +52,14 @@ class ParkLimits:
 class _Load:
     """What goes to one shard in one call, and the deliveries it came from, position by position."""
 
-    __slots__ = ("batch", "deliveries", "rejections", "rejections_token")
+    __slots__ = ("batch", "deliveries", "kept_away", "rejections", "rejections_token")
 
     def __init__(self, tokens: tuple[bytes, bytes], recent_max: int) -> None:
         self.batch = Batch(tokens[0], recent_max=recent_max)
         self.rejections_token = tokens[1]
         self.deliveries: list[Delivery] = []
         self.rejections: list[tuple[Delivery, bytes, bytes, str]] = []
+        self.kept_away: list[Delivery] = []
 
 
 def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str) -> tuple[Delivery, bytes, bytes, str]:
@@ -78,6 +79,7 @@ def _deliveries_waiting(loads: Mapping[int, _Load]) -> list[Delivery]:
     for load in loads.values():
         waiting += load.deliveries if load.batch.messages else ()
         waiting += (row[0] for row in load.rejections)
+        waiting += load.kept_away
     return waiting
 
 
@@ -154,8 +156,10 @@ class Parker:
         rules = self._routes[delivery.route]
         if rules.order == "route":
             shard = shard_for(delivery.route.encode(), self._store.shards)
-        elif rules.order == "key" or delivery.origin is not None:  # a log is dealt with in one shard
+        elif rules.order == "key":
             shard = shard_for(delivery.order_key, self._store.shards)
+        elif delivery.origin is not None:  # each shard has a mark for this log: read again, it must come to the same
+            shard = shard_of_record(*delivery.origin, self._store.shards)
         else:
             self._spread += 1
             shard = (self._spread // self._limits.batch_max) % self._store.shards
@@ -216,7 +220,7 @@ class Parker:
         arrived_ms = delivery.arrived_ms
         if isinstance(decision, Parking) and decision.owned and (delivery.route, decision.key) in taken:
             if self._routes[delivery.route].on_same_key == "keep":
-                self._source.accept([delivery])
+                load.kept_away.append(delivery)
                 return
             decision = Rejection(SAME_KEY)
         if not isinstance(decision, Parking):
@@ -310,6 +314,8 @@ class Parker:
                 continue
             if load.rejections:
                 await self._reject(shard, load)
+            if load.kept_away:
+                await self._keep_away(shard, load.kept_away)
             del loads[shard]
         if failed is not None:
             raise failed
@@ -323,6 +329,13 @@ class Parker:
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
             if n not in before:
                 self._dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
+        load.rejections = []
+
+    async def _keep_away(self, shard: int, kept_away: Sequence[Delivery]) -> None:
+        """Accept what gives way to a message in another shard. Last of all, for the mark speaks for what is before."""
+        for origin in dict(delivery.origin for delivery in kept_away if delivery.origin is not None).items():
+            await self._store.mark_done(shard, origin)
+        self._source.accept(kept_away)
 
     def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
         """What may be accepted now; those whose key is taken are to be rejected first."""

@@ -82,6 +82,14 @@ class Release(NamedTuple):
     reason: str
 
 
+class Dealt(NamedTuple):
+    """``deal`` is the text on which the instances agreed, "" where they never did; ``reports`` is what each instance
+    that can deliver last said of itself."""
+
+    deal: str
+    reports: Mapping[str, str]
+
+
 class Store(Protocol):
     """Where messages wait. Every call is one round trip; safe to repeat; raises or returns ``StoreUnavailable``.
 
@@ -148,6 +156,9 @@ class Store(Protocol):
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
         """Say that this instance is there for ``ttl_ms`` (0: it leaves); names of those that are and can deliver."""
+
+    async def deal(self, read: str, wanted: str) -> Dealt:
+        """Agree on who drains what. ``wanted`` replaces the deal if that is still ``read``; "" only asks."""
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         """Call ``heard(shard, due_ms)`` for each hint that a due moment came nearer, until cancelled; 0 means that the

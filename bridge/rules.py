@@ -8,6 +8,7 @@ from bridge.header import HeaderRules
 from bridge.levels import LevelRules, rounding, to_whole_seconds
 from bridge.retry import RetryRules
 from bridge.settings import Settings
+from bridge.trust import Trust
 
 #: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
 _WINDOWS_HELD = 2
@@ -28,11 +29,18 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
         ),
         order=route.order,
         on_bad=settings.on_bad_of(name),
-        on_same_key=headers.on_same_key,
+        on_same_key=settings.on_same_key_of(name),
         message_id="find" if kafka else headers.message_id,
         body_max=settings.limits.max_body,
         allow_to=frozenset(route.allow_to) if kafka else None,
+        trust=trust(settings, name),
     )
+
+
+def trust(settings: Settings, name: str) -> Trust | None:
+    """What a route refuses its producers; None where that is nothing."""
+    cancel, queues = settings.routes[name].cancel, settings.allow_list_of(name)
+    return None if cancel and queues is None else Trust(cancel, queues)
 
 
 def level_rules(settings: Settings, name: str) -> LevelRules:
@@ -44,6 +52,7 @@ def level_rules(settings: Settings, name: str) -> LevelRules:
         round=by_level if route.mode == "levels" else to_whole_seconds,
         on_bad=rules.on_bad,
         body_max=rules.body_max,
+        trust=rules.trust,
     )
 
 

@@ -72,6 +72,6 @@ async def _make_way(store: Store, field: bytes, shard: int, message: Message) ->
 def _taken(message: Message) -> Refused:
     key = message.key.decode("utf-8", "backslashreplace")
     return Refused(
-        f"a message with key {key} is parked on route {message.route} already, and headers.on_same_key is "
+        f"a message with key {key} is parked on route {message.route} already, and on_same_key is "
         f"{message.on_same_key}: cancel that one first"
     )

@@ -17,10 +17,11 @@ from enum import Enum
 import structlog
 
 from bridge.clock import StoreClock
+from bridge.elsewhere import Elsewhere
 from bridge.errors import StoreUnavailable
 from bridge.health import Health
 from bridge.lateness import Lateness
-from bridge.message import Claim, Outcome
+from bridge.message import NO_ROUTE, Claim, Outcome
 from bridge.notices import Notices
 from bridge.ports import Release, Result, Store
 from bridge.reconnect import Reconnect
@@ -83,6 +84,7 @@ class Settler:
         lateness: Lateness,
         ended: Callable[[Sequence[Claim]], None],
         health: Health,
+        elsewhere: Elsewhere,
     ) -> None:
         """``ended`` is told of claims that this instance no longer holds."""
         self._store = store
@@ -91,6 +93,7 @@ class Settler:
         self._lateness = lateness
         self._ended = ended
         self._health = health
+        self._elsewhere = elsewhere
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -116,6 +119,11 @@ class Settler:
         self._event.set()
 
     def _not_delivered(self, result: Result) -> None:
+        if result.refusal is not None and result.refusal.reason == NO_ROUTE:
+            untouched = self._elsewhere.release(result.claim)
+            if untouched is not None:
+                self._releases.append(untouched)
+                return
         decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
         claim = result.claim
         name = claim.public_id.decode()

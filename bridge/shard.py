@@ -1,7 +1,7 @@
 """Shards: which one a message belongs to, and which instance drains which.
 
-A shard is the unit of order and of scaling: one instance at a time drains it. Both functions are pure, so every
-instance comes to the same answer from the same list of instances, without a leader.
+A shard is the unit of order and of scaling: one instance at a time drains it. All functions are pure. ``bridge.deal``
+deals the shards by load; ``share`` is what versions before that knew, and what all do beside one of those.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from zlib import crc32
 def shard_for(order_key: bytes, shards: int) -> int:
     """The shard of an order key. CRC-32 because it must be the same in every process and every version."""
     return crc32(order_key) % shards
+
+
+def shard_of_record(log: bytes, offset: int, shards: int) -> int:
+    """The shard of a record whose order does not matter: the next one for each offset, the same whenever it is read."""
+    return (crc32(log) + offset) % shards
 
 
 def share(instances: Sequence[str], me: str, shards: int) -> frozenset[int]:

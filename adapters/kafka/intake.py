@@ -19,12 +19,14 @@ from bridge.naming import Naming
 @dataclass(frozen=True)
 class Intake:
     """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
-    record's key is what it can be cancelled by, as a tombstone of that key does."""
+    record's key is what it can be cancelled by, as a tombstone of that key does. ``spread``: its records go to all
+    shards, one by one."""
 
     route: str
     naming: Naming
     wanted: frozenset[bytes]
     keyed: bool = False
+    spread: bool = False
 
 
 class Intakes:
@@ -101,8 +103,10 @@ class Part:
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
-        self.origin = f"{topic_id.topic}/{place.partition}".encode()
-        self.later = f"{topic_id.topic}@{begin.cut}/{place.partition}".encode()
+        # A mark of one shard says nothing of records that another order sends elsewhere, so the log has another name.
+        number = f"{place.partition}/spread" if intake.spread else f"{place.partition}"
+        self.origin = f"{topic_id.topic}/{number}".encode()
+        self.later = f"{topic_id.topic}@{begin.cut}/{number}".encode()
         self.cut = begin.cut
         self.progress = Progress()
         self.next = begin.offset

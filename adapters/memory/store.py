@@ -20,7 +20,7 @@ from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import shard_of
 from bridge.message import Claim, Origin, unopened
-from bridge.ports import Batch, Claimed, Found, Parked, Release
+from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
 
 
 class Memory:
@@ -30,6 +30,7 @@ class Memory:
         self.clock = ManualClock() if clock is None else clock
         self.shards = [Shard(self.now_ms, partial(self._wake, shard)) for shard in range(shards)]
         self.instances: dict[str, tuple[int, bool, str]] = {}
+        self.deal = ""
         self.listeners: list[Callable[[int, int], None]] = []
         self.away = ""
         self.full = False
@@ -220,6 +221,14 @@ class MemoryStore:
             for name in [name for name, (until_ms, _, _) in there.items() if until_ms <= now_ms]:
                 del there[name]
             return sorted(name for name, (_, able_too, _) in there.items() if able_too)
+
+    async def deal(self, read: str, wanted: str) -> Dealt:
+        """See ``bridge.ports.Store.deal``."""
+        async with self._call():
+            if wanted and self.memory.deal == read:
+                self.memory.deal = wanted
+            there = sorted(self.memory.instances.items())
+            return Dealt(self.memory.deal, {name: said for name, (_, able, said) in there if able})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         """See ``bridge.ports.Store.listen``."""

@@ -13,7 +13,7 @@ from adapters.rabbitmq import frames
 from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.payload import unpack
 from adapters.rabbitmq.properties import alike, edit, header_tag, read
-from adapters.rabbitmq.refusals import headers_too_large, loop, too_large
+from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large
 from bridge.message import Claim, Refusal
 
 _ID = b"x-delay-id"
@@ -28,7 +28,9 @@ _PLUGIN = frozenset({_DELAY})
 class Out:
     """How a route's messages leave: to which exchange, without which headers, with which additions.
 
-    ``loops``: the routing keys that would lead back to postdate; None where none does."""
+    ``loops``: the routing keys that would lead back to postdate; None where none does. ``queues``: the only
+    routing keys that may be used; None for any. They are asked for here again, because the list may be another one than
+    when the message came."""
 
     exchange: str
     drop: frozenset[bytes]
@@ -36,6 +38,7 @@ class Out:
     audit: bool
     plugin: bool
     loops: re.Pattern[bytes] | None = None
+    queues: frozenset[bytes] | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class Encoder:
         routing_key, properties, body = unpack(claim.payload)
         if out.loops is not None and out.loops.fullmatch(routing_key):
             return loop(routing_key)
+        if out.queues is not None and routing_key not in out.queues:
+            return not_allowed(routing_key)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
         edited = self._edited(claim, properties, out)

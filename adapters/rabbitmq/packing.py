@@ -40,7 +40,7 @@ _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 @dataclass(frozen=True)
 class RoutePacking:
     """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
-    consumers, ``loops`` the routing keys with which it would lead back to postdate, None where none does."""
+    consumers, ``loops`` and ``queues`` are those of its ``Out``."""
 
     waits: Waits
     target: str
@@ -48,6 +48,7 @@ class RoutePacking:
     drop_user_id: bool
     audit: bool
     loops: re.Pattern[bytes] | None = None
+    queues: frozenset[bytes] | None = None
 
 
 def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
@@ -56,14 +57,14 @@ def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
     for route, packing in routes.items():
         waits = packing.waits
         for exchange in (*waits.levels.values(), *waits.ladder, waits.dead):
-            found[exchange] = _out(exchange, None)
-        found[_target_of(route)] = _out(packing.target, packing.loops)
+            found[exchange] = _out(exchange)
+        found[_target_of(route)] = _out(packing.target, packing.loops, packing.queues)
     return found
 
 
-def _out(exchange: str, loops: re.Pattern[bytes] | None) -> Out:
+def _out(exchange: str, loops: re.Pattern[bytes] | None = None, queues: frozenset[bytes] | None = None) -> Out:
     """Nothing more is changed by the sink."""
-    return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops)
+    return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops, queues=queues)
 
 
 def _target_of(route: str) -> str:

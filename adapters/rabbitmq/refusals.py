@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+from bridge.destination import NOT_ALLOWED
 from bridge.message import Refusal
+from bridge.trust import no_such_queue
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
@@ -31,6 +33,11 @@ def loop(routing_key: bytes) -> Refusal:
     """Its routing key is a queue of postdate, so it would come back and go out again for ever."""
     queue = routing_key.decode("utf-8", "backslashreplace")
     return Refusal("loop", f"its routing key '{queue}' is a queue of postdate's own", lasting=True)
+
+
+def not_allowed(routing_key: bytes) -> Refusal:
+    """Its routing key is not on the route's list of queues."""
+    return Refusal(NOT_ALLOWED, no_such_queue(routing_key), lasting=True)
 
 
 def too_large(size: int, most: int) -> Refusal:

@@ -49,8 +49,8 @@ def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
         target=Exchange(route.deliver_to, type="", ours=False),
         waits=() if stored else plan_waits(settings, name).declarations,
         last=(died_before(settings, name),) if by_level else (),
-        # Left by a ladder, it would lead every level to the intake.
-        unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level else (),
+        # Left by a ladder or by a list of queues, it would lead every level to the intake.
+        unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
     )
 
 
@@ -81,7 +81,8 @@ def _front_arguments(deliver_to: str) -> Arguments:
 def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
     """Pure: which messages go to the intake queue. A header without a value (void) matches whatever its value is.
 
-    Where RabbitMQ itself reads the level, only the other headers lead here; they win over it, as everywhere.
+    Where RabbitMQ itself reads the level, only the other headers lead here; they win over it, as everywhere. A route
+    with a list of queues reads it itself: RabbitMQ would deliver to any queue.
 
     The default exchange cannot be an alternate exchange: RabbitMQ takes "" for one and then drops every message that
     goes there (tried: 3.10.8 and 4.3.6), because that exchange has had no bindings since 3.8 and is only special to a
@@ -90,9 +91,13 @@ def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
     exchange, was rejected: it adds x-death to every undelayed message and takes its expiration away, its confirm no
     longer says that the message is in the consumer's queue, and a retry through it is a cycle, which the broker drops.
     """
-    if route.mode == "levels":
+    if route.mode == "levels" and not _listed(route):
         return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS - {LEVEL_HEADER}), *route.dialects))}
     return _every_delay(route)
+
+
+def _listed(route: Route) -> bool:
+    return not route.deliver_to and bool(route.allow_to)
 
 
 def _every_delay(route: Route) -> dict[str, str | int | bool | None]:

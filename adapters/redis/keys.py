@@ -17,6 +17,7 @@ key                    type    holds
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver) and how it is, JSON
+{postdate}:deal        string  JSON: the instance that is to drain each shard, by agreement of them all
 {postdate}:store       hash    format, shards: what every instance must agree on
 =====================  ======  ==========================================================================
 
@@ -68,5 +69,6 @@ class StoreKeys:
     def __init__(self, prefix: str, shards: int, instance: str) -> None:
         self.instances = f"{{{prefix}}}:instances"
         self.health = f"{{{prefix}}}:health"
+        self.deal = f"{{{prefix}}}:deal"
         self.store = f"{{{prefix}}}:store"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]

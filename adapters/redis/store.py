@@ -22,7 +22,7 @@ from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
 from bridge.message import Claim, Origin, unopened
-from bridge.ports import Batch, Claimed, Found, Parked, Release
+from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
 
 _RECOVER_MAX = 500
 #: Stands for the origin of a message that has none.
@@ -283,6 +283,13 @@ class RedisStore:
             )
         )
         return [name.decode() for name in names]
+
+    async def deal(self, read: str, wanted: str) -> Dealt:
+        """See ``bridge.ports.Store.deal``."""
+        keys = (self._keys.instances, self._keys.health, self._keys.deal)
+        now, *told = await self._runner.one(Call(self._scripts["deal"], keys, (read, wanted)))
+        pairs = zip(told[::2], told[1::2], strict=True)
+        return Dealt(now.decode(), {name.decode(): said.decode() for name, said in pairs})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         """See ``bridge.ports.Store.listen``."""

@@ -26,7 +26,7 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     from bridge.cli.exits import FINE
     from bridge.cli.output import rows
     from bridge.cli.wiring import settings_of_file, settings_with_routes
-    from bridge.settings import forgotten_broker
+    from bridge.settings import forgotten_broker, open_routes
 
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
     source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
@@ -34,6 +34,7 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     found = [_finding("OK", "settings", words)]
     if forgotten := forgotten_broker(settings):
         found.append(_finding("WARN", "settings", forgotten))
+    found += [_finding("WARN", f"route {name}", text) for name, text in open_routes(settings)]
     found += [*_store(settings), *_broker(settings, old)]
     rows(output, ["level", "subject", "text"], found)
     code = max(row["code"] for row in found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli.options import ConfigOption, Output, OutputOption
-from bridge.errors import SettingsError
+from bridge.errors import Refused, SettingsError
 from bridge.header import OWN_HEADERS
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def send(
     if found.broker == "kafka":
         payload = pack_record(_intake(route, found, topic), record_key, headers, content)
     else:
-        payload = _packed(routing_key or "", headers, content, content_type, message_id)
+        payload = _packed(settings.allow_list_of(route), routing_key or "", headers, content, content_type, message_id)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
 
@@ -71,15 +71,15 @@ def send(
         return Message(
             route=route,
             order=found.order,
-            on_same_key=settings.headers.on_same_key,
+            on_same_key=settings.on_same_key_of(route),
             order_key=os.fsencode(routing_key or record_key or ""),
             payload=payload,
             due_ms=max(due, now_ms),
             key=_key(key),
         )
 
-    message_id_made, message = park_message(settings.of_broker(found.broker), make)
-    _tell(output, message_id_made.decode(), message.due_ms)
+    one, message = park_message(settings.of_broker(found.broker), make)
+    _tell(output, one.decode(), message.due_ms)
     if found.broker == "rabbitmq" and routing_key is None:
         say("Warning: it has an empty routing key, for no --routing-key was given.")
 
@@ -127,10 +127,19 @@ def _intake(name: str, route: Route, topic: str | None) -> str:
 
 
 def _packed(
-    routing_key: str, headers: dict[str, str], content: bytes, content_type: str | None, message_id: str | None
+    allowed: frozenset[bytes] | None,
+    routing_key: str,
+    headers: dict[str, str],
+    content: bytes,
+    content_type: str | None,
+    message_id: str | None,
 ) -> bytes:
+    """The message. Raises ``Refused`` for a routing key with which it would become a dead letter when it is due."""
     from bridge.cli.wiring import pack_message
+    from bridge.trust import no_such_queue
 
+    if allowed is not None and (raw := os.fsencode(routing_key)) not in allowed:
+        raise Refused(f"Nothing was sent: {no_such_queue(raw)}.")
     try:
         return pack_message(routing_key, headers, content, content_type, message_id)
     except ValueError as error:

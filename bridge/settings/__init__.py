@@ -21,6 +21,7 @@ from bridge.settings.model import (
     Route,
     Settings,
 )
+from bridge.settings.trust import open_routes
 from bridge.settings.unused import forgotten_broker
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "forgotten_broker",
     "load",
     "mask_url",
+    "open_routes",
     "require_routes",
 ]

@@ -12,6 +12,7 @@ from bridge.settings.names import ROUTES
 from bridge.settings.own_names import own_exchanges
 from bridge.settings.rules import milliseconds
 from bridge.settings.topics import topic_conflicts
+from bridge.settings.trust import trust_conflicts
 
 #: The names of level queues begin with that of the intake queue, and AMQP carries 255 bytes.
 _QUEUE_MAX = 200
@@ -31,6 +32,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _loops(settings)
     yield from topic_conflicts(settings)
     yield from _levels(settings)
+    yield from trust_conflicts(settings)
 
 
 def _bridge(settings: Settings) -> Iterator[Conflict]:

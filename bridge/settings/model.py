@@ -38,6 +38,7 @@ BrokerKind = Literal["rabbitmq", "kafka"]
 #: The brokers as a person calls them.
 TITLES: Mapping[BrokerKind, str] = MappingProxyType({"rabbitmq": "RabbitMQ", "kafka": "Kafka"})
 OnBad = Literal["dead", "deliver"]
+OnSameKey = Literal["replace", "keep", "reject"]
 QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
 
@@ -117,7 +118,7 @@ class Headers(Section):
     on_bad: Annotated[OnBad, OneOf(("dead", "deliver"))] = "dead"
     audit: bool = True
     compat: Annotated[Literal["none", "plugin"], OneOf(("none", "plugin"))] = "none"
-    on_same_key: Annotated[Literal["replace", "keep", "reject"], OneOf(("replace", "keep", "reject"))] = "replace"
+    on_same_key: Annotated[OnSameKey, OneOf(("replace", "keep", "reject"))] = "replace"
     message_id: Annotated[Literal["find", "key", "ignore"], OneOf(("find", "key", "ignore"))] = "find"
     keep_user_id: bool = False
     keep_cc: bool = False
@@ -179,6 +180,8 @@ class Route(Section):
     queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
     dialects: Annotated[tuple[str, ...], ListOf(OneOf(tuple(KNOWN_DIALECTS)))] = ()
     on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
+    cancel: bool = True
+    on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(("", "replace", "keep", "reject"))] = ""
     also: Annotated[tuple[str, ...], ListOf(Mapped())] = ()
     allow_to: Annotated[tuple[str, ...], ListOf(BrokerName())] = ()
     binary_numbers: bool = False
@@ -326,3 +329,14 @@ class Settings(BaseSettings):
     def on_bad_of(self, route: str) -> OnBad:
         """What a route does with a bad header. Raises KeyError for a route that does not exist."""
         return self.routes[route].on_bad or self.headers.on_bad
+
+    def on_same_key_of(self, route: str) -> OnSameKey:
+        """What a route does with the key of a parked message. Raises KeyError for a route that does not exist."""
+        return self.routes[route].on_same_key or self.headers.on_same_key
+
+    def allow_list_of(self, route: str) -> frozenset[bytes] | None:
+        """The routing keys that a producer may use on a route; None where it may use any. Raises KeyError for a route
+        that does not exist."""
+        found = self.routes[route]
+        listed = found.broker == "rabbitmq" and not found.deliver_to and found.allow_to
+        return frozenset(queue.encode() for queue in found.allow_to) if listed else None

@@ -14,7 +14,7 @@ from bridge.settings.names import ROUTES
 #: The names of level topics begin with the group and the route's name, and a topic's name has at most 249 characters.
 _WAITING_MAX = 200
 _RABBITMQS = ("queue", "queue_type")
-_KAFKAS = ("also", "allow_to", "binary_numbers", "tombstones")
+_KAFKAS = ("also", "binary_numbers", "tombstones")
 
 
 class _Named(NamedTuple):

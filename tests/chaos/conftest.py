@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bridge_process import Tables
-from tests.chaos.kafka_line import KafkaLine
+from tests.chaos.kafka_line import PARTITIONS, KafkaLine
 from tests.chaos.ledger import Ledger
 from tests.delay_line import QUICK, Line, merged
 from tests.devstack.kafka import Kafka
@@ -48,9 +48,15 @@ def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKa
     lines: list[KafkaLine] = []
     with ExitStack() as opened:
 
-        def open_one(settings: Tables | None = None, broker_url: str = "", store_url: str = store_url) -> KafkaLine:
-            lines.append(opened.enter_context(KafkaLine(url, store_url, folder, settings, broker_url)))
-            return lines[-1]
+        def open_one(
+            settings: Tables | None = None,
+            broker_url: str = "",
+            store_url: str = store_url,
+            partitions: int = PARTITIONS,
+        ) -> KafkaLine:
+            line = KafkaLine(url, store_url, folder, settings, broker_url, partitions)
+            lines.append(opened.enter_context(line))
+            return line
 
         yield open_one, lines
 

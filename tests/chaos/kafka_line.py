@@ -29,11 +29,17 @@ class KafkaLine:
     """One route ``orders`` from the topic ``intake`` to the topic ``target``."""
 
     def __init__(
-        self, url: str, store_url: str, folder: Path, settings: Tables | None = None, broker_url: str = ""
+        self,
+        url: str,
+        store_url: str,
+        folder: Path,
+        settings: Tables | None = None,
+        broker_url: str = "",
+        partitions: int = PARTITIONS,
     ) -> None:
-        self.url, self.store_url, self.folder = url, store_url, folder
-        self.intake = kafka_admin.create_topic(url, PARTITIONS)
-        self.target = kafka_admin.create_topic(url, PARTITIONS)
+        self.url, self.store_url, self.folder, self._partitions = url, store_url, folder, partitions
+        self.intake = kafka_admin.create_topic(url, partitions)
+        self.target = kafka_admin.create_topic(url, partitions)
         self.name = f"c{random.getrandbits(32):x}"
         own: Tables = {
             "redis": {"url": store_url, "key_prefix": self.name, "timeout": "1s"},
@@ -57,7 +63,7 @@ class KafkaLine:
 
     def ledger(self) -> KafkaLedger:
         """Its accountant; it talks to the brokers itself, whatever stands between the bridge and them."""
-        return self._open.enter_context(KafkaLedger(self.url, self.intake, self.target, PARTITIONS))
+        return self._open.enter_context(KafkaLedger(self.url, self.intake, self.target, self._partitions))
 
     def bridge(self, settings: Tables | None = None, command: Sequence[str] = RUN) -> Bridge:
         """A bridge that is not started yet; it ends with the line."""

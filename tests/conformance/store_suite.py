@@ -714,6 +714,25 @@ class Instances:
         assert await other.meet(60_000, True, "{}") == ["b"]
         assert await one.meet(60_000, True, "{}") == ["a", "b"]
 
+    async def test_a_deal_is_in_force_for_everybody_until_somebody_who_has_read_it_writes_another(
+        self, rig: Rig
+    ) -> None:
+        one, other = await rig.open("a"), await rig.open("b")
+        assert (await one.deal("", "")).deal == ""
+        assert (await one.deal("", "first")).deal == "first"
+        assert (await other.deal("", "not read")).deal == "first"
+        assert (await other.deal("first", "second")).deal == "second"
+        assert (await one.deal("first", "too late")).deal == "second"
+        assert (await one.deal("second", "")).deal == "second"
+
+    async def test_with_the_deal_comes_what_those_who_can_deliver_say_of_themselves(self, rig: Rig) -> None:
+        one, other = await rig.open("a"), await rig.open("b")
+        await one.meet(60_000, True, '{"routes": ["orders"]}')
+        await other.meet(60_000, False, "{}")
+        assert (await other.deal("", "")).reports == {"a": '{"routes": ["orders"]}'}
+        await other.meet(60_000, True, '{"name": "zwölf"}')
+        assert (await one.deal("", "")).reports == {"a": '{"routes": ["orders"]}', "b": '{"name": "zwölf"}'}
+
     async def test_a_nearer_due_moment_is_heard_of_and_a_later_one_is_not(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         far_ms = await rig.now_ms() + HOUR_MS

@@ -10,15 +10,18 @@ from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, Memor
 from bridge.decide import RouteRules
 from bridge.depart import Departures
 from bridge.dispatch import Dispatcher, DispatchRules
+from bridge.elsewhere import Elsewhere
 from bridge.header import HeaderRules
 from bridge.health import Health
 from bridge.identity import Ids
 from bridge.lateness import Lateness
+from bridge.members import Members
 from bridge.message import HeaderValue
 from bridge.park import Parker, ParkLimits
 from bridge.ports import Result
 from bridge.retry import RetryRules
 from bridge.settle import Settler
+from bridge.sharing import Sharing
 from bridge.wake import Wake
 
 SHARDS = 4
@@ -54,7 +57,10 @@ class House:
         self.sink = MemorySink(self._answered, window)
         self.departures = Departures(self.sink, self.clock)
         self.dispatcher = Dispatcher(self.store, self.sink, self.wake, self.departures, rules, self.health)
-        self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.dispatcher.ended, self.health)
+        self.elsewhere = Elsewhere(self.dispatcher.give_way)
+        self.settler = Settler(
+            self.store, self.clock, RETRY, self.lateness, self.dispatcher.ended, self.health, self.elsewhere
+        )
         routes = {"orders": replace(route, **changes)}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         self.parker = Parker(self.source, self.store, routes, Ids(instance), self.wake.heard, self.health, limits)
@@ -63,6 +69,11 @@ class House:
     def _answered(self, results: list[Result]) -> None:
         self.settler.answered(results)
         self.dispatcher.answered()
+
+    def members(self, *routes: str) -> Members:
+        """Its place among the instances; it can deliver these routes."""
+        sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.elsewhere)
+        return Members(self.store, self.dispatcher, DRAIN_MS, self.sink.able, dict, self.health, sharing)
 
     def publish(self, body: str, delay_ms: HeaderValue = 0, order_key: str = "", **how: Any) -> None:
         """A producer sends a message to be delivered later."""

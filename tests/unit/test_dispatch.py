@@ -14,7 +14,6 @@ from adapters.memory import Memory
 from adapters.memory.sink import HOLD
 from bridge.dispatch import DispatchRules
 from bridge.errors import StoreUnavailable
-from bridge.members import Members
 from bridge.message import Outcome
 from bridge.shard import shard_for
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
@@ -239,8 +238,8 @@ async def test_who_leaves_gives_back_what_is_held_and_every_shard() -> None:
 async def test_instances_share_the_shards_and_lose_none_when_one_goes() -> None:
     memory = Memory(SHARDS, House().clock)
     houses = [House(memory, name) for name in ("aaaaaa", "bbbbbb", "cccccc")]
-    members = [Members(h.store, h.dispatcher, h.store.instance, 4000, h.sink.able, dict, h.health) for h in houses]
-    for _ in range(2):
+    members = [house.members() for house in houses]
+    for _ in range(3):  # who gives a shard away keeps it for one beat more
         for one in members:
             await one.meet()
     shares = [house.dispatcher.shards() for house in houses]
@@ -260,9 +259,7 @@ async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
     house.sink.answer = HOLD
     await house.dispatcher.dispatch()
     neighbour = House(house.memory, "bbbbbb")
-    members = Members(
-        neighbour.store, neighbour.dispatcher, "bbbbbb", 4000, neighbour.sink.able, dict, neighbour.health
-    )
+    members = neighbour.members()
     house.clock.advance(LEASE_MS)
     await members.meet()
     assert await neighbour.deliver() == 3
@@ -271,7 +268,7 @@ async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
 
 async def test_a_beat_that_is_under_way_lists_nobody_who_has_said_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     house, answer = House(), asyncio.Event()
-    members = Members(house.store, house.dispatcher, "aaaaaa", 4000, house.sink.able, dict, house.health)
+    members = house.members()
     meet = house.store.meet
 
     async def slow(ttl_ms: int, able: bool, health: str) -> list[str]:

@@ -13,6 +13,7 @@ from bridge.header import HeaderRules
 from bridge.identity import shard_of
 from bridge.message import Delivery, HeaderValue
 from bridge.shard import shard_for
+from bridge.trust import Trust
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 NOW_MS = 1_800_000_000_000
@@ -74,6 +75,8 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (delivery({"x-delay-to": b"b"}), {}, Parking(NOW_MS, b"", False)),
         (delivery({"x-delay": "soon"}), {"on_bad": "deliver"}, Parking(NOW_MS, b"", False)),
+        (delivery({"x-delay-cancel": "k"}), {"trust": Trust(queues=frozenset({b""}))}, Cancellation(b"k")),
+        (delivery({}, order_key=b"a"), {"trust": Trust(False, frozenset({b"a"}))}, Parking(NOW_MS, b"", False)),
     ],
 )
 def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], decision: object) -> None:
@@ -97,6 +100,17 @@ def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], deci
         ),
         (delivery({"x-delay-to": None}), {"allow_to": frozenset("b")}, "not_allowed: header x-delay-to says no name"),
         (delivery({"x-delay-to": b"\xff"}), {"allow_to": frozenset("b")}, "not_allowed: header x-delay-to says '"),
+        (delivery({"x-delay-cancel": "k"}), {"trust": Trust(cancel=False)}, "not_allowed: header x-delay-cancel"),
+        (
+            delivery({"x-delay-cancel": ""}),
+            {"trust": Trust(cancel=False), "on_bad": "deliver"},
+            "not_allowed: header x-delay-cancel cancels nothing here, the route's cancel is false",
+        ),
+        (
+            delivery({"x-delay": 5}, order_key=b"b\xff"),
+            {"trust": Trust(queues=frozenset({b"a"}))},
+            "not_allowed: the routing key 'b\\xff' is not in the route's allow_to",
+        ),
         (
             delivery({"x-delay": 5}, payload=b"x" * 11),
             {"body_max": 10},

@@ -4,6 +4,8 @@ nothing is taken for done that was not."""
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from bridge.decide import SAME_KEY
 from bridge.errors import StoreUnavailable
 from bridge.identity import shard_of
 from bridge.message import HeaderValue
+from bridge.ports import Batch, Parked
 from bridge.shard import shard_for
 from tests.unit.house import SHARDS, House, turns
 
@@ -88,6 +91,9 @@ async def zombie_at(house: House, name: str) -> tuple[Gate, asyncio.Task[None]]:
     return gate, parking
 
 
+orders = pytest.mark.parametrize("order", ["key", "none"])
+
+
 def pair(**changes: Any) -> tuple[House, House]:
     """Two instances at one store, each with its own way to the log."""
     zombie = House(**changes)
@@ -117,16 +123,63 @@ async def test_records_that_were_delivered_are_not_parked_again() -> None:
     assert await delivered(house) == ["0100", "0101"]
 
 
-@pytest.mark.parametrize("order", ["key", "route", "none"])
-async def test_a_log_stays_in_one_shard_and_is_known_again_whatever_the_order(order: str) -> None:
+@pytest.mark.parametrize(("order", "shards"), [("key", 1), ("route", 1), ("none", SHARDS)])
+async def test_a_log_is_known_again_whatever_the_order_and_is_spread_where_there_is_none(
+    order: str, shards: int
+) -> None:
     house = House(order=order)
     for offset in range(40):
         record(house, offset, later())
     await house.park()
-    house.parker._spread = 250  # with order = none this would be another shard
+    house.parker._spread = 250  # what comes in between moves nothing
     await read_again(house)
     assert house.parked() == 40
-    assert len({shard_of(message_id) for shard in house.memory.shards for message_id in shard.messages}) == 1
+    assert len({shard_of(message_id) for shard in house.memory.shards for message_id in shard.messages}) == shards
+
+
+async def test_records_that_are_spread_are_parked_once_when_a_shard_answers_and_another_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process ends then: what its neighbours' shards have is known by the marks of those shards."""
+    house = House(order="none")
+    for offset in range(40):
+        record(house, offset, later())
+    house.parker.stopping = True
+    park = house.store.park
+
+    async def only_shard_0(batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        away = dict.fromkeys(batches, StoreUnavailable("one node of the cluster is away"))
+        return {**away, **await park({0: batches[0]})} if 0 in batches else {**away}
+
+    monkeypatch.setattr(house.store, "park", only_shard_0)
+    await house.park()
+    assert house.parked() == 10
+    after = House(house.memory, "bbbbbb", order="none")
+    for offset in range(40):
+        record(after, offset, later())
+    await after.park()
+    assert sorted(await delivered(after), key=int) == [f"0{offset}" for offset in range(40)]
+
+
+async def test_records_that_are_spread_are_parked_once_by_two_readers_that_stand_still_now_and_then() -> None:
+    seeded = random.Random(3)
+    one, other = pair(order="none")
+    for offset in range(300):
+        for house in (one, other):
+            headers = cancel("k") if offset % 50 == 49 else later("k" if offset % 10 == 0 else "")
+            record(house, offset, headers)
+    for _ in range(60):
+        house = seeded.choice((one, other))
+        if house.source.left():
+            await house.parker.park(await house.source.take(seeded.randrange(1, 20), 1 << 30))
+        if seeded.random() < 0.3:
+            house.source.replay(LOG, seeded.randint(0, 300 - house.source.left()))
+    for house in (one, other):
+        await read_again(house)
+    keyed = 300 // 10
+    assert one.count("parked") == 300 - 300 // 50
+    assert one.count("replaced") + one.count("cancelled") == keyed
+    assert len(await delivered(one)) == 300 - 300 // 50 - keyed
 
 
 async def test_records_with_an_origin_leave_no_trace_for_redeliveries() -> None:
@@ -173,9 +226,10 @@ async def test_a_record_that_is_read_again_replaces_nothing(log: bytes) -> None:
     assert await delivered(house) == [f"{log[-1:].decode()}101"]
 
 
+@orders
 @pytest.mark.parametrize("stands_at", ["find", "done", "cancel", "park"])
-async def test_a_zombie_replaces_nothing_that_came_after_its_record(stands_at: str) -> None:
-    zombie, house = pair()
+async def test_a_zombie_replaces_nothing_that_came_after_its_record(stands_at: str, order: str) -> None:
+    zombie, house = pair(order=order)
     record(house, 1, later("k"), OTHER)
     await house.park()
     record(zombie, 100, later("k"))
@@ -188,9 +242,10 @@ async def test_a_zombie_replaces_nothing_that_came_after_its_record(stands_at: s
     assert await delivered(house) == ["12"]
 
 
+@orders
 @pytest.mark.parametrize("mode", ["keep", "reject"])
-async def test_a_record_that_had_to_give_way_does_so_once(mode: str) -> None:
-    house = House(on_same_key=mode)
+async def test_a_record_that_had_to_give_way_does_so_once(mode: str, order: str) -> None:
+    house = House(on_same_key=mode, order=order)
     record(house, 100, later("k"))
     record(house, 101, later("k"))
     await house.park()
@@ -214,8 +269,9 @@ async def test_a_record_that_gave_way_to_another_log_is_rejected_once() -> None:
 # -- cancellations --------------------------------------------------------------------------------------------------
 
 
-async def test_a_cancellation_that_is_read_again_leaves_what_came_after_it() -> None:
-    house = House()
+@orders
+async def test_a_cancellation_that_is_read_again_leaves_what_came_after_it(order: str) -> None:
+    house = House(order=order)
     record(house, 100, later("k"))
     record(house, 101, cancel("k"))
     record(house, 102, later("k"))
@@ -226,8 +282,9 @@ async def test_a_cancellation_that_is_read_again_leaves_what_came_after_it() -> 
     assert await delivered(house) == ["0102"]
 
 
-async def test_a_tombstone_that_is_read_again_leaves_what_came_after_it() -> None:
-    house = House()
+@orders
+async def test_a_tombstone_that_is_read_again_leaves_what_came_after_it(order: str) -> None:
+    house = House(order=order)
     record(house, 100, later(), message_id=b"k")
     record(house, 101, {}, message_id=b"k", tombstone=True)
     record(house, 102, later(), message_id=b"k")
@@ -248,8 +305,9 @@ async def test_a_cancellation_that_is_read_again_leaves_what_another_log_brought
     assert await delivered(house) == ["11"]
 
 
-async def test_a_cancellation_that_never_happened_happens_when_it_is_read_again() -> None:
-    house = House()
+@orders
+async def test_a_cancellation_that_never_happened_happens_when_it_is_read_again(order: str) -> None:
+    house = House(order=order)
     record(house, 100, later("k"))
     await house.park()
     record(house, 101, cancel("k"))
@@ -264,9 +322,10 @@ async def test_a_cancellation_that_never_happened_happens_when_it_is_read_again(
     assert await delivered(house) == ["0102"]
 
 
+@orders
 @pytest.mark.parametrize("stands_at", ["find", "done", "cancel", "mark_done"])
-async def test_a_zombie_cancels_nothing_that_came_after_its_cancellation(stands_at: str) -> None:
-    zombie, house = pair()
+async def test_a_zombie_cancels_nothing_that_came_after_its_cancellation(stands_at: str, order: str) -> None:
+    zombie, house = pair(order=order)
     record(house, 100, later("k"))
     await house.park()
     record(zombie, 101, cancel("k"))

@@ -1,0 +1,185 @@
+"""Several instances at one store: by load, by turns where their routes differ, and beside an old version."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adapters.memory import Memory
+from bridge.message import no_route
+from bridge.sharing import candidates, read_deal, read_said
+from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
+
+ALL = frozenset(range(SHARDS))
+
+
+def pair() -> tuple[House, House]:
+    memory = Memory(SHARDS, House().clock)
+    return House(memory, "aaaaaa"), House(memory, "bbbbbb")
+
+
+async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number: int = 3) -> None:
+    """So many beats of each, in turn."""
+    members = [house.members(*(routes[n] if routes else ())) for n, house in enumerate(houses)]
+    for _ in range(number):
+        for one in members:
+            await one.meet()
+
+
+# -- by load --------------------------------------------------------------------------------------------------------
+
+
+async def test_who_delivers_everything_gives_half_of_it_away_and_everything_arrives_in_order() -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    for _ in range(3):
+        for each in members:
+            await each.meet()
+    hot = sorted(one.dispatcher.shards())
+    one.dispatcher._taken = dict.fromkeys(hot, 1000)
+    for _ in range(3):
+        for each in members:
+            await each.meet()
+    assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
+    assert len(one.dispatcher.shards() & set(hot)) == 1
+    assert not one.dispatcher.shards() & other.dispatcher.shards()
+
+
+async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it() -> None:
+    one, other = pair()
+    first, second = one.members(), other.members()
+    await first.meet()
+    await second.meet()
+    new = other.dispatcher.shards()
+    assert new
+    await first.meet()
+    assert one.dispatcher.shards() == ALL
+    await first.meet()
+    assert one.dispatcher.shards() == ALL - new
+
+
+async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> None:
+    one, other = pair()
+    await beats(one, other)
+    before = (await one.store.deal("", "")).deal
+    assert (await one.store.deal(before, json.dumps(["aaaaaa"] * SHARDS))).deal != before
+    late = json.dumps(["bbbbbb"] * SHARDS)
+    assert (await other.store.deal(before, late)).deal == json.dumps(["aaaaaa"] * SHARDS)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{}", '["a"]', "[1, 2, 3, 4]", "null"])
+def test_a_deal_that_is_none_of_ours_is_as_good_as_none(text: str) -> None:
+    assert read_deal(text, SHARDS) == [""] * SHARDS
+
+
+async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -> None:
+    one, other = pair()
+    await beats(one, other)
+    one.memory.deal = ""
+    await beats(one, other)
+    assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
+    assert len(one.dispatcher.shards()) == len(other.dispatcher.shards()) == SHARDS // 2
+
+
+# -- beside an old version ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"routes": 3, "loads": {}}', '{"loads": {}}'])
+def test_a_report_without_routes_is_of_an_old_version(report: str) -> None:
+    assert read_said(report) is None
+
+
+async def test_beside_an_old_version_the_shards_are_dealt_as_it_deals_them() -> None:
+    one, other = pair()
+    await other.store.meet(DRAIN_MS, True, '{"shards": [1, 3]}')
+    await beats(one)
+    assert one.dispatcher.shards() == frozenset(range(0, SHARDS, 2))
+
+
+# -- routes that differ ---------------------------------------------------------------------------------------------
+
+
+def test_those_that_have_all_routes_come_first() -> None:
+    said = {
+        "a": read_said('{"routes": ["orders"], "loads": {}}'),
+        "b": read_said('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
+    }
+    known = {name: one for name, one in said.items() if one is not None}
+    assert candidates(known) == ["b"]
+    assert known["b"].loads == {0: 1.5}
+
+
+async def test_the_one_that_has_every_route_drains_every_shard() -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("orders",), ("orders", "refunds")))
+    assert (one.dispatcher.shards(), other.dispatcher.shards()) == (frozenset(), ALL)
+
+
+async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its_route_untouched_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    assert one.dispatcher.shards() == other.dispatcher.shards() == ALL
+    for number in range(5):
+        one.publish(f"{number}")
+    await one.park()
+    one.sink.answer = no_route("orders")
+    assert await one.deliver() == 5
+    assert one.parked() == 5
+    assert all(shard.why == {} for shard in one.memory.shards)
+    await one.dispatcher._hand_over()
+    assert await one.deliver() == 0, "it leaves the shard to the other for a moment"
+    assert await other.deliver() == 5
+    assert other.bodies() == [f"{number}" for number in range(5)]
+    assert {claim.tries for claim in other.sink.published} == {0}
+
+
+async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.dispatch._AWAY_S", 0.0)
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    one.publish("a")
+    await one.park()
+    one.sink.script(no_route("orders"))
+    assert await one.deliver() == 1
+    await one.dispatcher._hand_over()
+    await turns(20)
+    assert await one.deliver() == 1
+    assert one.bodies() == ["a", "a"]
+
+
+async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    await beats(house)
+    house.publish("a")
+    await house.park()
+    house.sink.answer = no_route("orders")
+    await house.deliver()
+    assert house.health.sentence() == "All well."
+    house.clock.advance(500)
+    monkeypatch.setattr("bridge.elsewhere._STARTING_S", 0.0)
+    assert await house.deliver() == 1
+    assert "messages of route orders are refused" in house.health.sentence()
+    house.clock.advance(4999)
+    assert await house.deliver() == 0
+    house.clock.advance(1)
+    assert await house.deliver() == 1
+
+
+async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time() -> None:
+    one, other = pair()
+    await beats(one, other)
+    shards = one.dispatcher.shards()
+    claimed = await one.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
+    assert all(not isinstance(reply, Exception) for reply in claimed.values())
+    one.clock.advance(DRAIN_MS)
+    await beats(other, number=1)
+    assert other.dispatcher.shards() == ALL
+    replies = await other.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
+    assert [getattr(reply, "owner", "failed") for reply in replies.values()] == [None] * len(shards)
+    await beats(one, other)
+    assert one.dispatcher.shards() == shards
