@@ -42,7 +42,8 @@ class Row:
     ``at_ms`` is where it stands: its next try when parked, the end of its lease when claimed (0 where there is none),
     its death when dead. ``size`` counts the payload's bytes, ``payload`` holds as many of them as were asked for.
     ``reason`` is the last one it was not delivered for, ``first`` the id of the first copy, if it is a redelivered one.
-    ``broker`` says whose payload it is.
+    ``broker`` says whose payload it is; "" where the envelope cannot be opened: then there is no route and no key, and
+    the envelope is the payload.
     """
 
     id: bytes

@@ -38,6 +38,11 @@ _AWAY_S = 0.1
 _TURNS_S, _TURN_MAX = 1.0, 64
 
 
+#: How many messages of a newer version are remembered, so that the log names each once.
+_TOLD_MAX = 10_000
+_NAMED_MAX = 5
+
+
 @dataclass(frozen=True)
 class DispatchRules:
     """Times in milliseconds; ``batch_max`` and ``batch_bytes`` bound one claim of one shard.
@@ -69,6 +74,8 @@ class Dispatcher:
         self._room_again = asyncio.Event()
         self._reconnect = Reconnect()
         self._largest = 0
+        self._damaged: list[tuple[Claim, str]] = []
+        self._told_newer: set[bytes] = set()
         self._mine: frozenset[int] = frozenset()
         self._leaving: set[int] = set()
         self._held: dict[bytes, Claim] = {}
@@ -190,6 +197,7 @@ class Dispatcher:
             else:
                 taken += self._take(shard, reply)
         await self.depart()
+        await self._bury_damaged()
         if failed is not None:
             raise failed
         self._reconnect.worked()
@@ -222,7 +230,7 @@ class Dispatcher:
             self._wake.learnt(shard, None)  # looked at again when it is handed over, and once a second
             return 0
         self._wake.learnt(shard, claimed.next_due_ms)
-        if claimed.ghosts or claimed.strange:
+        if claimed.ghosts or claimed.newer or claimed.damaged:
             self._complain(shard, claimed)
         claims = claimed.claims
         if not claims:
@@ -239,9 +247,25 @@ class Dispatcher:
     def _complain(self, shard: int, claimed: Claimed) -> None:
         if claimed.ghosts:
             log.error("parked messages have vanished from the store", shard=shard, messages=claimed.ghosts)
-        if claimed.strange:
-            names = [message_id.decode("ascii", "replace") for message_id in claimed.strange[:5]]
-            log.error("messages of another version of postdate", shard=shard, messages=len(claimed.strange), ids=names)
+        if claimed.newer:
+            text = "messages of a newer version of postdate wait: start an instance of that version"
+            self._health.say(f"newer version in shard {shard}", text, for_s=4 * self._rules.lease_ms / 1000)
+            news = [one for one in claimed.newer if one not in self._told_newer]
+            if len(self._told_newer) + len(news) > _TOLD_MAX:
+                self._told_newer.clear()
+            self._told_newer.update(news[:_TOLD_MAX])
+            if news:
+                log.error("messages of a newer version of postdate", shard=shard, messages=len(news), ids=_names(news))
+        if claimed.damaged:
+            self._damaged += claimed.damaged
+            ids = _names([claim.id for claim, _ in claimed.damaged])
+            log.error("dead letters", shard=shard, messages=len(claimed.damaged), ids=ids, reason=claimed.damaged[0][1])
+
+    async def _bury_damaged(self) -> None:
+        """If the store does not hear it, recover gives them back and the next claim has them again."""
+        damaged, self._damaged = self._damaged, []
+        if damaged:
+            await self._store.bury(damaged)
 
     # -- leases and shares ------------------------------------------------------------------------------------------
 
@@ -270,3 +294,8 @@ class Dispatcher:
         if claims:
             await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
         await self._store.hand_over(self._mine | self._leaving)
+
+
+def _names(ids: Sequence[bytes]) -> list[str]:
+    """The first few, as text."""
+    return [one.decode("ascii", "replace") for one in ids[:_NAMED_MAX]]

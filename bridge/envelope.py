@@ -6,9 +6,9 @@
 
 All integers big-endian. ``adapters/redis/lua/include/envelope.lua`` reads and rewrites the head, so a change here is a
 change there and a new version. ``first`` is the id of the first copy when this is a redelivered one, else empty. A
-version this code does not know is refused by name and its bytes are left alone: a newer instance wrote it and can
-deliver it. It is claimed like any other, so that it blocks nobody, and comes back when that lease ends; for this
-version and due_ms stand in the same place in every version.
+newer version is refused by name and its bytes are left alone: a newer instance wrote it and can deliver it. It is
+claimed like any other, so that it blocks nobody, and comes back when that lease ends; for this version and due_ms stand
+in the same place in every version. A damaged envelope, which no instance can deliver, becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ _HEAD = struct.Struct(">BQHQ")
 _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 _HEAD_BYTES = _HEAD.size
+_DAMAGED = "damaged: its bytes in the store are no envelope, so its route and its body are not known"
+#: Versions beyond this are taken for damage: no upgrade skips so many.
+_NEWEST = VERSION + 15
 
 
 class Envelope(NamedTuple):
@@ -37,8 +40,16 @@ class Envelope(NamedTuple):
     payload: bytes
 
 
-class UnknownVersion(PostdateError):
-    """The envelope was written by another version of postdate, or is damaged."""
+class UnopenedEnvelope(PostdateError):
+    """An envelope that this code cannot read. The message is one sentence, and begins with a word for its kind."""
+
+
+class NewerEnvelope(UnopenedEnvelope):
+    """The envelope was written by a newer version of postdate."""
+
+
+class DamagedEnvelope(UnopenedEnvelope):
+    """No version of postdate can have written the envelope."""
 
 
 def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, payload: bytes) -> bytes:
@@ -87,10 +98,11 @@ def index_field(route: bytes, key: bytes) -> bytes:
 
 
 def unseal(data: bytes) -> Envelope:
-    """Raise ``UnknownVersion`` for an envelope this code cannot read."""
+    """Raise ``NewerEnvelope`` or ``DamagedEnvelope`` for an envelope this code cannot read."""
+    if len(data) > 9 and VERSION < data[0] <= _NEWEST:
+        raise NewerEnvelope(f"newer: it has envelope version {data[0]}, and this postdate reads {VERSION}")
     if not data or data[0] != VERSION:
-        version = data[0] if data else "none"
-        raise UnknownVersion(f"a parked message has envelope version {version}, and this postdate reads {VERSION}")
+        raise DamagedEnvelope(_DAMAGED)
     try:
         _, due_ms, tries, arrived_ms = _unpack_head(data)
         at = _HEAD_BYTES
@@ -100,7 +112,7 @@ def unseal(data: bytes) -> Envelope:
         key = data[at + 1 : end]
         at, end = end, end + 1 + data[end]
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise UnknownVersion("a parked message has a damaged envelope") from None
+        raise DamagedEnvelope(_DAMAGED) from None
     if end > len(data):
-        raise UnknownVersion("a parked message has a damaged envelope")
+        raise DamagedEnvelope(_DAMAGED)
     return Envelope(due_ms, tries, arrived_ms, route, key, data[at + 1 : end], data[end:])

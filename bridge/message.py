@@ -81,6 +81,11 @@ class Claim:
     lease_ends: float
 
 
+def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:
+    """A claim of which nothing but the identity can be read."""
+    return Claim(message_id, shard, token, 0, 0, 0, "", b"", b"", message_id, lease_ends)
+
+
 class Outcome(Enum):
     """What became of one publish. UNKNOWN: it was sent and no answer came, so it may have arrived."""
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bridge.printable import brief
+
 _EVERY_S = 1.0
 #: So many causes of one kind are told apart, so that no producer can make many lines of one mistake.
 _CAUSES_MAX = 8
@@ -54,7 +56,7 @@ class Notices:
             one.held_back, one.reason, one.facts = one.held_back + 1, reason, facts
         else:
             one.told_at = now
-            self._write(event, route=route, reason=reason, messages=1, **facts)
+            self._write(event, route=route, reason=brief(reason), messages=1, **facts)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
 
@@ -75,7 +77,7 @@ class Notices:
         for (event, route, _), causes in self._kinds.items():
             for name, one in tuple(causes.items()):
                 if one.held_back:
-                    self._write(event, route=route, reason=one.reason, messages=one.held_back, **one.facts)
+                    self._write(event, route=route, reason=brief(one.reason), messages=one.held_back, **one.facts)
                     one.told_at, one.held_back = now, 0
                 elif now - one.told_at >= _EVERY_S:
                     del causes[name]

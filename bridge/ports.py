@@ -55,13 +55,15 @@ class Parked(NamedTuple):
 
 class Claimed(NamedTuple):
     """What a claim took from one shard. ``owner`` names another instance that drains it (then nothing was taken);
-    ``next_due_ms`` is the next due moment of what is left, or None; ``strange`` are ids this version cannot read."""
+    ``next_due_ms`` is the next due moment of what is left, or None; ``newer`` are ids of envelopes of a newer version,
+    ``damaged`` are to be buried, each beside the reason, and are claims with nothing but their identity."""
 
     claims: list[Claim]
     next_due_ms: int | None
     owner: str | None
     ghosts: int
-    strange: list[bytes]
+    newer: list[bytes]
+    damaged: tuple[tuple[Claim, str], ...] = ()
 
 
 class Found(NamedTuple):

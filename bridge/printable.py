@@ -6,6 +6,12 @@ the marks that turn the direction of writing or have no width. Pure.
 
 from __future__ import annotations
 
+import re
+
+#: A word longer than this is a name or a value from outside, such as a routing key of 255 letters.
+_LONG_WORD = re.compile(r"(\S{119})\S{2,}")
+_SENTENCE_MAX = 1000
+
 
 def printable(text: str) -> str:
     """``text`` on one line; what is not printable is written as ``\\x1b`` or ``\\u202e``."""
@@ -15,6 +21,12 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """As ``printable``, but line breaks and tabs stay."""
     return "".join(one if one in "\n\t" else _shown(one) for one in text)
+
+
+def brief(text: str) -> str:
+    """``text`` for a line of the log: words of at most 120 characters, 1000 in all."""
+    short = _LONG_WORD.sub(r"\1…", text)
+    return short if len(short) <= _SENTENCE_MAX else f"{short[: _SENTENCE_MAX - 1]}…"
 
 
 def _shown(character: str) -> str:

@@ -135,6 +135,7 @@ class Service(Running):
             parts.members.run(),
             parts.watch.run(),
             parts.store_watch.run(),
+            parts.health.run(),
             self._listen(),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
@@ -187,6 +188,7 @@ class RelayParts:
 
     ways: tuple[Way, ...]
     clock: StoreClock
+    health: Health
     grace_ms: int
     emptying: Emptying | None = None
 
@@ -203,6 +205,7 @@ class RelayService(Running):
         return (
             *(loop for way in self._parts.ways for loop in way.loops()),
             self._tell_time(),
+            self._parts.health.run(),
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
         )
 

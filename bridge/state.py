@@ -40,7 +40,7 @@ MOVES = (
     Move("renew", State.CLAIMED, State.CLAIMED, "the broker takes its time"),
     Move("settle", State.CLAIMED, State.GONE, "the broker confirmed it"),
     Move("release", State.CLAIMED, State.PARKED, "refused for now, or no answer"),
-    Move("bury", State.CLAIMED, State.DEAD, "refused for good"),
+    Move("bury", State.CLAIMED, State.DEAD, "refused for good, or damaged"),
     Move("recover", State.CLAIMED, State.PARKED, "its lease ran out"),
     Move("retry", State.DEAD, State.PARKED, "someone mended the cause"),
     Move("cancel", State.PARKED, State.GONE, "nobody wants it any more"),

@@ -48,15 +48,23 @@ class Aim:
         """The topic that a record goes to; or why it goes nowhere. Of headers with one name the last one holds."""
         for name, value in reversed(headers):
             if name == _HEADER:
-                return self._by_header(value)
+                return self._by_header(value, topic)
+        return self._own(topic)
+
+    def _own(self, topic: bytes) -> str | Refusal:
         known = self._known.get(topic)
         if known is None:
             known = self._known[topic] = self._by_topic(topic.decode(errors="replace"))
         return known
 
-    def _by_header(self, value: bytes | None) -> str | Refusal:
+    def _by_header(self, value: bytes | None, topic: bytes) -> str | Refusal:
         if value is not None and (name := self._allowed.get(value)):
             return name
+        own = self._own(topic)
+        if isinstance(own, Refusal) and own.again_ms is not None:
+            return own  # it may name its own target, which is not known before the settings have its topic again
+        if isinstance(own, str) and value == own.encode():
+            return own
         return Refusal(NOT_ALLOWED, why_not(value, self._allowed.values()), lasting=True)
 
     def _by_topic(self, topic: str) -> str | Refusal:

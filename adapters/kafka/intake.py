@@ -11,6 +11,7 @@ from adapters.kafka.begin import Begin, note_of
 from adapters.kafka.progress import Progress
 from adapters.kafka.record import Header, Record, pack
 from adapters.kafka.topic_ids import TopicId
+from bridge.destination import HEADER as DESTINATION
 from bridge.message import Delivery, HeaderValue
 from bridge.naming import Naming
 
@@ -69,7 +70,8 @@ class Part:
     beginning; ``committed`` the last offset that was committed, and ``note`` what is committed beside it; ``origin``
     names the partition of this topic, and of no other that bears its name later. From offset ``cut`` on there were
     other records once, so those of now have the origin ``later``. ``in_hand`` is how many somebody has taken and
-    neither accepted nor dropped; of a partition that is ``leaving`` nobody begins with another.
+    neither accepted nor dropped; of a partition that is ``leaving`` nobody begins with another. A header that names
+    ``own_target``, where its records go anyway, counts as none.
     """
 
     __slots__ = (
@@ -84,6 +86,7 @@ class Part:
         "note",
         "order_key",
         "origin",
+        "own_target",
         "place",
         "progress",
         "route",
@@ -96,6 +99,7 @@ class Part:
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
+        self.own_target = (intake.naming.target(place.topic) or "").encode()
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
@@ -114,6 +118,7 @@ class Part:
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
         """Records as deliveries, in order; they count as handed over. Of headers with one name the last one holds."""
         wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
+        own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
         made = []
@@ -124,6 +129,8 @@ class Part:
                 headers.append((name.encode(), content))
                 if name in wanted:
                     found[name] = content
+            if found and found.get(DESTINATION) == own_target:
+                del found[DESTINATION]
             offset, timestamp = record.offset, record.timestamp
             handed_over(offset)
             payload = pack(record.partition, timestamp, record.key, record.value, headers, topic)
@@ -152,6 +159,8 @@ class Part:
         fault = ""
         try:
             found = {text: content for name, content in record.headers if (text := name.decode()) in self.wanted}
+            if found.get(DESTINATION) == self.own_target:
+                del found[DESTINATION]
         except UnicodeDecodeError:
             fault = "a header's name is not UTF-8"
         return self._delivery(offset, record, found, now_ms, fault)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from adapters.memory.due import DueSet
 from adapters.memory.key_index import KeyIndex
 from adapters.memory.offsets import Offsets
-from bridge.envelope import VERSION, UnknownVersion, index_field, unseal
+from bridge.envelope import VERSION, UnopenedEnvelope, index_field, unseal
 from bridge.identity import ID_BYTES
 from bridge.message import Origin
 from bridge.ports import Batch, Parked
@@ -43,7 +43,7 @@ def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
 def _field(envelope: bytes) -> bytes | None:
     try:
         opened = unseal(envelope)
-    except UnknownVersion:
+    except UnopenedEnvelope:
         return None
     return index_field(opened.route.encode(), opened.key) if opened.key else None
 

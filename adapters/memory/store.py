@@ -16,10 +16,10 @@ from itertools import count
 from adapters.memory.clock import ManualClock
 from adapters.memory.shard import Shard, Taken
 from bridge.clock import StoreClock
-from bridge.envelope import UnknownVersion, index_field, unseal
+from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import shard_of
-from bridge.message import Claim, Origin
+from bridge.message import Claim, Origin, unopened
 from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
 
 
@@ -247,15 +247,18 @@ class MemoryStore:
 
 
 def _claimed(number: int, taken: Taken, next_due_ms: int | None, token: bytes, lease_ends: float) -> Claimed:
-    claims, strange = [], []
+    claims, newer, damaged = [], [], []
     for message_id, envelope in taken.messages:
         try:
             due_ms, tries, arrived_ms, route, key, first, payload = unseal(envelope)
-        except UnknownVersion:
-            strange.append(message_id)
+        except NewerEnvelope:
+            newer.append(message_id)
+            continue
+        except DamagedEnvelope as error:
+            damaged.append((unopened(message_id, number, token, lease_ends), str(error)))
             continue
         public_id = first or message_id
         claims.append(
             Claim(message_id, number, token, due_ms, arrived_ms, tries, route, key, payload, public_id, lease_ends)
         )
-    return Claimed(claims, next_due_ms, None, taken.ghosts, strange)
+    return Claimed(claims, next_due_ms, None, taken.ghosts, newer, tuple(damaged))

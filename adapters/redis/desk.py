@@ -16,7 +16,7 @@ from adapters.redis.scripts import scripts
 from adapters.redis.stats import sum_up
 from adapters.redis.store import RedisStore
 from bridge.desk import Filter, Row, Stats
-from bridge.envelope import UnknownVersion, index_fields, plain_key, unseal
+from bridge.envelope import UnopenedEnvelope, index_fields, plain_key, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
 from bridge.ports import Found
@@ -94,7 +94,7 @@ class RedisDesk:
             found = (
                 _row(self._broker, one[:ID_BYTES], state, at, size, head, why) for one, at, size, head, why in fives
             )
-            reader.rows.extend(row for row in found if row is not None and _takes(wanted, row, by_due))
+            reader.rows.extend(row for row in found if _takes(wanted, row, by_due))
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """See ``bridge.desk.Desk.look``."""
@@ -108,9 +108,8 @@ class RedisDesk:
         for some, reply in zip(by_shard.values(), await self._ask(calls), strict=True):
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
             for one, (state, at, size, head, why) in zip(some, fives, strict=True):
-                row = None if state == b"none" else _row(self._broker, one, State(state.decode()), at, size, head, why)
-                if row is not None:
-                    rows[one] = row
+                if state != b"none":
+                    rows[one] = _row(self._broker, one, State(state.decode()), at, size, head, why)
         return [rows[one] for one in ids if one in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
@@ -210,15 +209,15 @@ def _takes(wanted: Filter, row: Row, by_due: bool) -> bool:
     return wanted.takes(row)
 
 
-def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row | None:
-    """None for an envelope of another version: a newer postdate will deliver it."""
+def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
+    """Of an envelope that cannot be opened all bytes are the payload, and the reason says why, where nothing else
+    does."""
+    reason, at_ms = why.decode("utf-8", "backslashreplace"), int(float(at))
     try:
         envelope = unseal(head)
-    except UnknownVersion:
-        return None
+    except UnopenedEnvelope as error:
+        return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "")
     payload_size = size - (len(head) - len(envelope.payload))
-    reason = why.decode("utf-8", "backslashreplace")
     due_ms, tries, arrived_ms, route, key, first, payload = envelope
     key = plain_key(key)
-    at_ms = int(float(at))
     return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)

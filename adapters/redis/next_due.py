@@ -10,7 +10,7 @@ from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Call, Runner
 from adapters.redis.scripts import scripts
-from bridge.envelope import UnknownVersion, unseal
+from bridge.envelope import UnopenedEnvelope, unseal
 from bridge.errors import StoreUnavailable
 from bridge.settings import Redis
 from bridge.strays import Looked
@@ -55,8 +55,8 @@ def _looked(replies: list[Any], parked: int) -> Looked:
 
 
 def _route(head: bytes) -> str | None:
-    """None for an envelope of another version."""
+    """None for an envelope that cannot be opened."""
     try:
         return unseal(head).route
-    except UnknownVersion:
+    except UnopenedEnvelope:
         return None

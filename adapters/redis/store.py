@@ -18,10 +18,10 @@ from adapters.redis.offsets import origin_args, read_done
 from adapters.redis.runner import Call, Runner, Wait
 from adapters.redis.scripts import scripts
 from bridge.clock import StoreClock
-from bridge.envelope import UnknownVersion, index_field, unseal
+from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.errors import StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
-from bridge.message import Claim, Origin
+from bridge.message import Claim, Origin, unopened
 from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
 
 _RECOVER_MAX = 500
@@ -349,13 +349,16 @@ def _found(values: Iterable[bytes | None]) -> Found:
 def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:
     if not reply[0]:
         return Claimed([], None, reply[2].decode(), 0, [])
-    claims, strange = [], []
+    claims, newer, damaged = [], [], []
     for at in range(4, len(reply), 2):
         message_id = reply[at]
         try:
             due_ms, tries, arrived_ms, route, key, first, payload = unseal(reply[at + 1])
-        except UnknownVersion:
-            strange.append(message_id)
+        except NewerEnvelope:
+            newer.append(message_id)
+            continue
+        except DamagedEnvelope as error:
+            damaged.append((unopened(message_id, shard, token, lease_ends), str(error)))
             continue
         claims.append(
             Claim(
@@ -372,4 +375,4 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
                 lease_ends,
             )
         )
-    return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], strange)
+    return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], newer, tuple(damaged))

@@ -237,6 +237,8 @@ class Opened(NamedTuple):
 
 def open_payload(row: Row) -> Opened:
     """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if not row.broker:
+        return Opened({}, row.payload, row.size)
     if row.broker == "kafka":
         from adapters.kafka.describe import describe as describe_record
         from adapters.kafka.record import topic_of
@@ -252,7 +254,9 @@ def open_payload(row: Row) -> Opened:
 
 
 def order_key_of(row: Row) -> bytes:
-    """The routing key, or the record's key, in the first bytes of a payload."""
+    """The routing key, or the record's key, in the first bytes of a payload; nothing where it cannot be opened."""
+    if not row.broker:
+        return b""
     if row.broker == "kafka":
         from adapters.kafka.describe import key_in
 

@@ -15,8 +15,15 @@ from tests.conformance.origins_suite import Origins
 from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
 FIELD = index_field(b"orders", b"k")
-#: Emptied, cut off twice, and of a later version, which has its due moment in the same place.
-UNREADABLE = (b"", b"\x01", b"\x01" + bytes(18) + b"\xff", b"\x02" + bytes(8) + b" as nobody here knows it")
+#: Emptied, cut off twice, and of a version that there cannot be.
+DAMAGED = (b"", b"\x01", b"\x01" + bytes(18) + b"\xff", b"\xee" + bytes(8) + b" as nobody here knows it")
+#: And of a later version, which has its due moment in the same place.
+UNREADABLE = (*DAMAGED, b"\x02" + bytes(8) + b" as nobody here knows it")
+
+
+def unread(claimed: Claimed) -> list[bytes]:
+    """The ids of what could not be read."""
+    return [*claimed.newer, *(claim.id for claim, _ in claimed.damaged)]
 
 
 def digests(*messages: Message) -> bytes:
@@ -387,7 +394,7 @@ class Claims:
         await park(store, *messages)
         await rig.tamper(messages[0][0], envelope)
         claimed = await claim(store, limit=2)
-        assert claimed.strange == [messages[0][0]]
+        assert unread(claimed) == [messages[0][0]]
         assert ids(claimed) == [messages[1][0]]
 
         # It does not spin: it is out of the way until the lease ends, and then comes again, unchanged.
@@ -395,15 +402,31 @@ class Claims:
         assert await claim(store) == Claimed([], None, None, 0, [])
         await rig.after_leases()
         assert await store.recover([0]) == 3
-        assert (await claim(store)).strange == [messages[0][0]]
+        assert unread(await claim(store)) == [messages[0][0]]
         assert await rig.envelope(messages[0][0]) == envelope
+
+    @pytest.mark.parametrize("envelope", DAMAGED)
+    async def test_a_damaged_envelope_is_buried_as_it_is_and_can_be_cancelled(self, rig: Rig, envelope: bytes) -> None:
+        store = await rig.open()
+        [message] = await rig.overdue()
+        await park(store, message)
+        await rig.tamper(message[0], envelope)
+        claimed = await claim(store)
+        [(damaged, reason)] = claimed.damaged
+        assert (damaged.id, damaged.public_id, claimed.newer) == (message[0], message[0], [])
+        assert await store.bury([(damaged, reason)]) == 1
+        assert await rig.word(message[0]) == "dead"
+        assert (await rig.reasons())[message[0]].startswith("damaged: ")
+        assert await rig.envelope(message[0]) == envelope
+        assert await store.cancel([message[0]], True) == {message[0]: "dead"}
 
     async def test_a_newer_version_is_delivered_by_who_can_read_it(self, rig: Rig) -> None:
         store = await rig.open()
         [message] = await rig.overdue()
         newer = b"\x02" + message[2][1:]
         await park(store, (message[0], message[1], newer))
-        assert (await claim(store)).strange == [message[0]]
+        claimed = await claim(store)
+        assert (claimed.newer, list(claimed.damaged)) == ([message[0]], [])
         await rig.after_leases()
         assert await store.recover([0]) == 1
         await rig.tamper(message[0], message[2])  # stands for an instance that reads version 2

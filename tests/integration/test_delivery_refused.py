@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import string
 import struct
 import time
 from collections import Counter
@@ -99,6 +101,25 @@ def test_an_unroutable_message_is_tried_again_and_then_a_dead_letter(line: Line)
         reasons = line.wait_dead(5)
         assert len(reasons) == 5
         assert all(why.startswith("unroutable: ") for why in reasons), reasons
+
+
+def test_unroutable_messages_of_endless_routing_keys_write_one_line_a_second_and_each_is_short(line: Line) -> None:
+    line.add_route("narrow")
+    with line:
+        line.declare_exchange(f"{line.name}.narrow.target")
+        bridge = line.start()
+        began = time.monotonic()
+        for n in range(400):
+            key = "".join(random.choices(string.ascii_letters, k=250)).encode()
+            put(line, b"lost %d" % n, delay(1), key, "narrow")
+        line.wait_dead(400)
+        seconds = time.monotonic() - began
+        bridge.terminate()
+        log = bridge.log().splitlines()
+        troubles = [one for one in log if "trouble" in one and "unroutable" in one]
+        assert 1 <= len(troubles) <= seconds + 2
+        assert len([one for one in log if "unroutable" in one]) <= 30 * (seconds + 2)
+        assert max(map(len, log)) < 1000
 
 
 def test_an_unroutable_message_arrives_when_a_queue_is_bound_in_time(line: Line) -> None:

@@ -14,6 +14,8 @@ from adapters.redis.connect import connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
+from bridge.cli.messages import as_dict
+from bridge.cli.wiring import open_payload
 from bridge.clock import StoreClock
 from bridge.desk import Filter, Row
 from bridge.envelope import index_field, seal
@@ -170,10 +172,24 @@ class TestList:
         assert await house.listed(State.DEAD, Filter(reason="unroutable")) == [buried]
         assert await house.listed(State.DEAD, Filter(reason="bad_header")) == []
 
-    async def test_an_envelope_of_a_newer_version_is_passed_over(self, house: House) -> None:
+    @pytest.mark.parametrize(
+        ("envelope", "reason"),
+        [(b"\x02" + b"whatever" * 10, "newer: "), (b"\x63" + b"whatever" * 10, "damaged: "), (b"", "damaged: ")],
+    )
+    async def test_an_envelope_that_cannot_be_opened_is_listed_shown_and_cancelled(
+        self, house: House, envelope: bytes, reason: str
+    ) -> None:
         one = await house.park()
         keys = house.keys.shards[shard_for(b"k", SHARDS)]
-        await house.client.hset(keys.msg, one, b"\x63" + b"whatever" * 10)
+        await house.client.hset(keys.msg, one, envelope)
+        (row,) = await house.listed(State.PARKED)
+        assert (row.id, row.route, row.key, row.broker) == (one, "", b"", "")
+        assert row.reason.startswith(reason)
+        assert as_dict(row)["reason"] == row.reason
+        (row,) = await house.desk.look([one], -1)
+        assert (row.payload, row.size) == (envelope, len(envelope))
+        assert open_payload(row) == ({}, envelope, len(envelope))
+        assert await house.desk.cancel([one]) == {one: "parked"}
         assert await house.listed(State.PARKED) == []
 
     async def test_large_messages_are_read_in_several_calls_and_all_found(

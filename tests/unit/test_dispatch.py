@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from adapters.memory import Memory
 from adapters.memory.sink import HOLD
@@ -352,3 +353,42 @@ async def test_every_message_leaves_once_under_random_answers() -> None:
     assert house.count("delivered") == 300
     assert set(house.bodies()) == set(numbers(300))
     assert house.parked() == 0
+
+
+def tamper(house: House, change: bytes) -> bytes:
+    """Overwrite the beginning of the first envelope; its id."""
+    messages = house.memory.shards[SHARD].messages
+    one = min(messages)
+    messages[one] = change + messages[one][len(change) :]
+    return one
+
+
+async def test_a_damaged_message_is_a_dead_letter_at_once_named_once_and_holds_up_nobody() -> None:
+    house = await filled(3)
+    one = tamper(house, b"\xff\xff")
+    with capture_logs() as lines:
+        while await house.deliver():
+            pass
+        house.clock.advance(LEASE_MS + 1)
+        await house.store.recover(range(SHARDS))
+        await house.deliver()
+    assert house.bodies() == numbers(3)[1:]
+    assert [why.partition(":")[0] for why in house.dead()] == ["damaged"]
+    assert [(line["event"], line["ids"]) for line in lines] == [("dead letters", [one.decode()])]
+
+
+async def test_a_message_of_a_newer_version_waits_is_named_once_and_health_says_what_to_do() -> None:
+    house = await filled(3)
+    one = tamper(house, b"\x02")
+    with capture_logs() as lines:
+        for _ in range(3):
+            await house.deliver()
+            house.clock.advance(LEASE_MS + 1)
+            await house.store.recover(range(SHARDS))
+    assert house.bodies() == numbers(3)[1:]
+    assert [line["ids"] for line in lines if line["event"] != "trouble"] == [[one.decode()]]
+    assert "start an instance of that version" in house.health.sentence()
+    assert house.dead() == []
+    house.memory.shards[SHARD].messages[one] = b"\x01" + house.memory.shards[SHARD].messages[one][1:]
+    await house.deliver()
+    assert sorted(house.bodies()) == numbers(3)

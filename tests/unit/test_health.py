@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from structlog.testing import capture_logs
 
 from bridge.health import WELL, Health
+
+
+class Clock:
+    """A clock that the test sets, and the lines that were logged until then."""
+
+    def __init__(self, lines: list[Any]) -> None:
+        self.now_s = 100.0
+        self.lines = lines
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def said(self) -> list[tuple[str, str]]:
+        return [(line["event"], line.get("what", "")) for line in self.lines]
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    with capture_logs() as lines:
+        yield Clock(lines)
 
 
 def test_a_sentence_stays_until_it_is_well_again() -> None:
@@ -15,15 +40,18 @@ def test_a_sentence_stays_until_it_is_well_again() -> None:
     assert health.sentence() == WELL
 
 
-def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time_and_not_called_well() -> None:
-    health = Health()
-    with capture_logs() as lines:
-        health.say("route orders", "messages are refused", for_s=-1)
-        health.say("store", "Redis does not answer", for_s=60)
-        assert health.troubles() == {"store": "Redis does not answer"}
-        health.say("store", "")
-    told = [(line["event"], line["subject"]) for line in lines]
-    assert told[1:] == [("not seen again", "route orders"), ("trouble", "store"), ("well again", "store")]
+def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time_and_not_called_well(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("route orders", "messages are refused", for_s=5)
+    health.say("store", "Redis does not answer", for_s=60)
+    clock.now_s += 6
+    assert health.troubles() == {"store": "Redis does not answer"}
+    health.say("store", "")
+    for _ in range(3):
+        clock.now_s += 1
+        health.look()
+    ends = {line["subject"]: line["event"] for line in clock.lines[2:]}
+    assert ends == {"route orders": "not seen again", "store": "well again"}
 
 
 def test_a_running_number_is_no_news() -> None:
@@ -33,3 +61,100 @@ def test_a_running_number_is_no_news() -> None:
             health.say("overdue", f"messages wait that were due {seconds}s ago")
     assert len(lines) == 1
     assert health.troubles() == {"overdue": "messages wait that were due 19s ago"}
+
+
+def test_details_that_differ_make_one_line_a_second_and_the_last_one_is_not_lost(clock: Clock) -> None:
+    health = Health(clock)
+    for number in range(3000):
+        clock.now_s = 100 + number / 1000
+        health.say("route orders", f"refused: routing key {'abcdefghij'[number % 10] * (number % 250)}!")
+    assert 3 <= len(clock.lines) <= 4
+    health.say("route orders", "refused: the last one")
+    clock.now_s += 1
+    health.look()
+    assert clock.said()[-1] == ("trouble", "refused: the last one")
+    assert len(clock.lines) <= 5
+
+
+def test_subjects_do_not_hide_each_other(clock: Clock) -> None:
+    health = Health(clock)
+    for subject in ("route orders", "route payments", "store"):
+        health.say(subject, "something is wrong")
+    assert [line["subject"] for line in clock.lines] == ["route orders", "route payments", "store"]
+
+
+def test_well_again_is_said_once_a_second_has_passed_without_trouble(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("store", "Redis does not answer")
+    clock.now_s += 10
+    health.say("store", "")
+    health.look()
+    assert clock.said() == [("trouble", "Redis does not answer")]
+    clock.now_s += 1
+    health.look()
+    assert clock.said()[1:] == [("well again", "")]
+    clock.now_s += 1
+    health.look()
+    assert len(clock.lines) == 2
+
+
+def test_trouble_that_comes_and_goes_many_times_a_second_is_one_line(clock: Clock) -> None:
+    health = Health(clock)
+    for _ in range(80):
+        health.say("kafka intake", "no Read permission on the group")
+        clock.now_s += 0.05
+        health.say("kafka intake", "")
+        clock.now_s += 0.05
+        health.look()
+    assert clock.said() == [("trouble", "no Read permission on the group")]
+
+
+def test_a_trouble_within_the_second_is_told_although_it_is_over(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("store", "Redis does not answer")
+    health.say("store", "Redis is at its maxmemory")
+    health.say("store", "")
+    for _ in range(3):
+        clock.now_s += 1
+        health.look()
+    assert [what for _, what in clock.said()] == ["Redis does not answer", "Redis is at its maxmemory", ""]
+
+
+def test_a_trouble_that_is_the_told_one_again_is_no_news(clock: Clock) -> None:
+    health = Health(clock)
+    for sentence in ("no exchange orders", "no rights", "no exchange orders"):
+        health.say("route orders", sentence)
+    clock.now_s += 1
+    health.look()
+    assert clock.said() == [("trouble", "no exchange orders")]
+
+
+def test_a_sentence_that_ran_out_is_not_seen_again_in_the_log_too(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("route orders", "messages are refused", for_s=5)
+    for _ in range(7):
+        clock.now_s += 1
+        health.look()
+    assert clock.said() == [("trouble", "messages are refused"), ("not seen again", "")]
+
+
+async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:
+    health = Health()
+    with capture_logs() as lines:
+        running = asyncio.create_task(health.run())
+        await asyncio.sleep(0)
+        health.say("route orders", "refused as one")
+        health.say("route orders", "refused as another")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [line["what"] for line in lines] == ["refused as one", "refused as another"]
+
+
+def test_a_sentence_is_cut_where_a_detail_is_endless(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("route orders", f"no queue takes it with routing key '{'k' * 5000}' (NO_ROUTE)")
+    health.say("store", "too many words " * 1000)
+    [(_, first), (_, second)] = clock.said()
+    assert first == f"no queue takes it with routing key '{'k' * 118}… (NO_ROUTE)"
+    assert len(second) == 1000
+    assert health.sentence() == f"{first}. {second}."

@@ -65,9 +65,22 @@ def test_a_header_is_obeyed_where_it_is_allowed_and_refused_elsewhere(value: byt
     assert word(aim, b"orders.delay", [(b"X-Delay-To", value)]) == "orders"
 
 
-def test_without_a_list_no_destination_is_taken_from_a_header() -> None:
-    aim = Aim("r", [Naming("orders.delay", "orders")])
-    assert word(aim, b"orders.delay", [(b"x-delay-to", b"orders")]) == "<not_allowed>"
+def test_without_a_list_a_header_may_name_only_the_target_of_the_records_own_topic() -> None:
+    aim = Aim("r", [Naming("orders.delay", "orders"), Naming("bills.delay", "bills"), RULE], (), TAKEN[1:])
+    assert word(aim, b"orders.delay", [(b"x-delay-to", b"orders")]) == "orders"
+    assert word(aim, b"letters.delay", [(b"x-delay-to", b"letters")]) == "letters"
+    for value in (b"bills", b"orders.delay", b"", None):
+        assert word(aim, b"orders.delay", [(b"x-delay-to", value)]) == "<not_allowed>"
+
+
+def test_a_record_that_names_its_target_waits_like_any_other_for_settings_that_know_its_topic() -> None:
+    aim = Aim("r", [Naming("payments.later", "payments")])
+    assert word(aim, b"refunds.delay", [(b"x-delay-to", b"refunds")]) == "<no_target>"
+
+
+def test_a_target_that_nothing_may_go_to_is_not_reached_by_naming_it() -> None:
+    aim = Aim("all", [RULE], (), TAKEN)
+    assert word(aim, b"secret.delay", [(b"x-delay-to", b"secret")]) == "<not_allowed>"
 
 
 def test_what_will_not_mend_is_lasting_and_what_the_settings_mend_is_waited_for() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.kafka.producers import delay_aiokafka, delay_confluent
+from bridge.destination import HEADER as DESTINATION
 from bridge.header import DUE_HEADERS
 
 BOTH = pytest.mark.parametrize("module", [delay_aiokafka, delay_confluent])
@@ -53,8 +54,28 @@ def test_headers_that_are_one_text_or_none_are_refused(module: ModuleType, names
 
 
 @BOTH
-def test_the_headers_that_count_are_those_that_delay_or_cancel(module: ModuleType) -> None:
-    assert set(module.DELAY_HEADERS) == DUE_HEADERS
+def test_the_headers_that_count_are_those_that_the_intake_obeys_alone(module: ModuleType) -> None:
+    assert set(module.DELAY_HEADERS) == DUE_HEADERS | {DESTINATION}
+
+
+@BOTH
+def test_a_topic_that_the_list_leaves_out_is_warned_of_once(
+    module: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    intake_of = module._rule({"orders": "wait"})
+    for topic in ("orders", "payments", "wait", "payments", "refunds", "payments"):
+        intake_of(topic)
+    assert [(record.levelname, record.name) for record in caplog.records] == [("WARNING", module.__name__)] * 2
+    assert [topic in caplog.messages[at] for at, topic in enumerate(("payments", "refunds"))] == [True, True]
+    assert "not delayed" in caplog.messages[0]
+
+
+@BOTH
+def test_a_rule_leaves_nothing_out_and_warns_of_nothing(module: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    intake_of = module._rule("*.delay")
+    for topic in ("orders", "orders.delay"):
+        intake_of(topic)
+    assert caplog.messages == []
 
 
 @BOTH

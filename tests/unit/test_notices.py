@@ -67,6 +67,17 @@ async def test_a_kind_of_endless_causes_has_a_bounded_number_of_lines(log: Log) 
     assert len(log.lines) <= 2 * (notices._CAUSES_MAX + 1)
 
 
+async def test_hostile_details_make_few_lines_and_no_long_one(log: Log) -> None:
+    for number in range(1000):
+        key = f"{chr(39) * (number % 7)}{chr(97 + number % 26) * number}{chr(34)}: {chr(92)}"
+        log.notices.tell("refused", "orders", f"unroutable: no queue takes it with routing key '{key}'")
+    log.notices.tell("refused", "orders", f"rejected: {'many words ' * 5000}")
+    log.notices.close()
+    assert sum(line["messages"] for line in log.lines) == 1001
+    assert len(log.lines) <= 2 * (notices._CAUSES_MAX + 1) + 1
+    assert max(len(line["reason"]) for line in log.lines) <= 1000
+
+
 async def test_after_a_quiet_second_nothing_is_kept_and_the_next_one_is_said_at_once(log: Log) -> None:
     log.notices.tell("refused", "orders", "nacked: full", id=1)
     await log.until(lambda: not log.notices._kinds)

@@ -11,13 +11,16 @@ The one line that changes, here or with a copy of this file, which needs conflue
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import Producer, SerializingProducer
 
-#: The headers that delay a record, or cancel one. ``x-delay-key`` alone does neither.
-DELAY_HEADERS = ("x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel")
+log = logging.getLogger(__name__)
+
+#: The headers that delay a record, cancel one, or name another topic. ``x-delay-key`` alone does none of these.
+DELAY_HEADERS = ("x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel", "x-delay-to")
 
 Content = str | bytes | None
 Headers = dict[str, Content] | list[tuple[str, Content]]
@@ -28,7 +31,8 @@ class DelayProducer(Producer):
     """A ``Producer`` in everything else: settings, transactions, callbacks.
 
     ``intake`` says where delayed records go: a text with one ``*``, which stands for the topic that was named, or a
-    mapping of topics to intake topics; a topic that is not in the mapping keeps all its records.
+    mapping of topics to intake topics. A topic that is not in the mapping keeps all its records, also those with a
+    delay header: the log warns once of each such topic.
     ``delay_headers`` are the names that count; add those of the dialects that the route has switched on.
     ``keep_partition``: a partition number that was given for the topic is used on the intake topic too. It has a
     meaning only with ``kafka.partitioner = "same"``, and fails where the intake topic has fewer partitions. Without it
@@ -105,7 +109,7 @@ def _names(delay_headers: Collection[str]) -> frozenset[str | bytes]:
 def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
     """The intake topic of a topic; None where there is none, as for a topic that is an intake topic itself."""
     if not isinstance(intake, str):
-        return intake.get
+        return _listed(intake)
     before, star, after = intake.partition("*")
     if not star or "*" in after or not before + after:
         raise ValueError(f'intake is a text with one "*" beside other characters, like "*.delay", not {intake!r}')
@@ -115,3 +119,17 @@ def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
         return None if is_intake else f"{before}{topic}{after}"
 
     return named
+
+
+def _listed(intake: Mapping[str, str]) -> Callable[[str], str | None]:
+    """The intake topic by a mapping; a warning, once for each topic, where a delayed record has none."""
+    told: set[str] = set()
+
+    def listed(topic: str) -> str | None:
+        found = intake.get(topic)
+        if found is None and topic not in told and topic not in intake.values():
+            told.add(topic)
+            log.warning('a record for topic "%s" has a delay header and is not delayed: add the topic to intake', topic)
+        return found
+
+    return listed

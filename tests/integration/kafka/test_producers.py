@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 DELAY_S = 1.0
 DELAY = ("x-delay", b"1000")
 TRACE = ("trace", b"\xff")
-WORDS = ("aiokafka", "aiokafka_transactions", "confluent", "confluent_transactions", "serializing")
+WORDS = ("aiokafka", "aiokafka_transactions", "confluent", "confluent_transactions", "serializing", "destination")
 #: The topic has three partitions, and its intake topic has one.
 NARROW = ("aiokafka", "confluent")
 
@@ -178,3 +178,24 @@ async def test_another_rule_a_mapping_and_other_headers_decide_in_the_same_way(c
         )
         assert other.flush(DEADLINE_S) == 0
     assert [reports.get_nowait() for _ in range(2)] == [clients.intake("serializing"), clients.topic("confluent")]
+
+
+async def test_a_record_that_only_names_its_topic_goes_by_way_of_the_intake_and_is_not_refused(
+    clients: Clients,
+) -> None:
+    topic = clients.topic("destination")
+    to_it: list[tuple[str, bytes | None]] = [("x-delay-to", topic.encode())]
+    async with AIOKafkaProducer(bootstrap_servers=clients.url) as producer:
+        sent = await producer.send_and_wait(topic, b"aiokafka", headers=to_it)
+    assert sent.topic == clients.intake("destination")
+    other, reports = Producer({"bootstrap.servers": clients.url}), []
+    other.produce(
+        topic, b"confluent", headers=[*to_it, DELAY], on_delivery=lambda _, message: reports.append(message.topic())
+    )
+    assert other.flush(DEADLINE_S) == 0
+    assert reports == [clients.intake("destination")]
+    found = came(clients, "destination", 2)
+    assert [(headers(found[value][1]), by_postdate(found[value][1])) for value in (b"aiokafka", b"confluent")] == [
+        ([], True),
+        ([], True),
+    ]

@@ -17,7 +17,7 @@ for at = 1, #found, 2 do
   if tonumber(found[at + 1]) >= ended then return reply end
   local id = string.sub(found[at], 1, 20)
   local size = redis.call('HSTRLEN', KEYS[2], id)
-  if size > 0 then
+  if size > 0 or redis.call('HEXISTS', KEYS[2], id) == 1 then
     if #reply > 2 and size > bytes_left then
       reply[2] = skip + (at - 1) / 2
       return reply

@@ -5,6 +5,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.producer.ProducerInterceptor;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -14,6 +15,8 @@ import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.header.Header;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Hands records with a delay header to postdate, by the topic that they are written to; all others go where they
@@ -26,20 +29,22 @@ public final class DelayInterceptor<K, V> implements ProducerInterceptor<K, V> {
     /** Where delayed records go: a text with one "*" for the topic, or a list of topic:intake. */
     public static final String INTAKE = "postdate.intake";
 
-    /** The headers that delay a record, or cancel one. */
+    /** The headers that delay a record, cancel one, or name another topic. */
     public static final String HEADERS = "postdate.delay.headers";
 
     /** Whether a partition number that was given for the topic is used on the intake topic too. */
     public static final String KEEP_PARTITION = "postdate.keep.partition";
+
+    private static final Logger LOG = LoggerFactory.getLogger(DelayInterceptor.class);
 
     private static final ConfigDef SETTINGS = new ConfigDef()
             .define(INTAKE, Type.LIST, "*.delay", Importance.HIGH, "Where delayed records go.")
             .define(
                     HEADERS,
                     Type.LIST,
-                    "x-delay,x-deliver-at,x-delay-level,x-delay-cancel",
+                    "x-delay,x-deliver-at,x-delay-level,x-delay-cancel,x-delay-to",
                     Importance.MEDIUM,
-                    "The headers that delay a record, or cancel one.")
+                    "The headers that delay a record, cancel one, or name another topic.")
             .define(KEEP_PARTITION, Type.BOOLEAN, false, Importance.LOW, "Keep a given partition number.");
 
     /** What stands before and after the topic in its intake topic's name; not used where there is a mapping. */
@@ -49,6 +54,9 @@ public final class DelayInterceptor<K, V> implements ProducerInterceptor<K, V> {
     private Map<String, String> mapping = Map.of();
     private Set<String> names = new HashSet<>();
     private boolean keepPartition;
+
+    /** Topics that the log has warned of. */
+    private final Set<String> warned = ConcurrentHashMap.newKeySet();
 
     @Override
     public void configure(Map<String, ?> configs) {
@@ -95,9 +103,17 @@ public final class DelayInterceptor<K, V> implements ProducerInterceptor<K, V> {
     /** The intake topic; null where there is none, as for a topic that is an intake topic itself. */
     private String intakeOf(String topic) {
         if (before.isEmpty() && after.isEmpty()) {
-            return mapping.get(topic);
+            return listed(topic);
         }
         return topic.startsWith(before) && topic.endsWith(after) ? null : before + topic + after;
+    }
+
+    private String listed(String topic) {
+        String intake = mapping.get(topic);
+        if (intake == null && !mapping.containsValue(topic) && warned.add(topic)) {
+            LOG.warn("a record for topic \"{}\" has a delay header and is not delayed: add the topic to {}", topic, INTAKE);
+        }
+        return intake;
     }
 
     private void useRule(String rule) {

@@ -5,7 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
@@ -36,7 +39,7 @@ class DelayInterceptorTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel"})
+    @ValueSource(strings = {"x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel", "x-delay-to"})
     void aRecordWithADelayHeaderGoesToTheIntakeTopicAsItIs(String name) {
         ProducerRecord<String, String> given = record("orders", null, "a", name, "a");
         ProducerRecord<String, String> sent = configured(Map.of()).onSend(given);
@@ -108,6 +111,39 @@ class DelayInterceptorTest {
         assertEquals("wait", topic(mapping, "orders"));
         assertEquals("pay-later", topic(mapping, "payments"));
         assertEquals("invoices", topic(mapping, "invoices"));
+    }
+
+    @Test
+    void aTopicThatTheListLeavesOutIsWarnedOfOnce() {
+        DelayInterceptor<String, String> interceptor =
+                configured(Map.of(DelayInterceptor.INTAKE, "orders:wait,payments:pay-later"));
+        String told = logged(() -> {
+            for (String topic : List.of("orders", "invoices", "wait", "invoices", "refunds", "invoices")) {
+                interceptor.onSend(record(topic, null, "x-delay"));
+            }
+            interceptor.onSend(record("undelayed", null, "trace"));
+        });
+        assertEquals(2, told.lines().count(), told);
+        assertTrue(told.lines().allMatch(line -> line.contains("WARN") && line.contains("not delayed")), told);
+        assertTrue(told.contains("\"invoices\"") && told.contains("\"refunds\""), told);
+    }
+
+    @Test
+    void aRuleLeavesNothingOutAndWarnsOfNothing() {
+        assertEquals("", logged(() -> topic(Map.of(), "orders.delay")));
+    }
+
+    /** What is written to the log meanwhile: slf4j-simple writes to standard error. */
+    private static String logged(Runnable work) {
+        PrintStream before = System.err;
+        ByteArrayOutputStream told = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(told, true, StandardCharsets.UTF_8));
+        try {
+            work.run();
+        } finally {
+            System.setErr(before);
+        }
+        return told.toString(StandardCharsets.UTF_8);
     }
 
     @Test
