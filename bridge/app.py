@@ -386,7 +386,7 @@ def build_without_store(settings: Settings, health: Health, emptying: Emptying |
     clock = StoreClock()
     relays = _kafka_relays if settings.broker == "kafka" else _rabbit_relays
     ways = tuple(relays(settings, clock, health))
-    return RelayService(RelayParts(ways, clock, settings.bridge.shutdown_grace, emptying))
+    return RelayService(RelayParts(ways, clock, health, settings.bridge.shutdown_grace, emptying))
 
 
 def new_token() -> str:
