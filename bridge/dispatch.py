@@ -85,6 +85,7 @@ class Dispatcher:
         self._gave_way_at = -_TURNS_S
         self.stopping = False
         self.passed_at = time.monotonic()
+        self._turns = 0
 
     # -- what others tell it ----------------------------------------------------------------------------------------
 
@@ -133,6 +134,10 @@ class Dispatcher:
         """What is claimed and not yet settled."""
         return list(self._held.values())
 
+    def mark(self) -> object:
+        """What changes with every turn of the loop; None where it is to turn no more."""
+        return None if self.stopping else self._turns
+
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -140,6 +145,7 @@ class Dispatcher:
         looked_at = time.monotonic()
         rate = 0.0
         while not self.stopping:
+            self._turns += 1
             pace = pace_s(rate, self._rules.pace_ms / 1000)
             self._departures.pace_s = pace - _GRID_S
             await self._wake.sleep(time.monotonic() - looked_at, pace)

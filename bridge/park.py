@@ -115,6 +115,11 @@ class Parker:
         #: Deliveries are in hand that are not accepted yet.
         self.busy = False
         self.received = 0
+        self._failures = 0
+
+    def mark(self) -> object:
+        """What changes with every turn of the loop, and every failure of the store; None where nothing is in hand."""
+        return (self.received, self._failures) if self.busy else None
 
     async def run(self) -> None:
         """Park until cancelled."""
@@ -190,6 +195,7 @@ class Parker:
                 await attempt()
             except StoreUnavailable as error:
                 failed = True
+                self._failures += 1
                 self._health.say("store intake", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
