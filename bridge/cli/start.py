@@ -26,7 +26,7 @@ from bridge.errors import PostdateError, Unreachable
 from bridge.health import Health
 from bridge.reconnect import Reconnect
 from bridge.service import Running
-from bridge.settings import Settings, mask_url
+from bridge.settings import Settings, exposed_files, mask_url
 
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
@@ -57,6 +57,8 @@ async def run_process(settings: Settings, setup: bool, token: str, whole: Settin
     """
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
+    if whole is not None:
+        _warn_of_files(whole)
     if not settings.stored:
         left = emptying(settings, instance, token)
         await _serve(settings, setup, whole, lambda: build_without_store(settings, Health(), left))
@@ -100,6 +102,7 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
         routes=sorted(settings.routes),
         **_where(settings),
     )
+    _warn_of_files(settings)
     for house in houses:
         if not house.stored:
             continue
@@ -111,6 +114,11 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
     waits = setup and await set_up_topology(settings)
     await tell_what_is_left(settings)
     return waits
+
+
+def _warn_of_files(settings: Settings) -> None:
+    for text in exposed_files(settings):
+        log.warning("settings", what=text)
 
 
 async def tell_what_is_left(settings: Settings) -> None:

@@ -263,6 +263,16 @@ class TestFine:
         assert shell.ended("setup")[0] == 4
         assert words in shell.said
 
+    def test_check_warns_of_a_password_that_every_user_can_read(self, shell: Shell) -> None:
+        Path("postdate.toml").chmod(0o644)
+        found = json.loads(shell.ended("check", "-o", "json")[1])
+        warned = [row["text"] for row in found if (row["level"], row["subject"]) == ("WARN", "settings")]
+        assert warned == [
+            "every user of this machine can read the password in postdate.toml. Run: chmod o-r postdate.toml"
+        ]
+        Path("postdate.toml").chmod(0o640)
+        assert "every user" not in shell.ended("check")[1]
+
     def test_stats_name_the_routes_whose_messages_wait_elsewhere(self, shell: Shell) -> None:
         with Path("postdate.toml").open("a") as file:
             file.write('[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\nmode = "levels"\n')
