@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 
-from adapters.kafka.record import Record, unpack
+from adapters.kafka.record import Record
 from bridge.duration import write_moment
 
 
@@ -19,14 +19,6 @@ def describe(record: Record, topic: bytes) -> Mapping[str, object]:
         found["value"] = None
     found["headers"] = [{"name": _shown(name), "value": _shown(value)} for name, value in record.headers]
     return found
-
-
-def key_in(head: bytes) -> bytes:
-    """The key, where the first bytes of a record hold all of it; else nothing."""
-    try:
-        return unpack(head).key or b""
-    except ValueError:
-        return b""
 
 
 def _shown(raw: bytes | None) -> object:

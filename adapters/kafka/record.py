@@ -84,6 +84,32 @@ def topic_of(data: bytes) -> bytes:
     return data[start : start + data[_HEAD_BYTES]] if len(data) > _HEAD_BYTES else b""
 
 
+class RecordHead(NamedTuple):
+    """Where a record came from, and its key; None for a null key, and for one that the bytes at hand do not reach."""
+
+    topic: bytes
+    partition: int
+    key: bytes | None
+
+
+def head_of(head: bytes) -> RecordHead:
+    """What the first bytes of a record say of it. Raises ``ValueError`` for bytes that are no record."""
+    try:
+        version, partition, _, key_bytes, _, count = _unpack_head(head)
+        if version not in _VERSIONS:
+            raise ValueError("not a Kafka record: its head is none")
+        at = _HEAD_BYTES if version == _WITHOUT_TOPIC else _HEAD_BYTES + 1 + head[_HEAD_BYTES]
+        for _ in range(count):
+            name_bytes, content_bytes = _unpack_lengths(head, at)
+            at += _LENGTHS_BYTES + name_bytes + max(0, content_bytes)
+    except (struct.error, IndexError):
+        key_bytes, at = -1, 0
+        if len(head) < _HEAD_BYTES:
+            raise ValueError("not a Kafka record: it is cut short") from None
+    reached = key_bytes >= 0 and at + key_bytes <= len(head)
+    return RecordHead(topic_of(head), partition, head[at : at + key_bytes] if reached else None)
+
+
 def unpack(data: bytes) -> Record:
     """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
     try:

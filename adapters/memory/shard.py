@@ -167,6 +167,7 @@ class Shard:
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self.counts["dead"] += 1
+                self.counts["rejected"] += 1
         for origin in origins:
             self.offsets.note(origin)
         before = tuple(position for position, is_new in enumerate(new, 1) if not is_new)

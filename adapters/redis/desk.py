@@ -25,8 +25,8 @@ from bridge.state import State
 #: Places read from a shard in the first call and, as more are wanted, at most; the bytes of envelopes a call may touch.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
-#: Enough of a payload to hold a routing key, which stands first in it.
-HEAD_BYTES = 256
+#: Enough of a payload to hold a routing key, which stands first in it, and mostly a record's key, behind its headers.
+HEAD_BYTES = 1024
 _BATCH = 200
 
 

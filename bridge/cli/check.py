@@ -26,12 +26,13 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     from bridge.cli.exits import FINE
     from bridge.cli.output import rows
     from bridge.cli.wiring import settings_of_file, settings_with_routes
-    from bridge.settings import forgotten_broker, open_routes
+    from bridge.settings import exposed_files, forgotten_broker, open_routes
 
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
     source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
     words = f"routes {', '.join(settings.routes)}; {source}"
     found = [_finding("OK", "settings", words)]
+    found += [_finding("WARN", "settings", text) for text in exposed_files(settings)]
     if forgotten := forgotten_broker(settings):
         found.append(_finding("WARN", "settings", forgotten))
     found += [_finding("WARN", f"route {name}", text) for name, text in open_routes(settings)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridge.cli.output import say
 from bridge.cli.told import write_whole
 from bridge.compare.lines import lines
 from bridge.compare.page import page
@@ -79,7 +81,11 @@ def write_pictures(
 
 
 def print_table(results: Sequence[Result], plan: Plan) -> None:
-    """The figures for people: a table for each group of questions, a row for each mode."""
+    """The figures for people: a table for each group of questions, a row for each mode. In a pipe there is
+    a row for each figure of each mode, with tabs."""
+    if not sys.stdout.isatty():
+        _print_piped(results, plan)
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -100,6 +106,17 @@ def print_table(results: Sequence[Result], plan: Plan) -> None:
         console.print(table)
     if caution(plan):
         console.print(caution(plan), highlight=False)
+
+
+def _print_piped(results: Sequence[Result], plan: Plan) -> None:
+    """A row for each figure of each mode, for programs."""
+    print("group", "figure", "mode", "value", sep="\t")
+    for line in lines(results, plan):
+        for result, cell in zip(results, line.cells, strict=True):
+            if cell:
+                print(line.group, line.label, result.mode.title, cell, sep="\t")
+    if caution(plan):
+        say(caution(plan))
 
 
 def settings_that_matter(settings: Settings) -> dict[str, Any]:

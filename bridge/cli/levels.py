@@ -27,7 +27,11 @@ def setup(
     output: OutputOption = Output.TEXT,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Make what the routes without a store need. What is there already stays; a difference is refused."""
+    """Make the queues and topics of routes with mode levels or ladder, and of no others.
+
+    `postdate setup` makes these too, with all that the other routes need. What is there already stays; a difference is
+    refused.
+    """
     from bridge.cli.setup import make
     from bridge.cli.wiring import settings_with_routes
     from bridge.errors import SettingsError

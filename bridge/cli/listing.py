@@ -11,6 +11,7 @@ from bridge.cli.options import ConfigOption, KeyOption, Output, OutputOption, Re
 
 if TYPE_CHECKING:
     from bridge.desk import Desk, Filter, Row
+    from bridge.settings import Settings
 
 
 class Listed(StrEnum):
@@ -21,25 +22,26 @@ class Listed(StrEnum):
     DEAD = "dead"
 
 
+#: In a pipe. The place is a routing key or a record key (``_place``).
 _COLUMNS = {
-    Listed.PARKED: ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "reason"],
-    Listed.CLAIMED: ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "lease_until"],
-    Listed.DEAD: ["id", "died", "route", "routing_key", "key", "size", "tries", "reason"],
+    Listed.PARKED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
+    Listed.CLAIMED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "lease_until"],
+    Listed.DEAD: ["id", "died", "route", "place", "key", "size", "tries", "reason"],
 }
 
 
 #: On a terminal: what is short first, and the moments only where there is room for them.
 _TABLE = {
-    Listed.PARKED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "reason"],
-    Listed.CLAIMED: ["id", "when", "due", "route", "routing_key", "key", "size", "tries", "lease"],
-    Listed.DEAD: ["id", "when", "died", "route", "routing_key", "key", "size", "tries", "reason"],
+    Listed.PARKED: ["id", "when", "due", "route", "place", "key", "size", "tries", "next", "reason"],
+    Listed.CLAIMED: ["id", "when", "due", "route", "place", "key", "size", "tries", "lease"],
+    Listed.DEAD: ["id", "when", "died", "route", "place", "key", "size", "tries", "reason"],
 }
-#: The order key is the routing key or the record's key; the delay key is what it is cancelled by.
-_HEADS = {"routing_key": "order key", "key": "delay key", "due": "due at", "died": "died at"}
+#: The delay key is what a message is cancelled by.
+_HEADS = {"key": "delay key", "due": "due at", "died": "died at", "next": "next try"}
 #: What is cut where the line is too short, the first one first, and to how much, or left out altogether (0).
 _CUT = [
     *(("reason", 40), ("due", 0), ("died", 0), ("reason", 16), ("size", 0), ("tries", 0)),
-    *(("key", 9), ("routing_key", 9), ("route", 8), ("reason", 8)),
+    *(("key", 9), ("place", 9), ("route", 8), ("reason", 8)),
 ]
 
 
@@ -59,7 +61,11 @@ def list_messages(
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="Without a limit.")] = False,
 ) -> None:
-    """List messages: the next due first, dead letters by their death. Never bodies; `postdate show` has them."""
+    """List messages: the next due first, dead letters by their death. Never bodies; `postdate show` has them.
+
+    The size counts properties, headers and body. A message that was refused shows its next try. Text has a line of
+    headings; a pipe gets tabs between the columns.
+    """
     import os
     import sys
 
@@ -86,8 +92,11 @@ def list_messages(
 
     found, more = at_desk(settings, gather, route)
     if output is Output.TEXT and sys.stdout.isatty():
-        heads = _HEADS | {"when": "died" if state is Listed.DEAD else "due"}
+        heads = _HEADS | {"when": "died" if state is Listed.DEAD else "due", "place": _place(settings)}
         table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
+    elif output is Output.TEXT:
+        named = {"place": _place(settings).replace(" ", "_")}
+        rows(output, _COLUMNS[state], [_with_place(row) for row in found], named)
     else:
         rows(output, _COLUMNS[state], found)
     if not found:
@@ -96,17 +105,36 @@ def list_messages(
         say(f"There are more than {limit}: use --limit, --all, or a filter.")
 
 
+def _place(settings: Settings) -> str:
+    """What the brokers of the routes call the place of a message."""
+    names = {"kafka": "record key", "rabbitmq": "routing key"}
+    used = {names[route.broker] for route in settings.routes.values()}
+    return used.pop() if len(used) == 1 else "routing or record key"
+
+
+def _with_place(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "place": row.get("routing_key", row.get("record_key"))}
+
+
 def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     """With what is shown in place of moments, so that a line has room for the rest."""
     from bridge.cli.messages import away
     from bridge.duration import read_moment_ms
 
+    row = _with_place(row)
+    again = read_moment_ms(row["next_try"]) if row.get("next_try") else None
     lease = read_moment_ms(row["lease_until"]) if row.get("lease_until") else None
     if row.get("died"):
         when = away(read_moment_ms(row["died"]), now_ms, "{} ago")
     else:
         when = away(row["due_ms"], now_ms, "overdue {}")
-    return {**row, "when": when, "lease": away(lease, now_ms, "over for {}") if lease is not None else None}
+    next_try = away(again, now_ms, "now") if again is not None else None
+    return {
+        **row,
+        "when": when,
+        "next": next_try,
+        "lease": away(lease, now_ms, "over for {}") if lease is not None else None,
+    }
 
 
 async def _gather(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.cli.wiring import order_key_of
+from bridge.cli.wiring import place_of, text_of
 from bridge.desk import Row
 from bridge.duration import write_duration, write_moment
 from bridge.state import State
@@ -18,7 +18,7 @@ def as_dict(row: Row) -> dict[str, Any]:
         "due": write_moment(row.due_ms),
         "due_ms": row.due_ms,
         "route": row.route,
-        "routing_key": text_of(order_key_of(row)),
+        **place_of(row),
         "key": text_of(row.key) or None,
         "size": row.size,
         "tries": row.tries,
@@ -34,11 +34,6 @@ def as_dict(row: Row) -> dict[str, Any]:
     if row.first:
         facts["first_copy"] = row.first.decode()
     return facts
-
-
-def text_of(raw: bytes) -> str:
-    """Bytes that should be text."""
-    return raw.decode("utf-8", "backslashreplace")
 
 
 def wait(due_ms: int, now_ms: int) -> str:

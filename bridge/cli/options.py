@@ -38,16 +38,15 @@ BeforeOption = Annotated[
     typer.Option(
         "--before",
         metavar="FILE",
-        help="A settings file of before; its queues of RabbitMQ are looked for, too, and its Kafka where "
-        "these settings have none.",
+        help="A previous settings file. Its RabbitMQ queues are examined too, and its Kafka if the current settings "
+        "name none.",
     ),
 ]
 DryRunOption = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Only look at what is there, print it, and end with the exit code that it would have without this, as far "
-        "as looking tells.",
+        help="Print what would change. Exit with the code the real run would return.",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

@@ -39,7 +39,10 @@ def line(value: Any) -> None:
 
 
 def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str] | None = None) -> None:
-    """Rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` gives columns other headings."""
+    """Rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` gives columns other headings.
+
+    A pipe gets a line of headings too, and tabs: the same columns in the same order, whatever is in the rows.
+    """
     if output is Output.JSON:
         document([dict(row) for row in found])
     elif output is Output.JSONL:
@@ -48,6 +51,7 @@ def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Ma
     elif sys.stdout.isatty():
         table(columns, list(found), shown or {})
     else:
+        print("\t".join((shown or {}).get(column, column) for column in columns))
         for row in found:
             print("\t".join(_cell(row.get(column)) for column in columns))
 

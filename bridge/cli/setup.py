@@ -25,11 +25,12 @@ def setup(
     output: OutputOption = Output.TEXT,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Make what the routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
+    """Make what all routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
 
-    What is there already stays as it is; a difference that would lose messages is refused. An intake topic gets as many
-    partitions as the topic where it leads; as long as that is missing it waits, and the exit code is 1. It is 5 for
-    what is refused, and 4 where a broker cannot be reached.
+    It includes what `postdate levels setup` makes, which is for routes with mode levels or ladder alone. What is there
+    already stays as it is; a difference that would lose messages is refused. An intake topic gets as many partitions as
+    the topic where it leads; as long as that is missing it waits, and the exit code is 1. It is 5 for what is refused,
+    and 4 where a broker cannot be reached.
     """
     from bridge.cli.wiring import settings_with_routes
 

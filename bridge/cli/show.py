@@ -102,9 +102,10 @@ def _print_text(row: Row, most: int | None) -> None:
     del known["due_ms"], known["size"]
     known["delay key"] = known.pop("key")
     properties = dict(opened.properties)
-    if row.broker == "kafka":  # what orders it is the record's key, which may be no text
-        known["record key"] = properties.pop("key")
-        del known["routing_key"]
+    if row.broker == "kafka":  # as ``describe`` has them: a key that is no text in base64
+        known["topic"] = properties.pop("topic", None)
+        known["partition"] = properties.pop("partition")
+        known["record_key"] = properties.pop("key")
     pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]
     facts(Output.TEXT, {}, [*pairs, *_properties(properties)])
     body = opened.body[:most]

@@ -27,7 +27,7 @@ from bridge.health import Health
 from bridge.reconnect import Reconnect
 from bridge.report import Report
 from bridge.service import Running
-from bridge.settings import Settings, mask_url
+from bridge.settings import Settings, exposed_files, mask_url
 
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
@@ -62,6 +62,8 @@ async def run_process(
     """
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
+    if whole is not None:
+        _warn_of_files(whole)
     if not settings.stored:
         left = emptying(settings, instance, token)
         await _serve(settings, setup, report, whole, lambda: build_without_store(settings, Health(), left))
@@ -108,6 +110,7 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, r
         routes=sorted(settings.routes),
         **_where(settings),
     )
+    _warn_of_files(settings)
     for house in houses:
         if not house.stored:
             continue
@@ -119,6 +122,11 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, r
     waits = setup and await set_up_topology(settings, report)
     await tell_what_is_left(settings)
     return waits
+
+
+def _warn_of_files(settings: Settings) -> None:
+    for text in exposed_files(settings):
+        log.warning("settings", what=text)
 
 
 async def tell_what_is_left(settings: Settings) -> None:

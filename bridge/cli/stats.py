@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from bridge.desk import Desk, Stats
 
 
+#: How a message leaves the store.
+_LEFT = ("delivered", "cancelled", "replaced")
+
+
 def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show how many messages wait, what is overdue, what happened so far, memory, and how each instance is."""
     from bridge.cli.output import facts
@@ -76,7 +80,7 @@ def _as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
         *([("refused", f"{found.refused} wait for their next try")] if found.refused else []),
         ("claimed", str(found.claimed)),
         ("dead letters", str(found.dead)),
-        ("ever", ", ".join(f"{name} {count}" for name, count in sorted(found.ever.items())) or "nothing"),
+        *_ever(found.ever),
     ]
     for one in found.memory:
         most = f" of {_size(one.most)}" if one.most else ", and no maxmemory"
@@ -90,6 +94,23 @@ def _as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
             ("instances", away if used else "none is at work here: `postdate run` comes when something is parked")
         )
     return lines
+
+
+def _ever(ever: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What came in since the store began, and what has left: the difference is what is there now."""
+    if not ever:
+        return [("came in, ever", "nothing")]
+
+    def count(*names: str) -> str:
+        return f"{sum(ever.get(name, 0) for name in names)}"
+
+    came_in = f"{count('parked', 'rejected')} = parked {count('parked')} + dead letters at once {count('rejected')}"
+    left = " + ".join(f"{name} {count(name)}" for name in _LEFT)
+    return [
+        ("came in, ever", came_in),
+        ("left, ever", f"{count(*_LEFT)} = {left}"),
+        ("moved, ever", f"became dead letters {count('dead')}, leases recovered {count('recovered')}"),
+    ]
 
 
 def _instance(told: Mapping[str, object]) -> str:

@@ -253,17 +253,31 @@ def open_payload(row: Row) -> Opened:
     return Opened(describe(properties), body, row.size - len(row.payload) + len(body))
 
 
-def order_key_of(row: Row) -> bytes:
-    """The routing key, or the record's key, in the first bytes of a payload; nothing where it cannot be opened."""
-    if not row.broker:
-        return b""
+def place_of(row: Row) -> dict[str, Any]:
+    """What its broker calls the place of a message, as far as the first bytes of its payload tell: the routing key, or
+    topic, partition and record key. Nothing where it cannot be opened."""
     if row.broker == "kafka":
-        from adapters.kafka.describe import key_in
+        from adapters.kafka.record import head_of
 
-        return key_in(row.payload)
-    from adapters.rabbitmq.payload import routing_key
+        try:
+            topic, partition, key = head_of(row.payload)
+        except ValueError:
+            return {"topic": None, "partition": None, "record_key": None}
+        return {
+            "topic": text_of(topic) or None,
+            "partition": partition,
+            "record_key": None if key is None else text_of(key),
+        }
+    if row.broker:
+        from adapters.rabbitmq.payload import routing_key
 
-    return routing_key(row.payload)
+        return {"routing_key": text_of(routing_key(row.payload))}
+    return {}
+
+
+def text_of(raw: bytes) -> str:
+    """Bytes that should be text; others as ``\\xNN``."""
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def _row(route: str, declaration: Any, state: str) -> dict[str, Any]:

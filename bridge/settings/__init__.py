@@ -5,6 +5,7 @@ Durations are stored as whole milliseconds, sizes as whole bytes; URLs and passw
 """
 
 from bridge.settings.describe import describe
+from bridge.settings.exposed import exposed_files
 from bridge.settings.load import load, require_routes
 from bridge.settings.masking import mask_url
 from bridge.settings.model import (
@@ -38,6 +39,7 @@ __all__ = [
     "Route",
     "Settings",
     "describe",
+    "exposed_files",
     "forgotten_broker",
     "load",
     "mask_url",

@@ -18,12 +18,13 @@ def describe(settings: Settings) -> list[tuple[str, str, str]]:
     "flag", "environment", "file PATH" (a secret read from there), the name of the TOML file, or "default".
     """
     return [
-        (dotted(path), _write(field, _value_at(settings, path)), settings._sources.get(dotted(path), "default"))
+        (dotted(path), _write(field, value_at(settings, path)), settings._sources.get(dotted(path), "default"))
         for path, field in leaves(settings.routes)
     ]
 
 
-def _value_at(settings: Settings, path: Path) -> Any:
+def value_at(settings: Settings, path: Path) -> Any:
+    """The value of one setting."""
     value: Any = settings
     for name in path:
         value = value[name] if isinstance(value, dict) else getattr(value, name)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from adapters.rabbitmq.builder import build
 from adapters.rabbitmq.payload import pack
@@ -23,6 +24,7 @@ from adapters.redis.store import RedisStore
 from bridge.cli import run_command
 from bridge.clock import StoreClock
 from bridge.identity import Ids
+from bridge.ports import Release
 from bridge.send import Message, send
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.service import free_ports
@@ -112,6 +114,18 @@ class Shell:
 
         self.with_store(work)
 
+    def release(self, wait_ms: int, reason: str) -> None:
+        """Take everything that is due, and give it back for another try."""
+
+        async def work(store: RedisStore) -> None:
+            claims: list[Any] = []
+            while not claims:
+                answers = await store.claim(range(8), 1000, 2**30, 60_000, 60_000)
+                claims = [claim for one in answers.values() for claim in one.claims]  # type: ignore[union-attr]
+            await store.release(Release(claim, wait_ms, 1, reason) for claim in claims)
+
+        self.with_store(work)
+
     def dead(self, reason: str, route_key: bytes = b"") -> str:
         one = self.park(pack(b"k", build(), b"dead body"), route_key, due_in_ms=0)
         self.claim(reason)
@@ -171,9 +185,46 @@ class TestFine:
 
     def test_piped_output_has_a_line_a_message_and_tabs_between(self, shell: Shell) -> None:
         one = shell.send("--routing-key", "new")
-        (line,) = shell("list").splitlines()
-        assert line.split("\t")[0] == one
+        head, line = (line.split("\t") for line in shell("list").splitlines())
+        columns = ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "reason", "next_try"]
+        assert head == columns
+        found = dict(zip(head, line, strict=True))
+        assert (found["id"], found["routing_key"], found["next_try"]) == (one, "new", "")
         assert len(shell("list", "-o", "jsonl").splitlines()) == 1
+
+    def test_an_empty_piped_list_has_its_headings(self, shell: Shell) -> None:
+        assert shell("list", "--state", "dead").split() == [
+            *("id", "died", "route", "routing_key", "key", "size", "tries", "reason")
+        ]
+
+    def test_a_message_between_two_tries_shows_the_next_one(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = shell.park(pack(b"k", build(), b"body"), due_in_ms=0)
+        shell.release(90_000, "unroutable: nobody")
+        (row,) = shell.rows("list")
+        assert (row["id"], row["tries"], row["reason"]) == (one, 1, "unroutable: nobody")
+        head, line = (line.split("\t") for line in shell("list").splitlines())
+        assert dict(zip(head, line, strict=True))["next_try"] == row["next_try"] > row["due"]
+        assert ["next", "try", row["next_try"]] in [line.split() for line in shell("show", one).splitlines()]
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "160")
+        head_line, text = shell("list").splitlines()
+        assert "next try" in head_line
+        assert "in 1m 29s" in text
+
+    def test_a_damaged_message_is_listed_shown_and_cancelled_like_any_dead_letter(self, shell: Shell) -> None:
+        one = shell.dead("damaged: its bytes are no envelope")
+        with redis.Redis.from_url(shell.url) as client:
+            for n in range(8):
+                client.hset(f"{{{shell.prefix}:{n}}}:msg", one, b"\xff no envelope")
+        (row,) = shell.rows("list", "--state", "dead", "--reason", "damaged")
+        assert (row["id"], row["route"]) == (one, "")
+        assert one in shell("list", "--state", "dead")
+        assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/yBubyBlbnZlbG9wZQ=="
+        assert "reason" in shell("show", one)
+        shell("cancel", "--dead", "--reason", "damaged", "--yes")
+        assert shell.rows("list", "--state", "dead") == []
 
     def test_the_limit_is_said_when_it_hides_something(self, shell: Shell) -> None:
         for n in range(3):
@@ -211,6 +262,16 @@ class TestFine:
         assert any(words in row["text"] for row in json.loads(shell.ended("check", "-o", "json")[1]))
         assert shell.ended("setup")[0] == 4
         assert words in shell.said
+
+    def test_check_warns_of_a_password_that_every_user_can_read(self, shell: Shell) -> None:
+        Path("postdate.toml").chmod(0o644)
+        found = json.loads(shell.ended("check", "-o", "json")[1])
+        warned = [row["text"] for row in found if (row["level"], row["subject"]) == ("WARN", "settings")]
+        assert warned == [
+            "every user of this machine can read the password in postdate.toml. Run: chmod o-r postdate.toml"
+        ]
+        Path("postdate.toml").chmod(0o640)
+        assert "every user" not in shell.ended("check")[1]
 
     def test_stats_name_the_routes_whose_messages_wait_elsewhere(self, shell: Shell) -> None:
         with Path("postdate.toml").open("a") as file:
@@ -269,7 +330,7 @@ class TestFine:
         head, line = shell("list").splitlines()
         assert "reason" not in head
         assert line.startswith(f"{one}  in 59m 59s  orders  ")
-        assert "order key" in head
+        assert "routing key" in head
         assert "delay key" in head
 
     def test_on_a_terminal_each_column_has_a_name_and_a_long_reason_leaves_room_for_the_others(
@@ -287,7 +348,8 @@ class TestFine:
         assert "died at" in head
 
     def test_setup_has_the_same_columns_when_it_is_only_looked_at(self, shell: Shell) -> None:
-        lines = shell.ended("setup", "--dry-run")[1].splitlines()
+        head, *lines = shell.ended("setup", "--dry-run")[1].splitlines()
+        assert head.split("\t") == ["kind", "name", "route", "state", "with"]
         assert lines
         assert all(line.split("\t")[3] == "planned" for line in lines)
 
@@ -483,7 +545,7 @@ class TestHostileMessages:
         text = shell(*words, "-o", output)
         assert all(letter.isprintable() or letter in "\n\t" for letter in text)
         if command == "list" and output != "json":
-            assert len(text.splitlines()) == 1
+            assert len(text.splitlines()) == (2 if output == "text" else 1)
 
     def test_json_gives_it_back_as_it_was(self, shell: Shell, one: str) -> None:
         shown = json.loads(shell("show", one, "-o", "json"))

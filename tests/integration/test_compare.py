@@ -219,6 +219,10 @@ def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("report/compare.json cannot be written (No space left on device)")
     assert "50 at once, a second" in done.stdout
+    head, *rows = (line.split("\t") for line in done.stdout.splitlines())
+    assert head == ["group", "figure", "mode", "value"]
+    assert rows
+    assert all(len(row) == 4 and all(row) and row == [cell.strip() for cell in row] for row in rows)
 
 
 @pytest.mark.rabbitmq

@@ -195,7 +195,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
 def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_own(
     line: LevelLine, shell: Shell
 ) -> None:
-    assert len(shell("setup").splitlines()) == 1
+    assert len(shell("setup").splitlines()) == 2, "a line of headings, and one for the route"
     line.delete_queue(line.places().dead)
     (problem, _) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
     assert problem.startswith(f"queue '{line.places().dead}' does not exist yet")

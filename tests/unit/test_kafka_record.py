@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.kafka.record import Header, Record, pack, topic_of, unpack
+from adapters.kafka.record import Header, Record, RecordHead, head_of, pack, topic_of, unpack
 
 i64 = st.integers(-(2**63), 2**63 - 1)
 maybe_bytes = st.none() | st.binary(max_size=40)
@@ -32,6 +32,27 @@ def test_a_record_of_the_first_version_has_no_topic_and_is_read_as_it_was(record
     first = b"\x01" + packed[1:25] + packed[26:]
     assert unpack(first) == record
     assert topic_of(first) == b""
+
+
+@given(records, topics, st.data())
+def test_the_first_bytes_tell_the_partition_and_the_key_where_they_reach(
+    record: Record, topic: bytes, data: st.DataObject
+) -> None:
+    packed = pack(*record, topic)
+    assert head_of(packed) == RecordHead(topic, record.partition, record.key)
+    end = len(packed) - len(record.value or b"")
+    kept = data.draw(st.integers(26, len(packed)))
+    found = head_of(packed[:kept])
+    assert (found.partition, found.key) == (record.partition, record.key if kept >= end else None)
+
+
+@given(st.binary(max_size=80))
+def test_the_head_of_any_bytes_is_read_or_refused(data: bytes) -> None:
+    for version in (b"", b"\1", b"\2"):
+        try:
+            head_of(version + data)
+        except ValueError:
+            continue
 
 
 @given(st.binary(max_size=40))

@@ -34,5 +34,6 @@ for at = 2, #ARGV, 5 do
 end
 origins_write(KEYS[6], known)
 redis.call('HINCRBY', KEYS[5], 'dead', added)
+redis.call('HINCRBY', KEYS[5], 'rejected', added)
 redis.call('SET', KEYS[4], ARGV[1] .. cmsgpack.pack(before), 'PX', TOKEN_MS)
 return before
