@@ -129,12 +129,7 @@ def _mounted_below(root: Path) -> list[str]:
 
 
 def _build(root: Path) -> None:
-    if shutil.which("debootstrap") is None:
-        debian.install("debootstrap")
-    script = Path("/usr/share/debootstrap/scripts/sid")  # this machine's debootstrap may not know newer names
-    bootstrap = ["debootstrap", "--variant=minbase", "--include=ca-certificates", RELEASE, str(root), _mirror()]
-    # debootstrap mounts /proc too; in a namespace of its own it cannot leave it behind.
-    _run(["unshare", "--mount", *bootstrap, str(script)])
+    bootstrap(root, RELEASE, "ca-certificates")
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text(debian.NO_SERVICES)
     policy.chmod(0o755)
@@ -143,6 +138,16 @@ def _build(root: Path) -> None:
     _inside(root, "apt-get", "-q", "-o", "Acquire::Check-Valid-Until=false", "update")
     _inside(root, "apt-get", "-q", "install", "-y", "--no-install-recommends", "rabbitmq-server")
     _inside(root, "apt-get", "clean")
+
+
+def bootstrap(root: Path, release: str, packages: str) -> None:
+    """Unpack a small Debian of this release, with these packages (commas), from the machine's own mirror."""
+    if shutil.which("debootstrap") is None:
+        debian.install("debootstrap")
+    script = Path("/usr/share/debootstrap/scripts/sid")  # this machine's debootstrap may not know newer names
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", release, str(root), _mirror()]
+    # debootstrap mounts /proc too; in a namespace of its own it cannot leave it behind.
+    _run(["unshare", "--mount", *command, str(script)])
 
 
 def _mirror() -> str:
