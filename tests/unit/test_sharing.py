@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from adapters.memory import Memory
 from bridge.message import no_route
-from bridge.sharing import candidates, read_deal, read_said
+from bridge.sharing import Loads, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -80,6 +81,37 @@ async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -
     await beats(one, other)
     assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
     assert len(one.dispatcher.shards()) == len(other.dispatcher.shards()) == SHARDS // 2
+
+
+async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.members.BEAT_S", 60.0)
+    monkeypatch.setattr("bridge.members._LOOKS", 60_000)
+    house = House()
+    house.sink.connected = False
+    beating = asyncio.create_task(house.members().run())
+    try:
+        await turns(20)
+        assert [able for _, able, _ in house.memory.instances.values()] == [False]
+        house.sink.connected = True
+        async with asyncio.timeout(5):
+            while house.dispatcher.shards() != ALL or not all(a for _, a, _ in house.memory.instances.values()):
+                await asyncio.sleep(0.001)  # noqa: ASYNC110 (the loop decides when)
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+
+def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("bridge.sharing.time.monotonic", lambda: now[0])
+    old, new = Loads(), Loads()
+    for second in range(120):
+        now[0] += 1.0
+        old.add({3: 100} if second < 60 else {})
+        new.add({} if second < 60 else {3: 100})
+        if second > 50:
+            assert old.said().get("3", 0.0) + new.said().get("3", 0.0) == pytest.approx(100, rel=0.01)
+    assert new.said() == {"3": pytest.approx(100, rel=0.01)}
 
 
 # -- beside an old version ------------------------------------------------------------------------------------------
