@@ -31,7 +31,7 @@ async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number
 # -- by load --------------------------------------------------------------------------------------------------------
 
 
-async def test_who_delivers_everything_gives_half_of_it_away_and_everything_arrives_in_order() -> None:
+async def test_an_instance_with_all_the_load_gives_half_of_it_away() -> None:
     one, other = pair()
     members = [one.members(), other.members()]
     for _ in range(3):
@@ -60,6 +60,24 @@ async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it(
     assert one.dispatcher.shards() == ALL - new
 
 
+@pytest.mark.parametrize(("turn_s", "moves"), [(0.0, 1), (10.0, 0)])
+async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_come(
+    monkeypatch: pytest.MonkeyPatch, turn_s: float, moves: int
+) -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    one.dispatcher._taken = {0: 9000, 1: 9000, 2: 9000}
+    for _ in range(2):
+        for each in members:
+            await each.meet()
+    before = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    monkeypatch.setattr("bridge.sharing.TURN_S", turn_s)
+    await members[0].meet()
+    after = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == moves
+
+
 async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> None:
     one, other = pair()
     await beats(one, other)
@@ -70,7 +88,7 @@ async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> 
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", '["a"]', "[1, 2, 3, 4]", "null"])
-def test_a_deal_that_is_none_of_ours_is_as_good_as_none(text: str) -> None:
+def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
     assert read_deal(text, SHARDS) == [""] * SHARDS
 
 
