@@ -32,9 +32,9 @@ _RATE_OVER_S = 0.2
 _GRID_S = 0.001
 #: How fast the largest message of late is forgotten, with every claim.
 _LARGEST_FADES = 0.98
-#: So long a shard that was given way is left to others: they hear at once that it is free.
+#: After giving way an instance leaves the shard to the others for so long. They hear at once that it is free.
 _AWAY_S = 0.1
-#: For so long after that no claim takes more than this from a shard, as most of it may have to be given back.
+#: For so long afterwards a claim takes at most so many messages of a shard, as it may have to give most of them back.
 _TURNS_S, _TURN_MAX = 1.0, 64
 
 
@@ -100,7 +100,7 @@ class Dispatcher:
         return self._mine
 
     def give_way(self, shard: int) -> None:
-        """Let another instance drain this shard for a moment: it has a message there that only the other delivers."""
+        """Let another instance drain this shard for a moment: only that one can deliver a message there."""
         if shard in self._mine and shard not in self._given_way:
             self._gave_way_at = time.monotonic()
             self._given_way.add(shard)

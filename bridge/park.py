@@ -163,7 +163,7 @@ class Parker:
             shard = shard_for(delivery.route.encode(), self._store.shards)
         elif rules.order == "key":
             shard = shard_for(delivery.order_key, self._store.shards)
-        elif delivery.origin is not None:  # each shard has a mark for this log: read again, it must come to the same
+        elif delivery.origin is not None:  # each shard has its own mark for the log
             shard = shard_of_record(*delivery.origin, self._store.shards)
         else:
             self._spread += 1
@@ -338,7 +338,7 @@ class Parker:
         load.rejections = []
 
     async def _keep_away(self, shard: int, kept_away: Sequence[Delivery]) -> None:
-        """Accept what gives way to a message in another shard. Last of all, for the mark speaks for what is before."""
+        """Accept deliveries that give way to a message in another shard. Last, as the mark covers all before it."""
         for origin in dict(delivery.origin for delivery in kept_away if delivery.origin is not None).items():
             await self._store.mark_done(shard, origin)
         self._source.accept(kept_away)
