@@ -29,7 +29,7 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 
 def loss_in(made: Mapping[str, int], now_ms: int, told_ms: int = TOLD_MS) -> str:
     """Pure: what is known of the last loss, a sentence without its stop; "" where there was none in ``told_ms``."""
-    if not 0 <= now_ms - made.get("lost_ms", -told_ms) < told_ms:
+    if "lost_ms" not in made or now_ms - made["lost_ms"] >= told_ms:
         return ""
     return (
         f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. Messages "

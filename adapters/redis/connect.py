@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
+from adapters.redis.cluster import Cluster
 from adapters.redis.pack import pack_fast
 from adapters.redis.sentinel import (
     AWAY,
@@ -36,7 +37,7 @@ from adapters.redis.sentinel import (
 from bridge.errors import SettingsError, StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 
-Client = Redis | RedisCluster
+Client = Redis | Cluster
 
 
 def connect(settings: RedisSettings) -> Client:
@@ -105,11 +106,12 @@ def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
     return hosts
 
 
-def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
+def _cluster(netloc: str, options: dict[str, Any]) -> Cluster:
     from redis.asyncio.cluster import ClusterNode
 
     del options["retry"], options["redis_connect_func"]  # it has its own
-    return RedisCluster(
+    return Cluster(
+        options["socket_timeout"],
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(netloc, 6379)],
         retry=Retry(NoBackoff(), 0),
         **options,
@@ -134,7 +136,9 @@ def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options
 
 
 async def close(client: Client) -> None:
-    """Close every connection, those to the Sentinels too, which redis-py's client leaves open."""
+    """Close every connection, those to the Sentinels and those of scripts too, which redis-py's client knows not of."""
+    if isinstance(client, Cluster):
+        await client.close_nodes()
     await client.aclose()
     sentinels: Sentinels | None = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
     if sentinels is not None:

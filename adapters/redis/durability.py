@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 from redis.asyncio import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
+from adapters.redis.call import Wait
 from adapters.redis.connect import Client, store_errors
-from adapters.redis.runner import Wait
 from adapters.redis.sentinel import FollowingPool
 from bridge.errors import StoreUnfit
 

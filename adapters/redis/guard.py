@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters.redis.agreement import FORMAT, HEALTH_MS, judge_agreement, loss_in, read_pairs
+from adapters.redis.call import Call
 from adapters.redis.connect import Client, store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.room import dead_letters, memory_of, nearly_full
-from adapters.redis.runner import Call, Runner
+from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
 from bridge.errors import StoreUnavailable
 

@@ -37,11 +37,9 @@ def test_an_emptied_store_is_told_of_by_log_health_check_and_stats(
     redis = start_redis()
     with Line(rabbitmq.url, redis.url, tmp_path, {}) as line, line.start() as bridge:
         parked(line, 27)
-        wait_for(lambda: bridge.report().get("received") == 27, "the instance has said so")
         before = agreement(redis, line)
         redis.command("FLUSHALL")
         bridge.wait_health(GONE, 5)
-        assert "Messages that are gone: about 27" in bridge.health()
         assert GONE in bridge.log()
         shell = Shell(line, capsys)
         (found,) = (row for row in shell.rows("check") if GONE in row["text"])
