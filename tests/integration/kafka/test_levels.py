@@ -123,6 +123,7 @@ def transactions(line: KafkaLevelLine, kept: str) -> None:
     for number, letter in enumerate(kept):
         producer.begin_transaction()
         producer.produce(line.intake, value=b"%d" % number, partition=0)
+        assert producer.flush(DEADLINE_S) == 0  # else an abort takes back what was never sent
         (producer.commit_transaction if letter == "k" else producer.abort_transaction)(DEADLINE_S)
 
 
