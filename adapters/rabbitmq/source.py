@@ -20,6 +20,7 @@ from pika.exceptions import AMQPError
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link
 from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
 from adapters.rabbitmq.trouble import sentence
@@ -31,6 +32,7 @@ from bridge.message import Delivery
 from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import RabbitMQ
 
+_NOT_FOUND = 404
 #: So often the binding of an intake queue is made again.
 _BIND_S = 3.0
 _COUNT = b"-count"
@@ -56,18 +58,20 @@ class Intake:
 class _Lane:
     """An intake's channel while it lives, and how far its deliveries are acknowledged.
 
-    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come.
+    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come. ``last`` is the tag of the last
+    delivery, which is also how many there were.
     """
 
-    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "intake", "number")
+    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "idle", "intake", "last", "number")
 
     def __init__(self, intake: Intake, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel
         self.number = channel.channel_number
         self.consumer = ""
-        self.floor = 0
+        self.floor = self.last = 0
         self.early: set[int] = set()
+        self.idle = Idle()
         self.alive = True
         self.cancelled = False
 
@@ -246,10 +250,9 @@ class RabbitSource:
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
-            self._health.say(
-                subject,
-                f"nothing is taken from the queue {intake.queue}, and if it is gone, {intake.without}: {why}",
-            )
+            if not link.is_open():
+                return  # all queues are concerned, and the session says so once
+            self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
             await self._declare_again(subject)
             await reconnect.wait()
 
@@ -272,17 +275,19 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             lane.alive = False
+            self._health.say(f"rabbitmq intake {intake.queue}", "")
             self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is lane))
             if not ended.done():
                 ended.set_result(why)
 
         def on_close(_: Channel, error: BaseException) -> None:
-            on_end(sentence(error))
+            gone = getattr(error, "reply_code", 0) == _NOT_FOUND
+            on_end(f"{sentence(error)}. Meanwhile {intake.without}" if gone else sentence(error))
 
         def on_cancel(_: Any) -> None:
             if channel.is_open:
                 channel.close()
-            on_end("RabbitMQ cancelled the consumer; the queue was deleted or its leader moved")
+            on_end(f"RabbitMQ cancelled the consumer. If the queue was deleted, {intake.without}")
 
         def on_started(_: Any) -> None:
             if not started.done():
@@ -299,7 +304,21 @@ class RabbitSource:
         await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
+            self._look(lane)
         return ended
+
+    def _look(self, lane: _Lane) -> None:
+        """Now and then ask how many messages wait in the queue, for as long as the lane lives."""
+
+        def on_counts(answer: Any) -> None:
+            waiting = answer.method.message_count
+            left = lane.idle.look(waiting, lane.last, lane.floor < lane.last)
+            queue = lane.intake.queue
+            self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "")
+
+        if lane.alive and lane.channel.is_open and not self._stopping:
+            lane.channel.queue_declare(lane.intake.queue, passive=True, callback=on_counts)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look, lane)
 
     # -- deliveries, called by the connection -----------------------------------------------------------------------
 
@@ -309,6 +328,7 @@ class RabbitSource:
             return
         at = 1 + method[0]
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
+        lane.last = tag
         at += 9
         at += 1 + method[at]
         routing_key = method[at + 1 : at + 1 + method[at]]

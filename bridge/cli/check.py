@@ -211,17 +211,17 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
 
 
 def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Routes without a store that no instance has: the store tells of the instances of the others."""
-    from bridge.cli.unread import intakes_of
+    """Routes whose messages wait at the intake and are not taken, and routes without a store that no instance has."""
+    from bridge.cli.unread import intakes_of, stalled_intakes
     from bridge.errors import PostdateError
-    from bridge.unread import unread
+    from bridge.unread import stalled, unread
 
     try:
-        intakes = intakes_of(settings)
+        intakes, still = intakes_of(settings), stalled_intakes(settings)
     except PostdateError as error:
         yield _finding("WARN", "instances", f"whether one takes from each intake cannot be told: {error}")
         return
-    for route, text in unread(settings, intakes):
+    for route, text in (*unread(settings, intakes), *stalled(settings, still)):
         yield _finding("WARN", f"route {route}", text)
 
 

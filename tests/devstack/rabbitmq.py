@@ -66,12 +66,16 @@ class RabbitMQ(Service):
         self._ctl = ctl
         self._alarmed = False
         self.management_url = ""
+        self.node_name = ""
 
     @classmethod
-    def in_place(cls, place: Place, folder: Path, *, management: bool = False) -> Self:
+    def in_place(
+        cls, place: Place, folder: Path, *, management: bool = False, epmd: tuple[int, bool] | None = None
+    ) -> Self:
         """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
-        request."""
+        request. ``epmd``: the port of one that nodes share, and whether this node has it beside it."""
         port, dist_port, epmd_port, api_port = free_ports(4)
+        epmd_port, has_epmd = epmd or (epmd_port, True)
         env = _write_home(place, folder, port, dist_port, epmd_port)
         if management:
             _add_management(folder, api_port)
@@ -80,12 +84,13 @@ class RabbitMQ(Service):
             folder=folder,
             env=env,
             # Left to itself, the broker would start an epmd that outlives it and belongs to nobody.
-            beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1"),
+            beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1") if has_epmd else (),
             beside_port=epmd_port,
             tool_prefix=place.enter,
         )
         broker = cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
         broker.management_url = f"http://127.0.0.1:{api_port}" if management else ""
+        broker.node_name = env["RABBITMQ_NODENAME"]
         return broker
 
     @classmethod
