@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,12 +19,18 @@ from bridge.naming import Naming
 @dataclass(frozen=True)
 class Intake:
     """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
-    record's key is what it can be cancelled by, as a tombstone of that key does."""
+    record's key is what it can be cancelled by, as a tombstone of that key does. ``headers_max`` bounds the headers of
+    a record; None for no bound."""
 
     route: str
     naming: Naming
     wanted: frozenset[bytes]
     keyed: bool = False
+    headers_max: int | None = None
+
+
+def _too_many(most: int) -> str:
+    return f"it has more than {most} headers (limits.header_entries)"
 
 
 class Intakes:
@@ -74,6 +81,7 @@ class Part:
         "alive",
         "committed",
         "cut",
+        "headers_max",
         "in_hand",
         "keyed",
         "later",
@@ -94,6 +102,7 @@ class Part:
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
+        self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
@@ -112,6 +121,7 @@ class Part:
         wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
+        headers_max = self.headers_max
         made = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -134,6 +144,7 @@ class Part:
                     now_ms,
                     published_ms,
                     record.key if keyed else None,
+                    fault=_too_many(headers_max) if len(headers) > headers_max else "",
                     origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
                 )
@@ -150,6 +161,8 @@ class Part:
             found = {text: content for name, content in record.headers if (text := name.decode()) in self.wanted}
         except UnicodeDecodeError:
             fault = "a header's name is not UTF-8"
+        if len(record.headers) > self.headers_max:
+            fault = _too_many(self.headers_max)
         return self._delivery(offset, record, found, now_ms, fault)
 
     def lost(self, offset: int, now_ms: int) -> Delivery:

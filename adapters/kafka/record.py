@@ -84,6 +84,11 @@ def topic_of(data: bytes) -> bytes:
     return data[start : start + data[_HEAD_BYTES]] if len(data) > _HEAD_BYTES else b""
 
 
+def headers_in(data: bytes) -> int:
+    """The number of headers of a record, read from its head alone; 0 for bytes that ``pack`` did not make."""
+    return int(_unpack_head(data)[5]) if len(data) >= _HEAD_BYTES else 0
+
+
 def unpack(data: bytes) -> Record:
     """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
     try:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.payload import unpack
-from adapters.rabbitmq.properties import alike, edit, header_tag, read
-from adapters.rabbitmq.refusals import headers_too_large, loop, too_large
+from adapters.rabbitmq.properties import TooManyEntries, alike, edit, header_tag, read
+from adapters.rabbitmq.refusals import headers_too_large, loop, too_large, too_many_headers
 from bridge.message import Claim, Refusal
 
 _ID = b"x-delay-id"
@@ -28,7 +28,8 @@ _PLUGIN = frozenset({_DELAY})
 class Out:
     """How a route's messages leave: to which exchange, without which headers, with which additions.
 
-    ``loops``: the routing keys that would lead back to postdate; None where none does."""
+    ``loops``: the routing keys that would lead back to postdate; None where none does. ``entries_max``: header entries
+    that a message may have, as at the intake; None for no bound."""
 
     exchange: str
     drop: frozenset[bytes]
@@ -36,6 +37,7 @@ class Out:
     audit: bool
     plugin: bool
     loops: re.Pattern[bytes] | None = None
+    entries_max: int | None = None
 
 
 @dataclass(slots=True)
@@ -62,7 +64,10 @@ class Encoder:
             return loop(routing_key)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
-        edited = self._edited(claim, properties, out)
+        try:
+            edited = self._edited(claim, properties, out)
+        except TooManyEntries as error:  # a retried dead letter, or a limit that is lower now
+            return too_many_headers(str(error))
         if edited is None:
             return headers_too_large(self._frame_max)
         method = self._methods.get((out.exchange, routing_key))
@@ -74,9 +79,10 @@ class Encoder:
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
     def _edited(self, claim: Claim, properties: bytes, out: Out) -> bytes | None:
-        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out))
+        most = out.entries_max
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out), most)
         if not frames.header_fits(edited, self._frame_max):
-            edited = edit(properties, out.drop, out.drop_user_id, b"")
+            edited = edit(properties, out.drop, out.drop_user_id, b"", most)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
     def is_this(self, claim: Claim, out: Out, properties: bytes, body: bytes) -> bool:
@@ -90,7 +96,7 @@ def _additions(claim: Claim, properties: bytes, out: Out) -> bytes:
     if out.audit:
         added = text_entry(_ID, claim.public_id) + long_entry(_DUE, claim.due_ms)
     if out.plugin:
-        given = read(properties, _PLUGIN).headers.get("x-delay")
+        given = read(properties, _PLUGIN, entries_max=out.entries_max).headers.get("x-delay")
         whole = isinstance(given, int) and not isinstance(given, bool)
         delay_ms = given if whole else max(0, claim.due_ms - claim.arrived_ms)
         assert isinstance(delay_ms, int)
