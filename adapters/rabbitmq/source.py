@@ -8,7 +8,7 @@ as redelivered, to whoever consumes next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -158,9 +158,9 @@ class RabbitSource:
         """See ``bridge.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        return self._arrivals.more(messages_max, bytes_max)
+        return self._arrivals.more(messages_max, bytes_max, without)
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""

@@ -1,0 +1,77 @@
+"""What of a route may be carried out in one round of calls to the store. Pure.
+
+In a round everything is looked up first, then cancelled, then parked. So it has the same outcome as one step after the
+other as long as nothing in it cancels, or replaces in another shard, what the same round parks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bridge.decide import Cancellation, Parking, Step
+from bridge.envelope import found_key
+
+#: What is due later than this can wait a little for company.
+SOON_MS = 100
+
+
+class Run(NamedTuple):
+    """The next steps of a route. ``superseded`` are those that nobody parks, because a later one of the run replaces
+    them; ``heavy`` says that something has to be looked up by its key."""
+
+    steps: list[Step]
+    superseded: list[Step]
+    heavy: bool
+
+
+def urgent(steps: Iterable[Step], now_ms: int) -> bool:
+    """Something here is due so soon that gathering more first could make it late."""
+    return any(
+        isinstance(step.decision, Cancellation)
+        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + SOON_MS)
+        for step in steps
+    )
+
+
+def next_run(waiting: deque[Step], replace: bool, now_ms: int, keyed_max: int) -> Run:
+    """Take the next run from the front of what waits of one route: as much as its order allows, with ``keyed_max``
+    cancellations and messages with keys of their own. ``replace`` is what the route does with the same key."""
+    steps: list[Step] = []
+    superseded: list[Step] = []
+    parked: dict[bytes, list[Step]] = {}
+    keyed = 0
+    while waiting:
+        step = waiting[0]
+        decision = step.decision
+        if isinstance(decision, Cancellation):
+            if keyed == keyed_max or decision.key in parked or found_key(decision.key) in parked:
+                break
+            keyed += 1
+        elif isinstance(decision, Parking) and decision.key:
+            if decision.owned:
+                older = parked.get(decision.key, [])
+                moves = bool(older) and older[0].shard != step.shard
+                if keyed == keyed_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
+                    break
+                keyed += 1
+                if moves:
+                    superseded += parked.pop(decision.key)
+            parked.setdefault(decision.key, []).append(step)
+        steps.append(waiting.popleft())
+    if superseded:
+        left_out = {id(step) for step in superseded}
+        steps = [step for step in steps if id(step) not in left_out]
+    return Run(steps, superseded, keyed > 0)
+
+
+def _leave_no_trace(older: Sequence[Step], younger: Step, now_ms: int) -> bool:
+    """Whether messages that are replaced at once need not be parked at all: no consumer could have got them meanwhile.
+
+    A record of a log is not left out: whether the younger one is new is known only when the store has been asked.
+    """
+    return younger.delivery.origin is None and all(
+        step.delivery.origin is None and isinstance(step.decision, Parking) and step.decision.due_ms >= now_ms + SOON_MS
+        for step in older
+    )
