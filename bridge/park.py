@@ -38,7 +38,7 @@ log = structlog.get_logger("postdate")
 _GATHER_S = 0.016
 #: Cancellations and messages with keys of their own in one round, over all routes: what takes the store some
 #: milliseconds. Another route's message waits for the rest of one round and for its own.
-_KEYED_MAX = 200
+_KEYED_MAX = 128
 
 
 @dataclass(frozen=True)
