@@ -54,6 +54,8 @@ Answered = Callable[[list[Result]], None]
 
 #: What is due within so long is claimed together.
 _AHEAD_MS = 8
+#: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
+_ADDED_ENTRIES = 64
 _DUE_GONE = "what has waited stays where it is until `postdate levels setup`"
 
 
@@ -64,7 +66,7 @@ def intake(settings: Settings, name: str) -> Intake:
 
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
     bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return Intake(name, settings.queue_of(name), names, bindings)
+    return Intake(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
 
 
 def out(settings: Settings, name: str) -> Out:
@@ -88,6 +90,7 @@ def out(settings: Settings, name: str) -> Out:
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
         loops=None if route.deliver_to else _own_queues(settings.with_left),
         queues=settings.allow_list_of(name),
+        entries_max=settings.limits.header_entries,
     )
 
 
@@ -164,8 +167,9 @@ def _kafka_intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     from adapters.kafka.intake import Intake
 
     route, headers = settings.routes[name], _kafka_headers(settings, name)
+    keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [Intake(name, naming, headers, route.tombstones == "cancel", spread) for naming in route.namings()]
+    return [Intake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
 
 
 def _kafka_out(settings: Settings, name: str) -> KafkaOut:
@@ -176,7 +180,8 @@ def _kafka_out(settings: Settings, name: str) -> KafkaOut:
     route, headers, audit = settings.routes[name], _kafka_headers(settings, name), settings.headers.audit
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
     aim = Aim(name, route.namings(), route.allow_to, taken)
-    return Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
+    drop = headers | AUDIT_HEADERS if audit else headers
+    return Out(aim, drop, audit, headers_max=settings.limits.header_entries)
 
 
 def _kafka_mend(settings: Settings, health: Health) -> Callable[[], None]:
@@ -271,6 +276,7 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
         audit=headers.audit,
         loops=None if route.deliver_to else _own_queues(settings),
         queues=settings.allow_list_of(name),
+        entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
     )
 
 
@@ -292,10 +298,10 @@ def _rabbit_relays(settings: Settings, clock: StoreClock, health: Health) -> lis
     limits, rabbitmq = settings.limits, settings.rabbitmq
     packings = {name: _route_packing(settings, name) for name in settings.routes}
     due = {name: packing.waits.due for name, packing in packings.items() if packing.waits.due}
-    level = frozenset({LEVEL_HEADER.encode()})
+    level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
     intakes = [
         *(intake(settings, name) for name in settings.routes),
-        *(Intake(f"{name}.due", queue, level, without=_DUE_GONE) for name, queue in due.items()),
+        *(Intake(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
     again = partial(declare, settings) if settings.bridge.setup else None
     answered: list[Answered] = []

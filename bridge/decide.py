@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,9 +11,6 @@ from bridge.errors import HeaderError
 from bridge.header import HeaderRules, read_due
 from bridge.message import Delivery
 from bridge.trust import Trust
-
-#: What is due later than this can wait a little for company.
-_SOON_MS = 100
 
 SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
 
@@ -112,39 +108,3 @@ class Step(NamedTuple):
     delivery: Delivery
     decision: Parking | Rejection | Cancellation
     shard: int
-
-
-def runs(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Pure: pieces of a batch that may be parked in one call.
-
-    A cancellation acts on what came before it, so it stands alone. A key that comes again in another shard starts a new
-    piece, because only within one shard does the park script see both.
-    """
-    run: list[Step] = []
-    keys: dict[tuple[str, bytes], int] = {}
-    for step in steps:
-        decision = step.decision
-        alone = isinstance(decision, Cancellation)
-        again = False
-        if isinstance(decision, Parking) and decision.owned:
-            again = keys.setdefault((step.delivery.route, decision.key), step.shard) != step.shard
-        if run and (alone or again):
-            yield run
-            run, keys = [], {}
-        if alone:
-            yield [step]
-            continue
-        run.append(step)
-        if again and isinstance(decision, Parking):
-            keys[step.delivery.route, decision.key] = step.shard
-    if run:
-        yield run
-
-
-def urgent(steps: Iterable[Step], now_ms: int) -> bool:
-    """Pure: something here is due so soon that gathering more first could make it late."""
-    return any(
-        isinstance(step.decision, Cancellation)
-        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + _SOON_MS)
-        for step in steps
-    )

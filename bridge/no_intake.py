@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bridge.message import Delivery
 
@@ -16,7 +16,7 @@ class NoIntake:
         await asyncio.Event().wait()
         return []
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
         return []
 

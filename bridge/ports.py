@@ -5,7 +5,7 @@ Ports speak batches. The real adapters and the in-memory ones pass the same suit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -111,8 +111,8 @@ class Store(Protocol):
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         """Those of the origins that were dealt with before: parked, kept away, dead, or a cancellation."""
 
-    async def mark_done(self, shard: int, origin: Origin) -> None:
-        """From now on it counts as dealt with, as everything of its log before it does that is not owed."""
+    async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
+        """From now on they count as dealt with, as everything of their logs before them does that is not owed."""
 
     async def recent(self, shard: int) -> list[bytes]:
         """Digests and ids (20 + 8 bytes each, many in a piece) of what was parked lately, oldest first."""
@@ -170,10 +170,11 @@ class Source(Protocol):
     """Where messages come from. It buffers at most what its settings say and then stops reading."""
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Wait for deliveries and return those there are, in order, at least one. It reconnects by itself."""
+        """Wait for deliveries and return those there are, at least one. Routes share a batch, and each keeps its order.
+        It reconnects by itself."""
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Those there are now, perhaps none."""
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
+        """Those there are now, perhaps none; of the routes ``without`` none. Routes share what they get."""
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge deliveries that are durable. Those of a connection that is gone are ignored: they come again."""

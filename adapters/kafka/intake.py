@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,13 +21,18 @@ from bridge.naming import Naming
 class Intake:
     """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
     record's key is what it can be cancelled by, as a tombstone of that key does. ``spread``: its records go to all
-    shards in turn."""
+    shards in turn. ``headers_max`` bounds the headers of a record; None for no bound."""
 
     route: str
     naming: Naming
     wanted: frozenset[bytes]
     keyed: bool = False
     spread: bool = False
+    headers_max: int | None = None
+
+
+def _too_many(most: int) -> str:
+    return f"it has more than {most} headers (limits.header_entries)"
 
 
 class Intakes:
@@ -78,6 +84,7 @@ class Part:
         "alive",
         "committed",
         "cut",
+        "headers_max",
         "in_hand",
         "keyed",
         "later",
@@ -100,6 +107,7 @@ class Part:
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
         self.own_target = (intake.naming.target(place.topic) or "").encode()
+        self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
@@ -121,6 +129,7 @@ class Part:
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
+        headers_max = self.headers_max
         made = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -145,6 +154,7 @@ class Part:
                     now_ms,
                     published_ms,
                     record.key if keyed else None,
+                    fault=_too_many(headers_max) if len(headers) > headers_max else "",
                     origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
                 )
@@ -163,6 +173,8 @@ class Part:
                 del found[DESTINATION]
         except UnicodeDecodeError:
             fault = "a header's name is not UTF-8"
+        if len(record.headers) > self.headers_max:
+            fault = _too_many(self.headers_max)
         return self._delivery(offset, record, found, now_ms, fault)
 
     def lost(self, offset: int, now_ms: int) -> Delivery:

@@ -24,12 +24,14 @@ AUDIT_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 class Out:
     """How a route's records leave: to which topic, without which headers, with or without the audit headers.
 
-    ``keep_partition``: whatever the settings say of partitions, each keeps the number of the one it was in."""
+    ``keep_partition``: whatever the settings say of partitions, each keeps the number of the one it was in.
+    ``headers_max``: headers that a record may have, as at the intake; None for no bound."""
 
     aim: Aim | Always
     drop: frozenset[bytes]
     audit: bool
     keep_partition: bool = False
+    headers_max: int | None = None
 
 
 class Flight:

@@ -110,6 +110,11 @@ def head_of(head: bytes) -> RecordHead:
     return RecordHead(topic_of(head), partition, head[at : at + key_bytes] if reached else None)
 
 
+def headers_in(data: bytes) -> int:
+    """The number of headers of a record, read from its head alone; 0 for bytes that ``pack`` did not make."""
+    return int(_unpack_head(data)[5]) if len(data) >= _HEAD_BYTES else 0
+
+
 def unpack(data: bytes) -> Record:
     """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
     try:

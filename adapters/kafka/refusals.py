@@ -47,6 +47,11 @@ _SOON_MS = 1000
 OF_TOPIC = frozenset({"missing_topic", "forbidden"})
 
 
+def too_many_headers(most: int) -> Refusal:
+    """More headers than the settings allow: a retried dead letter, or a limit that is lower now."""
+    return Refusal("bad_header", f"it has more than {most} headers (limits.header_entries)", lasting=True)
+
+
 def no_leader(topic: str, partition: int) -> Refusal:
     """The broker that leads the partition is away and no other has taken over yet: nothing was tried."""
     text = f"partition {partition} of topic '{topic}' has no leader at the moment"

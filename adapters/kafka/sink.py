@@ -19,7 +19,7 @@ from adapters.kafka.client import answers, give_up_producer, new_producer, start
 from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
 from adapters.kafka.partition import Choice
-from adapters.kafka.record import topic_of, unpack
+from adapters.kafka.record import headers_in, topic_of, unpack
 from adapters.kafka.targets import Targets
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
@@ -105,6 +105,8 @@ class KafkaSink:
         out = self._outs.get(claim.route)
         if out is None:
             return no_route(claim.route)
+        if out.headers_max is not None and headers_in(claim.payload) > out.headers_max:
+            return refusals.too_many_headers(out.headers_max)
         try:
             record = unpack(claim.payload)
         except ValueError as error:

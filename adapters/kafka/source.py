@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -91,9 +91,9 @@ class KafkaSource:
         """See ``bridge.ports.Source.take``."""
         return _in_hand(await self._arrivals.take(messages_max, bytes_max))
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        return _in_hand(self._arrivals.more(messages_max, bytes_max))
+        return _in_hand(self._arrivals.more(messages_max, bytes_max, without))
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""

@@ -4,7 +4,7 @@ logs, which can be read again from any offset on."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -102,9 +102,9 @@ class MemorySource:
         """See ``bridge.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        return self._arrivals.more(messages_max, bytes_max)
+        return self._arrivals.more(messages_max, bytes_max, without)
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """See ``bridge.ports.Source.accept``."""

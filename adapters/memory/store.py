@@ -99,10 +99,11 @@ class MemoryStore:
         async with self._call():
             return set(filter(self.memory.shards[shard].offsets.done, origins))
 
-    async def mark_done(self, shard: int, origin: Origin) -> None:
+    async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """See ``bridge.ports.Store.mark_done``."""
         async with self._call():
-            self.memory.shards[shard].offsets.note(origin)
+            for origin in origins:
+                self.memory.shards[shard].offsets.note(origin)
 
     async def recent(self, shard: int) -> list[bytes]:
         """See ``bridge.ports.Store.recent``."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.payload import unpack
-from adapters.rabbitmq.properties import alike, edit, header_tag, read
-from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large
+from adapters.rabbitmq.properties import TooManyEntries, alike, edit, header_tag, read
+from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large, too_many_headers
 from bridge.message import Claim, Refusal
 
 _ID = b"x-delay-id"
@@ -30,7 +30,8 @@ class Out:
 
     ``loops``: the routing keys that would lead back to postdate; None where none does. ``queues``: the only
     routing keys that may be used; None for any. They are asked for here again, because the list may be another one than
-    when the message came."""
+    when the message came. ``entries_max``: header entries that a message may have, as at the intake; None for no
+    bound."""
 
     exchange: str
     drop: frozenset[bytes]
@@ -39,6 +40,7 @@ class Out:
     plugin: bool
     loops: re.Pattern[bytes] | None = None
     queues: frozenset[bytes] | None = None
+    entries_max: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +69,10 @@ class Encoder:
             return not_allowed(routing_key)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
-        edited = self._edited(claim, properties, out)
+        try:
+            edited = self._edited(claim, properties, out)
+        except TooManyEntries as error:  # a retried dead letter, or a limit that is lower now
+            return too_many_headers(str(error))
         if edited is None:
             return headers_too_large(self._frame_max)
         method = self._methods.get((out.exchange, routing_key))
@@ -79,9 +84,10 @@ class Encoder:
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
     def _edited(self, claim: Claim, properties: bytes, out: Out) -> bytes | None:
-        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out))
+        most = out.entries_max
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out), most)
         if not frames.header_fits(edited, self._frame_max):
-            edited = edit(properties, out.drop, out.drop_user_id, b"")
+            edited = edit(properties, out.drop, out.drop_user_id, b"", most)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
     def is_this(self, claim: Claim, out: Out, properties: bytes, body: bytes) -> bool:
@@ -95,7 +101,7 @@ def _additions(claim: Claim, properties: bytes, out: Out) -> bytes:
     if out.audit:
         added = text_entry(_ID, claim.public_id) + long_entry(_DUE, claim.due_ms)
     if out.plugin:
-        given = read(properties, _PLUGIN).headers.get("x-delay")
+        given = read(properties, _PLUGIN, entries_max=out.entries_max).headers.get("x-delay")
         whole = isinstance(given, int) and not isinstance(given, bool)
         delay_ms = given if whole else max(0, claim.due_ms - claim.arrived_ms)
         assert isinstance(delay_ms, int)

@@ -24,7 +24,7 @@ from adapters.rabbitmq.fields import VOID, entry, long_entry, text_entry
 from adapters.rabbitmq.levels import LEVEL_HEADER, STEP_HEADERS, Waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
 from adapters.rabbitmq.payload import pack, unpack
-from adapters.rabbitmq.properties import UnreadableTable, edit
+from adapters.rabbitmq.properties import TooManyEntries, UnreadableTable, edit
 from bridge import ladder
 from bridge.levels import Bury, Hold, Move
 from bridge.message import Delivery
@@ -40,7 +40,8 @@ _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 @dataclass(frozen=True)
 class RoutePacking:
     """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
-    consumers, ``loops`` and ``queues`` are those of its ``Out``."""
+    consumers, ``loops`` and ``queues`` are those of its ``Out``. ``entries_max`` bounds the header entries, with those
+    that postdate and RabbitMQ add; None for no bound."""
 
     waits: Waits
     target: str
@@ -49,6 +50,7 @@ class RoutePacking:
     audit: bool
     loops: re.Pattern[bytes] | None = None
     queues: frozenset[bytes] | None = None
+    entries_max: int | None = None
 
 
 def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
@@ -96,8 +98,10 @@ class RabbitPacking:
                 edited = _held(properties, packing, due_ms, headers, expiration)
             case Bury(reason):
                 place = packing.waits.dead
-                edited = _dead(properties, _reason(reason))
+                edited = _dead(properties, _reason(reason), packing.entries_max)
             case _:
+                if delivery.fault:
+                    raise UnreadableTable(delivery.fault)
                 place = _target_of(route)
                 by_rabbitmq = waited and LEVEL_HEADER in delivery.headers
                 expiration = _taken(properties, packing.waits) if by_rabbitmq else put_aside(properties)
@@ -140,7 +144,7 @@ class RabbitPacking:
         route = self.route_of(delivery)
         routing_key, properties, body = unpack(delivery.payload)
         with suppress(UnreadableTable):
-            properties = _dead(properties, b"")
+            properties = _dead(properties, b"", self._routes[route].entries_max)
         return Parcel(self._routes[route].waits.dead, pack(routing_key, properties, body))
 
     def in_parts(self, delivery: Delivery, reason: str) -> None:
@@ -157,13 +161,17 @@ def _reason(reason: str) -> bytes:
     return text_entry(REASON_HEADER, reason.encode(errors="backslashreplace")[:2000])
 
 
-def _dead(properties: bytes, reason: bytes) -> bytes:
+def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
     """As it came, without what RabbitMQ would refuse, or let it expire among the dead letters by."""
     expiration = expiration_of(properties)
-    if expiration is None:
-        return edit(properties, frozenset({REASON_HEADER}), True, reason)
-    aside = text_entry(EXPIRATION_HEADER, expiration)
-    return edit(without_expiration(properties), frozenset({REASON_HEADER, EXPIRATION_HEADER}), True, reason + aside)
+    added, drop = reason, frozenset({REASON_HEADER})
+    if expiration is not None:
+        properties, drop = without_expiration(properties), drop | {EXPIRATION_HEADER}
+        added += text_entry(EXPIRATION_HEADER, expiration)
+    try:
+        return edit(properties, drop, True, added, entries_max)
+    except TooManyEntries:  # then ours stand behind any of the same name that its producer wrote
+        return edit(properties, frozenset(), True, added)
 
 
 def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
@@ -189,7 +197,7 @@ def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes,
     if packing.audit:
         headers += long_entry(_DUE, due_ms)
         drop |= AUDIT_HEADERS
-    return edit(properties, drop, packing.drop_user_id, headers)
+    return edit(properties, drop, packing.drop_user_id, headers, packing.entries_max)
 
 
 def _delivered(
@@ -203,7 +211,7 @@ def _delivered(
     if packing.audit and not keep_audit:
         drop |= AUDIT_HEADERS
     added = long_entry(_DUE, due_ms) if packing.audit and due_ms is not None else b""
-    edited = edit(properties, drop, packing.drop_user_id, added)
+    edited = edit(properties, drop, packing.drop_user_id, added, packing.entries_max)
     if expiration is not None and expiration_of(edited) is None:
         edited = with_expiration(edited, expiration)
     return edited

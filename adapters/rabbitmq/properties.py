@@ -6,15 +6,25 @@ What ``read`` takes, ``edit`` takes: both refuse the same bytes, so a message th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
-from adapters.rabbitmq.fields import INT64, OTHER_INT64, UnreadableTable, entry, read_value, walk
+from adapters.rabbitmq.fields import (
+    INT64,
+    OTHER_INT64,
+    Field,
+    TooManyEntries,
+    UnreadableTable,
+    entries,
+    entry,
+    read_value,
+)
 from adapters.rabbitmq.layout import FLAG, locate
 from bridge.message import HeaderValue, Unreadable
 
-__all__ = ["DropRules", "Read", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
+__all__ = ["DropRules", "Read", "TooManyEntries", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
 
 #: Set to Unix milliseconds by the broker on arrival, where the operator has asked for it: the plugin
 #: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
@@ -74,30 +84,33 @@ class Read(NamedTuple):
 
     ``headers`` holds those of the wanted names that are there; ``message_id`` is None where the property is absent and
     empty where it is empty; ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None; ``in_order``:
-    the headers stand in the order of their names.
+    the headers stand in the order of their names. ``fields`` is the whole table, so that ``ordered`` need not walk it.
     """
 
     headers: dict[str, HeaderValue]
     message_id: bytes | None
     timestamp_ms: int | None
     in_order: bool = True
+    fields: Sequence[Field] = ()
 
 
-def read(props: bytes, names: frozenset[bytes], broker_time: bool = False) -> Read:
+def read(props: bytes, names: frozenset[bytes], broker_time: bool = False, entries_max: int | None = None) -> Read:
     """Reads the headers in ``names`` (compared exactly), the message id and, when asked, the broker's timestamp header.
 
     A wanted header that comes twice is ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts
     as absent: it is a better base for a delay, not a condition for one. RabbitMQ cuts off what is less than a
     millisecond, so the next one is returned: a delay that counted from the cut moment would end early. Raises
-    UnreadableTable.
+    UnreadableTable, and TooManyEntries above ``entries_max``.
     """
     shape, starts = locate(props)
     headers: dict[str, HeaderValue] = {}
     times: list[HeaderValue] = []
     last, in_order = b"", True
     place = shape.headers
+    fields: Sequence[Field] = ()
     if place >= 0:
-        for name, tag, value, end, _ in walk(props, starts[place] + 4, starts[place + 1]):
+        fields = entries(props, starts[place] + 4, starts[place + 1], entries_max)
+        for name, tag, value, end, _ in fields:
             if name < last:
                 in_order = False
             last = name
@@ -108,7 +121,7 @@ def read(props: bytes, names: frozenset[bytes], broker_time: bool = False) -> Re
                 times.append(read_value(tag, props[value:end]))
     place = shape.message_id
     message_id = props[starts[place] + 1 : starts[place + 1]] if place >= 0 else None
-    return Read(headers, message_id, _one_moment(times) if times else None, in_order)
+    return Read(headers, message_id, _one_moment(times) if times else None, in_order, fields)
 
 
 def _one_moment(times: list[HeaderValue]) -> int | None:
@@ -123,17 +136,18 @@ def header_tag(props: bytes, name: bytes) -> int | None:
     shape, starts = locate(props)
     if shape.headers < 0:
         return None
-    fields = list(walk(props, starts[shape.headers] + 4, starts[shape.headers + 1]))
+    fields = entries(props, starts[shape.headers] + 4, starts[shape.headers + 1])
     return next((tag for found, tag, *_ in fields if found == name), None)
 
 
-def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes) -> bytes:
+def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes, entries_max: int | None = None) -> bytes:
     """``props`` without the headers named in ``drop``, without ``user_id`` if asked, with ``add`` behind the headers.
 
     ``add`` is one or more encoded entries (``text_entry``, ``long_entry``), or empty. The headers property is created
     where there is something to add and none was there. A table that was there and is emptied stays, empty: whether a
     producer would have sent an empty table or none cannot be known, and every client reads both. The same object comes
-    back when nothing changes. Raises UnreadableTable for what ``read`` would refuse too.
+    back when nothing changes. Where nothing is to be dropped the table is not looked at. Otherwise raises
+    UnreadableTable for what ``read`` would refuse too, and TooManyEntries above ``entries_max``.
     """
     shape, starts = locate(props)
     flags = shape.flags
@@ -143,11 +157,12 @@ def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes) -
     if shape.headers >= 0:
         table_end = starts[shape.headers + 1]
         run = head_end + 4
-        for name, _, _, end, start in walk(props, run, table_end):
-            if name in drop:
-                kept.append(props[run:start])
-                run = end
-                changed = True
+        if drop:
+            for name, _, _, end, start in entries(props, run, table_end, entries_max):
+                if name in drop:
+                    kept.append(props[run:start])
+                    run = end
+                    changed = True
         kept.append(props[run:table_end])
     if drop_user_id and shape.user_id >= 0:
         flags &= ~FLAG["user_id"]
@@ -163,20 +178,20 @@ def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes) -
     return b"".join((flags.to_bytes(2, "big"), props[2:head_end], tail))
 
 
-def ordered(props: bytes, drop: frozenset[bytes] = frozenset()) -> bytes:
+def ordered(props: bytes, drop: frozenset[bytes] = frozenset(), fields: Sequence[Field] | None = None) -> bytes:
     """``props`` as RabbitMQ may give them the next time: it reads the headers and writes them again in the order of
     their names (a quorum queue of 3.x for a redelivery, 4.x always), an integer of the tag L with the tag l.
 
-    Without the headers named in ``drop``. For comparing only. Raises UnreadableTable.
+    Without the headers named in ``drop``. ``fields`` are the table's, where the caller has read them already. For
+    comparing only. Raises UnreadableTable.
     """
     shape, starts = locate(props)
     if shape.headers < 0:
         return props
     start, end = starts[shape.headers] + 4, starts[shape.headers + 1]
-    kept = sorted(
-        (field for field in walk(props, start, end) if field[0] not in drop),
-        key=lambda field: field[0],
-    )
+    if fields is None:
+        fields = entries(props, start, end)
+    kept = sorted((field for field in fields if field[0] not in drop), key=itemgetter(0))
     table = b"".join(
         entry(name, INT64 if tag == OTHER_INT64 else tag, props[value:stop]) for name, tag, value, stop, _ in kept
     )

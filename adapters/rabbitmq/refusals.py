@@ -50,6 +50,11 @@ def headers_too_large(frame_max: int) -> Refusal:
     return Refusal("too_large", f"its headers do not fit into a frame of {frame_max} bytes", lasting=True)
 
 
+def too_many_headers(text: str) -> Refusal:
+    """More header entries than the settings allow. The text is the one that the intake gives."""
+    return Refusal("bad_header", text, lasting=True)
+
+
 def of_close(code: int, text: str) -> Refusal:
     """The broker closed a channel or a connection over one message."""
     if code == 404:

@@ -8,7 +8,7 @@ as redelivered, to whoever consumes next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from pika.exceptions import AMQPError
 from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link
 from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.fields import Field
 from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
@@ -46,6 +47,7 @@ class Intake:
     ``bindings`` are what leads to the queue, none where postdate is not to declare anything. A front exchange without
     its binding sends delayed messages to the real exchange, at once: they are made again every few seconds, because
     AMQP cannot ask whether they are there. ``without``: what happens while the queue is gone, half a sentence.
+    ``entries_max`` bounds the header entries of a message; None for no bound.
     """
 
     route: str
@@ -53,6 +55,7 @@ class Intake:
     wanted: frozenset[bytes]
     bindings: tuple[Binding, ...] = ()
     without: str = "delayed messages are delivered at once"
+    entries_max: int | None = None
 
 
 class _Lane:
@@ -122,9 +125,9 @@ def digest(payload: bytes) -> bytes:
     return blake2b(payload, digest_size=8).digest()
 
 
-def _ordered_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
+def _ordered_digest(routing_key: bytes, properties: bytes, body: bytes, fields: Sequence[Field]) -> bytes:
     """A quorum queue writes into a redelivered message's headers how often it came, and sorts them by name."""
-    return digest(pack(routing_key, ordered(properties, _COUNTS), body))
+    return digest(pack(routing_key, ordered(properties, _COUNTS, fields), body))
 
 
 class RabbitSource:
@@ -161,9 +164,9 @@ class RabbitSource:
         """See ``bridge.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
-    def more(self, messages_max: int, bytes_max: int) -> list[Delivery]:
+    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
         """See ``bridge.ports.Source.more``."""
-        return self._arrivals.more(messages_max, bytes_max)
+        return self._arrivals.more(messages_max, bytes_max, without)
 
     def alive(self, delivery: Delivery) -> bool:
         """See ``bridge.ports.Source.alive``."""
@@ -337,10 +340,12 @@ class RabbitSource:
         payload = pack(routing_key, properties, body)
         intake = lane.intake
         try:
-            headers, message_id, published_ms, in_order = read(properties, intake.wanted, self._broker_time)
+            headers, message_id, published_ms, in_order, fields = read(
+                properties, intake.wanted, self._broker_time, intake.entries_max
+            )
             fault = ""
         except UnreadableTable as error:
-            headers, message_id, published_ms, in_order, fault = {}, None, None, True, str(error)
+            headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)
         delivery = Delivery(
             (lane, tag),
             intake.route,
@@ -354,7 +359,7 @@ class RabbitSource:
             fault,
             digest(payload)
             if fault or (in_order and _COUNT not in properties)
-            else _ordered_digest(routing_key, properties, body),
+            else _ordered_digest(routing_key, properties, body, fields),
         )
         self._arrivals.add((delivery,))
         self._bytes += len(payload)

@@ -126,10 +126,10 @@ class RedisStore:
         with store_errors():
             return await read_done(self._client, self._keys.shards[shard].offsets, origins)
 
-    async def mark_done(self, shard: int, origin: Origin) -> None:
+    async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """See ``bridge.ports.Store.mark_done``."""
-        call = Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), origin)
-        await self._runner.one(call, self._wait)
+        args = [part for origin in origins for part in origin]
+        await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
 
     async def recent(self, shard: int) -> list[bytes]:
         """See ``bridge.ports.Store.recent``."""

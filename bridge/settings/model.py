@@ -132,6 +132,8 @@ class Headers(Section):
 
 class Limits(Section):
     max_delay: Annotated[int, Duration("1s", "36500d")] = milliseconds("365d")
+    # A frame of 128 KiB holds 65,000 entries of two bytes, at a microsecond and more for each.
+    header_entries: Annotated[int, Whole(1, 100_000)] = 1000
     # Redis takes no value of more than 512 MiB, and the message travels with its properties in one value.
     max_body: Annotated[int, Size("1B", "500MiB")] = size_in_bytes("128MiB")
     intake_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")

@@ -173,17 +173,17 @@ class Origins:
         store = await rig.open()
         [message] = await rig.overdue()
         assert await store.done(0, at(100, 101)) == set()
-        await store.mark_done(0, *at(101))
+        await store.mark_done(0, at(101))
         assert await store.done(0, at(100, 101, 102)) == {*at(100, 101)}
         assert await store.done(1, at(101)) == set()
-        await store.mark_done(0, *at(50))
+        await store.mark_done(0, at(50))
         assert await store.done(0, at(101)) == {*at(101)}
         assert await park(store, message, origins=at(102)) == Parked((), (), ())
 
     async def test_what_is_marked_is_owed_nothing_more(self, rig: Rig) -> None:
         store = await rig.open()
         await park(store, *(await rig.overdue()), origins=at(102), owed=at(101))
-        await store.mark_done(0, *at(101))
+        await store.mark_done(0, at(101))
         assert await store.done(0, at(101)) == {*at(101)}
 
     async def test_records_of_several_logs_are_told_apart(self, rig: Rig) -> None:

@@ -53,7 +53,7 @@ async def test_a_full_redis_still_delivers(rig: RedisRig) -> None:
     assert await rig.retry(store, claims[2].id)
     assert await rig.reschedule(store, claims[1].id, 0) == "parked"
     assert await store.cancel([claims[3].id, claims[4].id], True) == {claims[3].id: "dead", claims[4].id: "parked"}
-    await store.mark_done(0, (b"orders-0", 7))
+    await store.mark_done(0, [(b"orders-0", 7)])
     await store.hand_over([0])
     assert len((await claim(await rig.open("b"))).claims) == 2
 

@@ -159,13 +159,14 @@ class StoreMachine(RuleBasedStateMachine):
         if owed := sorted(self.model[shard].offsets.owed.get(log, ())):
             self.reject(instance, shard, [(log, offset) for offset in owed])
 
-    @rule(instance=instances, shard=shards, log=logs, place=places)
-    def mark_done(self, instance: str, shard: int, log: bytes, place: int) -> None:
+    @rule(instance=instances, shard=shards, log=logs, place=places, number=st.integers(1, 3))
+    def mark_done(self, instance: str, shard: int, log: bytes, place: int, number: int) -> None:
         store, model = self.stores[instance], self.model[shard].offsets
         asked = self.records(shard, log, place, 1, 8)
         assert self.do(store.done(shard, asked)) == {one for one in asked if model.done(one)}
-        model.note(asked[0])
-        self.do(store.mark_done(shard, asked[0]))
+        for one in asked[:number]:
+            model.note(one)
+        self.do(store.mark_done(shard, asked[:number]))
 
     @rule(instance=instances, shard=shards, number=st.sampled_from([9, 15, 16, 17]))
     def park_many_of_one_message_id(self, instance: str, shard: int, number: int) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide, runs, urgent
+from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
 from bridge.header import HeaderRules
 from bridge.identity import shard_of
-from bridge.message import Delivery, HeaderValue
+from bridge.message import Delivery, HeaderValue, Origin
+from bridge.runs import next_run, urgent
 from bridge.shard import shard_for
 from bridge.trust import Trust
 from tests.unit.house import ORDERS, SHARDS, House, turns
@@ -127,36 +129,82 @@ def test_what_cannot_be_parked_is_rejected_with_a_reason(given: Delivery, rules:
 # -- runs and urgent ------------------------------------------------------------------------------------------------
 
 
-def step(name: str) -> Step:
-    """ "k0" is key k in shard 0, "!" a cancellation, "-" a message without a key, "x" a rejection."""
-    if name == "!":
-        return Step(delivery({}), Cancellation(b"k"), 0)
-    if name == "x":
-        return Step(delivery({}), Rejection("bad"), 0)
+def step(name: str, due_ms: int, origin: Origin | None = None) -> Step:
+    """ "k0" is key k in shard 0, "!" a cancellation of k, "-" a message without a key, "x" a rejection; "f" is found by
+    k, which it has for its message id."""
+    one = delivery({}, origin=origin)
+    if name in ("!", "x"):
+        return Step(one, Cancellation(b"k") if name == "!" else Rejection("bad"), 0)
+    if name == "f":
+        return Step(one, Parking(due_ms, b"\0k", False), 0)
     key = b"" if name == "-" else name[0].encode()
-    return Step(delivery({}), Parking(NOW_MS, key, bool(key)), int(name[1:] or 0))
+    return Step(one, Parking(due_ms, key, bool(key)), int(name[1:] or 0))
+
+
+def pieces(
+    names: str, mode: str = "replace", due_in_ms: int = 0, keyed_max: int = 100, origin: Origin | None = None
+) -> list[str]:
+    """The runs of a route, as the names of their steps; those that are superseded in brackets."""
+    steps = [(step(name, NOW_MS + due_in_ms, origin), name) for name in names.split()]
+    given = {id(one.delivery): name for one, name in steps}
+    waiting, found = deque(one for one, _ in steps), []
+    while waiting:
+        run = next_run(waiting, mode == "replace", NOW_MS, keyed_max)
+        away = [f"({given[id(one)]})" for one, _ in run.superseded]
+        found.append(" ".join([*away, *(given[id(one.delivery)] for one in run.steps)]))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["replace", "keep", "reject"])
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        ("", []),
+        ("- - x -", ["- - x -"]),
+        ("k0 k0 k0", ["k0 k0 k0"]),
+        ("k0 m1 k0 m1", ["k0 m1 k0 m1"]),
+        ("k0 k1", ["k0", "k1"]),
+        ("k0 - k1 - k0", ["k0 -", "k1 -", "k0"]),
+        ("k0 k1 k1 m0 m0", ["k0", "k1 k1 m0 m0"]),
+        ("- ! -", ["- ! -"]),
+        ("! !", ["! !"]),
+        ("! k0 k0", ["! k0 k0"]),
+        ("k0 ! k1", ["k0", "! k1"]),
+        ("f - ! f !", ["f -", "! f", "!"]),
+        ("m0 ! - f", ["m0 ! - f"]),
+    ],
+)
+def test_a_route_goes_in_as_few_runs_as_its_order_allows(names: str, runs: list[str], mode: str) -> None:
+    assert pieces(names, mode) == runs
 
 
 @pytest.mark.parametrize(
-    ("names", "sizes"),
+    ("names", "runs"),
     [
-        ("", []),
-        ("- - x -", [4]),
-        ("k0 k0 k0", [3]),
-        ("k0 m1 k0 m1", [4]),
-        ("k0 k1", [1, 1]),
-        ("k0 - k1 - k0", [2, 2, 1]),
-        ("k0 k1 k1 m0 m0", [1, 4]),
-        ("- ! -", [1, 1, 1]),
-        ("! !", [1, 1]),
-        ("k0 ! k1", [1, 1, 1]),
+        ("k0 k1", ["(k0) k1"]),
+        ("k0 k0 k1", ["(k0) (k0) k1"]),
+        ("k0 - k1 m0 k0 k0", ["(k0) (k1) - m0 k0 k0"]),
+        ("! k0 m1 m0 k1", ["(m1) (k0) ! m0 k1"]),
+        ("k0 ! k1", ["k0", "! k1"]),
     ],
 )
-def test_a_batch_goes_in_as_few_pieces_as_order_allows(names: str, sizes: list[int]) -> None:
-    steps = [step(name) for name in names.split()]
-    pieces = list(runs(steps))
-    assert [len(piece) for piece in pieces] == sizes
-    assert [one for piece in pieces for one in piece] == steps
+def test_what_is_replaced_at_once_and_not_due_yet_is_not_parked(names: str, runs: list[str]) -> None:
+    assert pieces(names, due_in_ms=1000) == runs
+    for mode in ("keep", "reject"):
+        assert "(" not in "".join(pieces(names, mode, 1000))
+
+
+@pytest.mark.parametrize(("due_in_ms", "runs"), [(99, ["k0", "k1"]), (100, ["(k0) k1"])])
+def test_what_a_consumer_might_get_before_it_is_replaced_is_parked(due_in_ms: int, runs: list[str]) -> None:
+    assert pieces("k0 k1", due_in_ms=due_in_ms) == runs
+
+
+def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:
+    assert pieces("k0 k1", due_in_ms=1000, origin=(b"log", 1)) == ["k0", "k1"]
+
+
+def test_a_run_has_only_so_many_keys_and_cancellations_and_any_number_of_others() -> None:
+    assert pieces("- k0 - ! - m0 - -", keyed_max=1) == ["- k0 -", "! -", "m0 - -"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- A record is dealt with that leaves nothing in the store which would say so: a cancellation by its header.
+-- Records are dealt with that leave nothing in the store which would say so: cancellations by their header.
 --
 -- KEYS  1 offsets (hash: how far the records of each log were dealt with)
--- ARGV  1 log   2 offset
--- Returns  1 when it was new, else 0
+-- ARGV  pairs: log, offset
+-- Returns  how many of them were new
 --- @include include/origins
-local known = {}
-local log, offset = origin_log(KEYS[1], known, ARGV[1]), tonumber(ARGV[2])
-local new = origin_is_new(log, offset)
-origin_note(log, offset, false)
+local known, new = {}, 0
+for at = 1, #ARGV, 2 do
+  local log, offset = origin_log(KEYS[1], known, ARGV[at]), tonumber(ARGV[at + 1])
+  if origin_is_new(log, offset) then new = new + 1 end
+  origin_note(log, offset, false)
+end
 origins_write(KEYS[1], known)
-return new and 1 or 0
+return new

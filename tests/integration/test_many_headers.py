@@ -1,0 +1,63 @@
+"""A producer that writes header tables of tiny entries: his messages become dead letters, and delay nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bridge.settings import load
+from tests.bridge_process import ROOT, toml
+from tests.delay_line import Line, delay, merged
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis
+from tests.raw_amqp import parts
+from tests.unit.raw_properties import Entry, Props, encode_entry
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+REASON = "bad_header: it has more than 1000 header entries (limits.header_entries)"
+FLOOD: list[Entry] = [delay(100), *[(b"", "V", b"")] * 65_000]
+
+
+def postdate(line: Line, *words: str) -> float:
+    """Run a command of the line's own postdate; the seconds it took."""
+    file = line.folder / "command.toml"
+    file.write_text(toml(line.settings))
+    file.chmod(0o600)
+    assert load(file, {})
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "bridge.cli", *words, "--config", str(file)], cwd=ROOT, check=True, capture_output=True
+    )
+    return time.monotonic() - began
+
+
+def test_a_flood_of_tiny_headers_becomes_dead_letters_and_delays_no_other_message(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    with Line(rabbitmq.url, redis_server.url, tmp_path) as line:
+        bridge = line.start()
+        for _ in range(20):
+            line.publish(Props(FLOOD))
+        line.publish(Props([delay(0)]), b"neighbour")
+        assert [message.body for message in line.receive(1, deadline_s=1.0)] == [b"neighbour"]
+        assert set(line.wait_dead(20)) == {REASON}
+
+        one = next(iter(line.dead()))
+        assert postdate(line, "show", one) < 5
+        assert postdate(line, "list", "--state", "dead") < 5
+        postdate(line, "retry", one)
+        line.publish(Props([delay(0)]), b"another")
+        assert [message.body for message in line.receive(1, deadline_s=1.0)] == [b"another"]
+        assert set(line.wait_dead(20)) == {REASON}
+
+        bridge.terminate()
+        line.settings = merged(line.settings, {"limits": {"header_entries": 100_000}, "headers": {"audit": False}})
+        line.start()
+        postdate(line, "retry", one)
+        [message] = line.receive(1)
+        assert b"".join(parts(message.properties).headers) == b"".join(map(encode_entry, FLOOD[1:]))
