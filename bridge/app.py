@@ -32,6 +32,7 @@ from bridge.settings import Settings
 from bridge.settings.own_names import own_queues
 from bridge.settle import Settler
 from bridge.sharing import Sharing
+from bridge.store_watch import StoreWatch
 from bridge.wake import Wake
 from bridge.watch import Watch
 from bridge.ways import Link, Way
@@ -178,6 +179,13 @@ def _kafka_out(settings: Settings, name: str) -> KafkaOut:
     return Out(aim, headers | AUDIT_HEADERS if audit else headers, audit)
 
 
+def _kafka_mend(settings: Settings, health: Health) -> Callable[[], None]:
+    """Makes the topics of ours again that somebody deleted, if the settings allow it."""
+    from adapters.kafka.setup import make_again
+
+    return Mend(partial(make_again, settings), health) if settings.bridge.setup else lambda: None
+
+
 def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, health: Health) -> Ends:
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
@@ -188,7 +196,7 @@ def _kafka_ends(settings: Settings, clock: StoreClock, answered: Answered, healt
     if not settings.routes:
         return Ends(NoIntake(), sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _kafka_intakes(settings, name)]
-    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health)
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health, _kafka_mend(settings, health))
     return Ends(source, sink, (source.run, sink.run), rules.window, 0)  # what is read again is known by its origin
 
 
@@ -237,6 +245,7 @@ def build(
             settler=settler,
             members=members,
             watch=watch,
+            store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
             leaving=_kafka_leaving(settings, clock, health) if settings.broker == "kafka" else None,
@@ -311,19 +320,20 @@ def _kafka_relays(settings: Settings, clock: StoreClock, health: Health) -> list
     """Two ways for each route of a house without a store, from its intake and from its levels: with a source and a sink
     of their own, so that a destination that is gone holds up nobody else."""
     from adapters.kafka.level_source import BoundedSource
-    from adapters.kafka.setup import declare
 
-    mend = Mend(partial(declare, settings), health) if settings.bridge.setup else lambda: None
+    mend = _kafka_mend(settings, health)
     made = []
     for name in settings.routes:
         bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-        intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health)
-        for source in (intake_source, _level_source(settings, name, clock, health)):
+        intake_source = BoundedSource(settings.kafka, _kafka_intakes(settings, name), clock, bytes_max, health, mend)
+        for source in (intake_source, _level_source(settings, name, clock, health, mend)):
             made.append(_kafka_way(settings, name, source, clock, mend, health))
     return made
 
 
-def _level_source(settings: Settings, name: str, clock: StoreClock, health: Health) -> LevelSource:
+def _level_source(
+    settings: Settings, name: str, clock: StoreClock, health: Health, mend: Callable[[], None]
+) -> LevelSource:
     """What reads the levels of a Kafka route."""
     from adapters.kafka.level_packing import level_intakes
     from adapters.kafka.level_source import LevelSource
@@ -332,7 +342,7 @@ def _level_source(settings: Settings, name: str, clock: StoreClock, health: Heal
     topics, in_use = level_topics(settings, name), settings.routes[name].mode == "levels"
     rules = settings.kafka.model_copy(update={"group": topics.group})
     bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
-    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health)
+    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health, mend)
 
 
 def _lane(name: str) -> str:
@@ -374,7 +384,7 @@ def _kafka_leaving(settings: Settings, clock: StoreClock, health: Health) -> Lea
     from adapters.kafka.level_desk import routes_with_levels_left
 
     def drain(name: str) -> Way:
-        source = _level_source(settings, name, clock, health)
+        source = _level_source(settings, name, clock, health, lambda: None)
         return _kafka_way(settings, name, source, clock, lambda: None, health)
 
     return Leaving(partial(routes_with_levels_left, settings), drain)

@@ -1,7 +1,7 @@
-"""Deals the shards to the instances by load, and leaves them where they are while that is good enough.
+"""Deal the shards to the instances by load, and leave them where they are while the loads are even enough.
 
-Pure. The deal that is in force is part of the input, so every instance that looks at the same deal and the same loads
-comes to the same answer, and a small change of the loads moves nothing.
+Pure. The deal in force is part of the input. So instances that see the same deal and loads return the same answer, and
+a small change of the loads moves no shard.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from zlib import crc32
 
 #: Loads are averages over about so many seconds.
 WINDOW_S = 10.0
-#: Shards move when that takes this part of a fair share from the busiest instance. A move costs milliseconds.
+#: Shards move when the busiest instance loses at least this part of a fair share. A move costs milliseconds.
 _WORTH = 0.15
-#: How many standard deviations of the measured load a gain must exceed, so that chance moves nothing.
+#: A gain must also exceed so many standard deviations of the measured load, so that chance moves no shard.
 _SIGMAS = 2.0
-#: Idle shards weigh something, together so many messages a second, so that they are dealt evenly.
+#: An instance with this part more than a fair share that cannot be relieved takes turns with the least busy one.
+_UNEVEN = 0.22
+#: A shard that changes sides is at most this part of its holder's load. The other side becomes a tenth busier at most.
+_TURNED_MAX, _TURNED_SUM_MAX = 0.75, 1.1
+#: What all shards weigh without any load, in messages a second, so that idle shards are dealt evenly.
 _IDLE_PER_S = 1.0
 
 
-def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str]) -> list[str]:
-    """The instance that is to drain each shard.
+def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str], turn: bool = False) -> list[str]:
+    """Return the instance that drains each shard from now on.
 
-    ``held`` says who drains each shard now ("" where nobody does), ``loads`` how many messages a second leave it. Only
-    shards without an able instance move at once; others move when an instance has none, or when it is worth it.
+    ``held`` names the instance that drains each shard now ("" for none). ``loads`` are messages a second. A shard
+    without an able instance moves at once. Others move when an instance has no shard, or when the gain is worth it.
+    With ``turn``, and where no deal is even, one shard changes sides: the third of three equal ones, for example.
     """
     weights = [load + _IDLE_PER_S / len(loads) for load in loads]
     hands: dict[str, list[int]] = {name: [] for name in sorted(instances)}
@@ -40,15 +45,17 @@ def deal(held: Sequence[str], loads: Sequence[float], instances: Collection[str]
     noise = sqrt(sum(loads) / len(hands) / WINDOW_S) / fair
     gain = (_busiest(hands, weights) - _busiest(evened, weights)) / fair
     chosen = evened if joined or gain >= _WORTH + _SIGMAS * noise else hands
+    if turn and chosen == hands:
+        _take_turns(chosen, weights, fair * (1 + _UNEVEN + noise))
     owner = {shard: name for name, hand in chosen.items() for shard in hand}
     return [owner[shard] for shard in range(len(loads))]
 
 
 def _turns(shards: int) -> list[int]:
-    """The shards in the order in which idle ones are dealt: that in which the partitions of a topic use them.
+    """Return the shards in the order in which idle ones are dealt: that in which the partitions of a topic use them.
 
-    CRC-32 is linear, so the shards of partitions 0 to 3 differ from each other in the same bits for every topic. Dealt
-    in the order of their numbers, all of them would belong to one of two instances.
+    CRC-32 is linear. So for every topic the shards of partitions 0 to 3 differ in the same bits. Dealt in the order of
+    their numbers, they would all belong to one of two instances.
     """
     found = dict.fromkeys(crc32(b"%d" % partition) % shards for partition in range(10))
     return [*found, *(shard for shard in range(shards) if shard not in found)]
@@ -63,7 +70,7 @@ def _busiest(hands: Mapping[str, Collection[int]], weights: Sequence[float]) -> 
 
 
 def _evened(before: Mapping[str, Sequence[int]], weights: Sequence[float]) -> dict[str, list[int]]:
-    """The hands after moving shards, one at a time, from a busy instance to the least busy one while that helps."""
+    """Move shards, one at a time, from the busiest instance to the least busy one while that helps."""
     hands = {name: list(hand) for name, hand in before.items()}
     sums = {name: _sum(hand, weights) for name, hand in hands.items()}
     least = sum(weights) / len(hands) / 100
@@ -82,3 +89,16 @@ def _evened(before: Mapping[str, Sequence[int]], weights: Sequence[float]) -> di
         hands[low].append(shard)
         sums[high] -= weights[shard]
         sums[low] += weights[shard]
+
+
+def _take_turns(hands: Mapping[str, list[int]], weights: Sequence[float], most: float) -> None:
+    """Move the shard that gives the least busy instance what the busiest has now, where that has more than ``most``."""
+    sums = {name: _sum(hand, weights) for name, hand in hands.items()}
+    high, low = max(sums, key=sums.__getitem__), min(sums, key=sums.__getitem__)
+    if sums[high] <= most:
+        return
+    shard = min(hands[high], key=lambda shard: abs(sums[low] + weights[shard] - sums[high]))
+    # The busiest keeps a load of its own: moving one hot shard back and forth would relieve neither.
+    if weights[shard] <= sums[high] * _TURNED_MAX and sums[low] + weights[shard] <= sums[high] * _TURNED_SUM_MAX:
+        hands[high].remove(shard)
+        hands[low].append(shard)

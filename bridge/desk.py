@@ -74,7 +74,8 @@ class Memory:
 class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock; ``ever`` counts what happened since it began;
     ``instances`` are names and how each says it is; ``bytes_each`` is an estimate, None where there is none;
-    ``overdue`` goes by the next try, so ``refused`` counts those that were refused and are to be tried again."""
+    ``overdue`` goes by the next try, so ``refused`` counts those that were refused and are to be tried again.
+    ``warnings`` are sentences about the store, without their stops."""
 
     now_ms: int
     parked: int
@@ -87,6 +88,7 @@ class Stats:
     memory: Sequence[Memory]
     bytes_each: int | None = None
     refused: int = 0
+    warnings: Sequence[str] = ()
 
 
 class Desk(Protocol):

@@ -87,4 +87,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         memory=stats[0].memory,
         bytes_each=sum(size * count for size, count in sizes) // count if count else None,
         refused=sum(one.refused for one in stats),
+        warnings=list(dict.fromkeys(word for one in stats for word in one.warnings)),
     )

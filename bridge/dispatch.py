@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ import structlog
 
 from bridge.alarm import Alarm
 from bridge.depart import Departures
-from bridge.errors import StoreUnavailable
+from bridge.errors import ShardsUnavailable, StoreUnavailable
 from bridge.health import Health
 from bridge.message import Claim
 from bridge.ports import Claimed, Release, Sink, Store
@@ -30,10 +30,14 @@ log = structlog.get_logger("postdate")
 _RATE_OVER_S = 0.2
 #: Due moments are whole milliseconds, so departures are never nearer than that anyway.
 _GRID_S = 0.001
+#: Shards that cannot be asked are asked again so late, as long as others answer.
+_REST_S = 1.0
 #: How fast the largest message of late is forgotten, with every claim.
 _LARGEST_FADES = 0.98
-#: So long a shard that was given way is left to others: they hear at once that it is free.
+#: After giving way an instance leaves the shard to the others for so long. They hear at once that it is free.
 _AWAY_S = 0.1
+#: For so long afterwards a claim takes at most so many messages of a shard, as it may have to give most of them back.
+_TURNS_S, _TURN_MAX = 1.0, 64
 
 
 #: How many messages of a newer version are remembered, so that the log names each once.
@@ -76,12 +80,16 @@ class Dispatcher:
         self._told_newer: set[bytes] = set()
         self._mine: frozenset[int] = frozenset()
         self._leaving: set[int] = set()
+        self._away: Set[int] = frozenset()
+        self._answered_at = -_REST_S
         self._held: dict[bytes, Claim] = {}
         self._held_in: dict[int, int] = {}
         self._taken: dict[int, int] = {}
         self._given_way: set[int] = set()
+        self._gave_way_at = -_TURNS_S
         self.stopping = False
         self.passed_at = time.monotonic()
+        self._turns = 0
 
     # -- what others tell it ----------------------------------------------------------------------------------------
 
@@ -96,8 +104,9 @@ class Dispatcher:
         return self._mine
 
     def give_way(self, shard: int) -> None:
-        """Let another instance drain this shard for a moment: it has a message there that only the other delivers."""
+        """Let another instance drain this shard for a moment: only that one can deliver a message there."""
         if shard in self._mine and shard not in self._given_way:
+            self._gave_way_at = time.monotonic()
             self._given_way.add(shard)
             self._leaving.add(shard)
             self._wake.watch(self._mine - self._given_way)
@@ -129,6 +138,10 @@ class Dispatcher:
         """What is claimed and not yet settled."""
         return list(self._held.values())
 
+    def mark(self) -> object:
+        """What changes with every turn of the loop; None where it is to turn no more."""
+        return None if self.stopping else self._turns
+
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -136,6 +149,7 @@ class Dispatcher:
         looked_at = time.monotonic()
         rate = 0.0
         while not self.stopping:
+            self._turns += 1
             pace = pace_s(rate, self._rules.pace_ms / 1000)
             self._departures.pace_s = pace - _GRID_S
             await self._wake.sleep(time.monotonic() - looked_at, pace)
@@ -168,7 +182,7 @@ class Dispatcher:
 
     async def dispatch(self, idle: bool = True) -> int:
         """One pass: claim what is due, now or in a moment. An idle pass looks at every shard; returns how many came."""
-        shards = sorted(self._mine - self._given_way) if idle else self._wake.due()
+        shards = self._wake.awake(sorted(self._mine - self._given_way)) if idle else self._wake.due()
         if idle:
             self.passed_at = time.monotonic()
         room, room_bytes = self._room()
@@ -179,25 +193,40 @@ class Dispatcher:
         # Each shard may return one message beyond its bytes, so where large ones are about fewer shards are asked.
         if self._largest * len(shards) > room_bytes:
             shards = shards[: max(1, room_bytes // self._largest)]
-        limit = min(self._rules.batch_max, room // len(shards))
+        taking_turns = time.monotonic() - self._gave_way_at < _TURNS_S
+        limit = min(_TURN_MAX if taking_turns else self._rules.batch_max, room // len(shards))
         bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
         taken = 0
-        failed: StoreUnavailable | None = None
+        failed: dict[int, StoreUnavailable] = {}
         self._wake.asking(shards)
         lease_ms, drain_ms = self._rules.lease_ms, self._rules.drain_ms
         replies = await self._store.claim(shards, limit, bytes_max, lease_ms, drain_ms, self._wake.ahead_ms)
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
-                failed = reply
+                failed[shard] = reply
             else:
                 taken += self._take(shard, reply)
         await self.depart()
+        self._note(replies.keys() - failed.keys(), failed)
         await self._bury_damaged()
-        if failed is not None:
-            raise failed
-        self._reconnect.worked()
-        self._health.say("store dispatch", "")
         return taken
+
+    def _note(self, answered: Set[int], failed: Mapping[int, StoreUnavailable]) -> None:
+        """Shards that cannot be asked rest for a moment, as long as others can be. Raises where none can."""
+        now_s = time.monotonic()
+        if answered:
+            self._answered_at = now_s
+        self._away = (self._away - answered | failed.keys()) & self._mine
+        if not failed:
+            self._reconnect.worked()
+            if not self._away:
+                self._health.say("store dispatch", "")
+            return
+        error = next(iter(failed.values()))
+        if now_s - self._answered_at > _REST_S:
+            raise error
+        self._wake.rest(failed, _REST_S)
+        self._health.say("store dispatch", f"nothing is delivered from {len(self._away)} shards: {error}")
 
     async def run_departures(self) -> None:
         """Let go who is due, until cancelled."""
@@ -271,14 +300,20 @@ class Dispatcher:
         if not claims:
             return
         started = time.monotonic()
-        await self._store.renew(claims, self._rules.lease_ms)
+        away: Set[int] = frozenset()
+        try:
+            await self._store.renew(claims, self._rules.lease_ms)
+        except ShardsUnavailable as error:  # said where they are claimed
+            away = error.shards
         for claim in claims:
-            claim.lease_ends = started + self._rules.lease_ms / 1000
+            if claim.shard not in away:
+                claim.lease_ends = started + self._rules.lease_ms / 1000
 
     async def _hand_over(self) -> None:
         free = [shard for shard in self._leaving if not self._held_in.get(shard)]
         if free:
-            await self._store.hand_over(free)
+            with suppress(ShardsUnavailable):  # then another instance waits until our time there is up
+                await self._store.hand_over(free)
             self._leaving.difference_update(free)
             for shard in self._given_way.intersection(free):
                 asyncio.get_running_loop().call_later(_AWAY_S, self._come_back, shard)

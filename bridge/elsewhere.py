@@ -1,7 +1,7 @@
-"""Routes that other instances have: what is theirs to deliver is given back untouched, and its shard goes to them.
+"""Give back messages of routes that only other instances have, and hand their shard to those instances.
 
-While the routes of instances differ, as during every rolling change of them, an instance may claim a message that it
-has no route for.
+While the routes of instances differ, as in every rolling change of routes, an instance may claim a message that it has
+no route for.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Callable, Iterable
 from bridge.message import Claim
 from bridge.ports import Release
 
-#: For so long it is left open whether another instance with the route is just starting.
+#: For so long another instance with the route may still be starting.
 _STARTING_S = 3.0
-#: Meanwhile the message is looked at again after so long.
+#: Meanwhile the message is tried again after so long.
 _AGAIN_MS = 500
 
 
 class Elsewhere:
-    """``give_way(shard)`` is called where another instance can deliver what waits in a shard."""
+    """Routes of other instances. ``give_way(shard)`` is called where another instance can deliver a message."""
 
     def __init__(self, give_way: Callable[[int], None]) -> None:
         self._give_way = give_way
         self._routes: frozenset[str] = frozenset()
         self._missed_since: dict[str, float] = {}
-        #: A route was missed that no other instance has, as far as is known: it is time to ask again.
+        #: No other instance is known to have a route that was missed: the next meeting should come at once.
         self.asks = False
 
     def learn(self, routes: Iterable[str]) -> None:
-        """The routes that other instances have, from now on."""
+        """Replace the routes that other instances have."""
         self._routes, self.asks = frozenset(routes), False
         for route in self._routes & self._missed_since.keys():
             del self._missed_since[route]
 
     def release(self, claim: Claim) -> Release | None:
-        """How a message is given back whose route this instance lacks; None when no other instance has it either."""
+        """Return how to give back a message whose route this instance lacks; None when no instance has the route."""
         if claim.route in self._routes:
             self._give_way(claim.shard)
             return Release(claim, None, claim.tries, "")

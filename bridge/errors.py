@@ -29,6 +29,16 @@ class StoreUnavailable(Unreachable):
     """The store cannot be asked, or refuses writes for now (memory full, disk full, loading, failing over)."""
 
 
+class ShardsUnavailable(StoreUnavailable):
+    """Some shards cannot be asked. The part of the call that was for the others was carried out, with the sum
+    ``worked``."""
+
+    def __init__(self, text: str, shards: frozenset[int], worked: int) -> None:
+        super().__init__(text)
+        self.shards = shards
+        self.worked = worked
+
+
 class BrokerUnavailable(Unreachable):
     """The connection to a broker is not there."""
 

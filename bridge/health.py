@@ -20,6 +20,8 @@ from bridge.printable import brief
 log = structlog.get_logger("postdate")
 
 WELL = "All well."
+#: What the log says of a trouble that is over: a part has said so, or only time has passed.
+WELL_AGAIN, NOT_SEEN_AGAIN = "well again", "not seen again"
 _NUMBERS = re.compile(r"[\d.]+")
 #: Seconds between two lines of one subject, and without trouble before the log says "well again".
 _EVERY_S = 1.0
@@ -28,7 +30,7 @@ _EVERY_S = 1.0
 @dataclass(slots=True)
 class _Subject:
     """``sentence`` holds now, "" for none. ``logged`` is what the log said last, "" for "well again"; ``held_back`` a
-    sentence that it has not said yet."""
+    sentence that it has not said yet, ``over`` what it will say of the end."""
 
     sentence: str = ""
     until: float = math.inf
@@ -36,6 +38,7 @@ class _Subject:
     logged: str = ""
     logged_at: float = -math.inf
     held_back: str = ""
+    over: str = WELL_AGAIN
 
 
 class Health:
@@ -48,7 +51,8 @@ class Health:
     def say(self, subject: str, sentence: str, for_s: float = math.inf) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
 
-        ``for_s``: forget it after this many seconds, for parts that cannot tell when it is well again.
+        ``for_s``: forget it after so long, where no part can tell that it is well again. The log then says "not seen
+        again", because nothing has shown that it is well.
         """
         one = self._subjects.get(subject)
         if one is None:
@@ -60,7 +64,7 @@ class Health:
             sentence = brief(sentence)
             one.held_back = "" if _same(sentence, one.logged) else sentence
         elif one.sentence:
-            one.well_since = now
+            one.well_since, one.over = now, WELL_AGAIN
         one.sentence, one.until = sentence, now + for_s
         self._log(subject, one, now)
 
@@ -89,7 +93,7 @@ class Health:
         now = self._now()
         for subject, one in tuple(self._subjects.items()):
             if one.sentence and one.until < now:
-                one.sentence, one.well_since = "", now
+                one.sentence, one.well_since, one.over = "", now, NOT_SEEN_AGAIN
             self._log(subject, one, now)
             if not (one.sentence or one.logged or one.held_back) and now - one.logged_at >= _EVERY_S:
                 del self._subjects[subject]
@@ -101,7 +105,7 @@ class Health:
             log.warning("trouble", subject=subject, what=one.held_back)
             one.logged, one.logged_at, one.held_back = one.held_back, now, ""
         elif one.logged and not one.sentence and now - one.well_since >= _EVERY_S:
-            log.info("well again", subject=subject)
+            log.info(one.over, subject=subject)
             one.logged, one.logged_at = "", now
 
 

@@ -1,4 +1,4 @@
-"""The instances: says that this one is there, and drains its part of the shards (``bridge.sharing``)."""
+"""Announce this instance to the others once a second, and drain its part of the shards (``bridge.sharing``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.ports import Store
 from bridge.sharing import Sharing
 
 BEAT_S = 1.0
-#: So often between two beats it is looked whether something has changed that the others should know now.
+#: Between two beats an instance checks so often whether it must meet the others now.
 _LOOKS = 10
 
 
@@ -55,7 +55,7 @@ class Members:
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:
-        """A beat's length; less when this instance became able or unable, or has missed a route."""
+        """Wait for a beat; less when this instance became able or unable, or has missed a route."""
         for _ in range(_LOOKS):
             await asyncio.sleep(BEAT_S / _LOOKS)
             if self._able() != self._said_able or self._sharing.asks():

@@ -30,6 +30,10 @@ class NoIntake:
     def drop(self, deliveries: Sequence[Delivery]) -> None:
         """See ``bridge.ports.Source.drop``."""
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        return {}
+
     def stop(self) -> None:
         """See ``bridge.ports.Source.stop``."""
 

@@ -115,6 +115,11 @@ class Parker:
         #: Deliveries are in hand that are not accepted yet.
         self.busy = False
         self.received = 0
+        self._failures = 0
+
+    def mark(self) -> object:
+        """What changes with every turn of the loop, and every failure of the store; None where nothing is in hand."""
+        return (self.received, self._failures) if self.busy else None
 
     async def run(self) -> None:
         """Park until cancelled."""
@@ -158,7 +163,7 @@ class Parker:
             shard = shard_for(delivery.route.encode(), self._store.shards)
         elif rules.order == "key":
             shard = shard_for(delivery.order_key, self._store.shards)
-        elif delivery.origin is not None:  # each shard has a mark for this log: read again, it must come to the same
+        elif delivery.origin is not None:  # each shard has its own mark for the log
             shard = shard_of_record(*delivery.origin, self._store.shards)
         else:
             self._spread += 1
@@ -190,6 +195,7 @@ class Parker:
                 await attempt()
             except StoreUnavailable as error:
                 failed = True
+                self._failures += 1
                 self._health.say("store intake", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
@@ -332,7 +338,7 @@ class Parker:
         load.rejections = []
 
     async def _keep_away(self, shard: int, kept_away: Sequence[Delivery]) -> None:
-        """Accept what gives way to a message in another shard. Last of all, for the mark speaks for what is before."""
+        """Accept deliveries that give way to a message in another shard. Last, as the mark covers all before it."""
         for origin in dict(delivery.origin for delivery in kept_away if delivery.origin is not None).items():
             await self._store.mark_done(shard, origin)
         self._source.accept(kept_away)
@@ -345,7 +351,7 @@ class Parker:
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         for position in reply.before:
             delivery = load.deliveries[position - 1]
-            self._passed_over.tell("passed over", delivery.route, PARKED_BEFORE, offset=delivery.origin)
+            self._passed_over.tell("passed over", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
         away = set(reply.rejected)
         self._parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)

@@ -83,8 +83,8 @@ class Release(NamedTuple):
 
 
 class Dealt(NamedTuple):
-    """``deal`` is the text on which the instances agreed, "" where they never did; ``reports`` is what each instance
-    that can deliver last said of itself."""
+    """``deal`` is the text on which the instances agreed, "" before the first. ``reports`` are the last ones of the
+    instances that can deliver."""
 
     deal: str
     reports: Mapping[str, str]
@@ -158,7 +158,8 @@ class Store(Protocol):
         """Say that this instance is there for ``ttl_ms`` (0: it leaves); names of those that are and can deliver."""
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """Agree on who drains what. ``wanted`` replaces the deal if that is still ``read``; "" only asks."""
+        """Agree on which instance drains each shard. ``wanted`` replaces the deal if it is still ``read``; "" only
+        asks."""
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         """Call ``heard(shard, due_ms)`` for each hint that a due moment came nearer, until cancelled; 0 means that the
@@ -182,6 +183,9 @@ class Source(Protocol):
 
     def alive(self, delivery: Delivery) -> bool:
         """Whether accepting it would still be heard; otherwise it will be, or has been, delivered again."""
+
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """Where a delivery was taken from, as facts for the log; none where the broker numbers no messages."""
 
     def stop(self) -> None:
         """Ask the broker for nothing more. What was taken may still be accepted. What it has handed out and nobody has

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
@@ -12,6 +13,9 @@ from bridge.health import Health
 
 FIRST_S = 0.1
 MAX_S = 5.0
+#: A session that ends sooner after it worked counts as one more failure: else a broker that lets postdate in and then
+#: ends the session would be asked ten times a second.
+STEADY_S = 5.0
 
 
 def reconnect_wait_s(failures: int, spread: float) -> float:
@@ -24,15 +28,21 @@ def reconnect_wait_s(failures: int, spread: float) -> float:
 class Reconnect:
     """Counts the failures in a row of one connection, and waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, steady_s: float = 0.0) -> None:
+        self._steady_s = steady_s
         self._failures = 0
+        self._worked_at: float | None = None
 
     def worked(self) -> None:
-        """The connection is there: the next failure is a first one again."""
-        self._failures = 0
+        """The connection is there: the next failure is a first one again, if it holds for ``steady_s``."""
+        if self._worked_at is None:
+            self._worked_at = time.monotonic()
 
     async def wait(self) -> None:
         """Wait before the next attempt."""
+        if self._worked_at is not None and time.monotonic() - self._worked_at >= self._steady_s:
+            self._failures = 0
+        self._worked_at = None
         await asyncio.sleep(reconnect_wait_s(self._failures, random.random()))  # noqa: S311 (jitter, not a secret)
         self._failures += 1
 
@@ -44,7 +54,7 @@ async def keep_connected(
 
     ``meanwhile`` is what does not happen without one: the sentence begins with it, and with the error it ends.
     """
-    reconnect = Reconnect()
+    reconnect = Reconnect(STEADY_S)
     while True:
         try:
             await session(reconnect)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -31,6 +31,8 @@ log = structlog.get_logger("postdate")
 
 #: What had no answer, because the connection went, is looked at again after so long.
 _UNKNOWN_S = 0.05
+#: So long it waits for the sink before it looks again.
+_ROOM_S = 1.0
 #: A place that is gone is made again within this.
 _MENDED_MS = 1000
 
@@ -124,6 +126,16 @@ class Relay:
         self._refused_routes = RefusedRoutes(health)
         self._stopping = False
         self._open = 0
+        self._turns = 0
+        self._idle = True
+
+    def able(self) -> bool:
+        """Whether it may publish."""
+        return self._sink.able()
+
+    def mark(self) -> object:
+        """What changes with every turn of the loop; None where it waits for something to come."""
+        return None if self._idle else self._turns
 
     def under_way(self) -> int:
         """Deliveries that are taken, neither accepted nor given back, and not waiting for another try."""
@@ -144,7 +156,10 @@ class Relay:
         limits = self._limits
         with closing(self._dead), closing(self._refused):
             while True:
+                self._idle = True
                 deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
+                self._idle = False
+                self._turns += 1
                 self._open += len(deliveries)
                 now_ms = self._clock.now_ms()
                 carried = [self._begun(delivery, now_ms) for delivery in deliveries]
@@ -241,7 +256,14 @@ class Relay:
                 self._sink.publish(left[:now])
                 left = left[now:]
             else:
+                await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        """A second at most: no single event is trusted to wake it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ROOM_S):
                 await self._room.wait()
+        self._turns += 1
 
     def _still_heard(self, waiting: list[Carried]) -> list[Carried]:
         """Those whose acceptance would still be heard; the others have been, or will be, delivered again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -27,6 +27,7 @@ from bridge.park import Parker
 from bridge.ports import Sink, Source, Store
 from bridge.reconnect import Reconnect
 from bridge.settle import Settler
+from bridge.store_watch import StoreWatch
 from bridge.wake import Wake
 from bridge.watch import Watch
 from bridge.ways import Link, Way
@@ -53,6 +54,7 @@ class Parts:
     settler: Settler
     members: Members
     watch: Watch
+    store_watch: StoreWatch
     health: Health
     grace_ms: int
     leaving: Leaving | None = None
@@ -63,7 +65,7 @@ class Running:
 
     def __init__(self, grace_ms: int) -> None:
         self._grace_ms = grace_ms
-        self._stop = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._now = asyncio.Event()
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
@@ -82,11 +84,23 @@ class Running:
         """Say goodbye, and give back what is left; how much that is."""
         raise NotImplementedError
 
+    def up(self) -> bool:
+        """See ``bridge.report.Reported``."""
+        raise NotImplementedError
+
+    def sentence(self) -> str:
+        """See ``bridge.report.Reported``."""
+        raise NotImplementedError
+
+    def marks(self) -> Mapping[str, object]:
+        """See ``bridge.report.Reported``."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """Stop in good order; a second call stops now."""
-        if self._stop.is_set():
+        if self.stopping.is_set():
             self._now.set()
-        self._stop.set()
+        self.stopping.set()
 
     async def run(self) -> None:
         """Run until ``stop``, SIGTERM or SIGINT. Raises what a loop raised."""
@@ -94,7 +108,7 @@ class Running:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         tasks = [asyncio.ensure_future(run) for run in self.loops()]
-        stopping = asyncio.ensure_future(self._stop.wait())
+        stopping = asyncio.ensure_future(self.stopping.wait())
         try:
             done, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
@@ -132,10 +146,23 @@ class Service(Running):
             parts.settler.run(),
             parts.members.run(),
             parts.watch.run(),
+            parts.store_watch.run(),
             parts.health.run(),
             self._listen(),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
+
+    def up(self) -> bool:
+        """See ``Running.up``."""
+        return self._parts.sink.able() and not self._parts.health.troubles()
+
+    def sentence(self) -> str:
+        """See ``Running.sentence``."""
+        return self._parts.health.sentence()
+
+    def marks(self) -> Mapping[str, object]:
+        """See ``Running.marks``."""
+        return {"park": self._parts.parker.mark(), "dispatch": self._parts.dispatcher.mark()}
 
     async def _listen(self) -> None:
         """Hear the store's hints; without them the look once a second finds everything, later."""
@@ -205,6 +232,18 @@ class RelayService(Running):
             self._parts.health.run(),
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
         )
+
+    def up(self) -> bool:
+        """See ``Running.up``."""
+        return all(way.relay.able() for way in self._parts.ways) and not self._parts.health.troubles()
+
+    def sentence(self) -> str:
+        """See ``Running.sentence``."""
+        return self._parts.health.sentence()
+
+    def marks(self) -> Mapping[str, object]:
+        """See ``Running.marks``."""
+        return {f"relay {number}": way.relay.mark() for number, way in enumerate(self._parts.ways, 1)}
 
     async def _tell_time(self) -> None:
         """The machine's clock is the one that counts here, and somebody may set it."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 import structlog
 
 from bridge.clock import StoreClock
 from bridge.elsewhere import Elsewhere
-from bridge.errors import StoreUnavailable
+from bridge.errors import ShardsUnavailable, StoreUnavailable
 from bridge.health import Health
 from bridge.lateness import Lateness
 from bridge.message import NO_ROUTE, Claim, Outcome
@@ -33,6 +34,10 @@ log = structlog.get_logger("postdate")
 #: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
 _GATHER_S = 0.016
 _BATCH_MAX = 1000
+#: What is of shards that cannot be asked is told again so late.
+_ASIDE_S = 1.0
+
+T = TypeVar("T")
 
 
 class Ending(Enum):
@@ -101,6 +106,8 @@ class Settler:
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
         self._event = asyncio.Event()
+        self._aside = 0
+        self._trouble = ""
         self.delivered = 0
 
     def answered(self, results: Sequence[Result]) -> None:
@@ -140,7 +147,7 @@ class Settler:
 
     def pending(self) -> int:
         """How many results the store has not been told of."""
-        return len(self._confirmed) + len(self._releases) + len(self._burials)
+        return len(self._confirmed) + len(self._releases) + len(self._burials) + self._aside
 
     async def run(self) -> None:
         """Settle until cancelled."""
@@ -161,25 +168,41 @@ class Settler:
             await reconnect.wait()
         else:
             reconnect.worked()
-            self._health.say("store settle", "")
+            self._health.say("store settle", self._trouble if self._aside else "")
 
     async def settle(self) -> None:
         """One pass: tell the store everything there is to tell. What it does not take stays for the next pass."""
-        while self._confirmed:
-            batch = self._confirmed[:_BATCH_MAX]
-            settled = await self._store.settle(batch)
-            del self._confirmed[: len(batch)]
-            self._finish(batch, settled)
-        while self._releases:
-            releases = self._releases[:_BATCH_MAX]
-            settled = await self._store.release(releases)
-            del self._releases[: len(releases)]
-            self._finish([release.claim for release in releases], settled)
-        while self._burials:
-            burials = self._burials[:_BATCH_MAX]
-            settled = await self._store.bury(burials)
-            del self._burials[: len(burials)]
-            self._finish([claim for claim, _ in burials], settled)
+        await self._tell(self._confirmed, self._store.settle, lambda claim: claim)
+        await self._tell(self._releases, self._store.release, lambda release: release.claim)
+        await self._tell(self._burials, self._store.bury, lambda burial: burial[0])
+
+    async def _tell(
+        self, waiting: list[T], tell: Callable[[Sequence[T]], Awaitable[int]], claim_of: Callable[[T], Claim]
+    ) -> None:
+        while waiting:
+            batch = waiting[:_BATCH_MAX]
+            try:
+                settled = await tell(batch)
+            except ShardsUnavailable as error:
+                settled = error.worked
+                del waiting[: len(batch)]
+                self._set_aside(waiting, [row for row in batch if claim_of(row).shard in error.shards])
+                self._trouble = f"deliveries of some shards cannot be recorded: {error}"
+                batch = [row for row in batch if claim_of(row).shard not in error.shards]
+            else:
+                del waiting[: len(batch)]
+            self._finish([claim_of(row) for row in batch], settled)
+
+    def _set_aside(self, waiting: list[T], rows: list[T]) -> None:
+        """Tell these later, so that they hold up nothing of other shards."""
+
+        def back() -> None:
+            self._aside -= len(rows)
+            waiting.extend(rows)
+            self._event.set()
+
+        self._aside += len(rows)
+        asyncio.get_running_loop().call_later(_ASIDE_S, back)
 
     def _finish(self, claims: Sequence[Claim], settled: int) -> None:
         if settled < len(claims):

@@ -1,7 +1,7 @@
 """Shards: which one a message belongs to, and which instance drains which.
 
 A shard is the unit of order and of scaling: one instance at a time drains it. All functions are pure. ``bridge.deal``
-deals the shards by load; ``share`` is what versions before that knew, and what all do beside one of those.
+deals the shards by load. ``share`` is the rule of older versions, which all instances follow while one of those runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def shard_for(order_key: bytes, shards: int) -> int:
 
 
 def shard_of_record(log: bytes, offset: int, shards: int) -> int:
-    """The shard of a record whose order does not matter: the next one for each offset, the same whenever it is read."""
+    """The shard of a record whose order does not matter. A record that is read again has the same shard."""
     return (crc32(log) + offset) % shards
 
 

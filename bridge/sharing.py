@@ -1,7 +1,7 @@
-"""Which shards this instance drains, beside others: by load where all have the same routes, by turns where they differ.
+"""Which shards this instance drains: by load where all instances have the same routes, by turns where routes differ.
 
-There is no leader. The deal stands in the store; whoever finds a better one writes it, and all follow it. While two do
-not agree for a moment, the drain key of each shard lets only one of them claim.
+There is no leader. The deal stands in the store. Each instance may replace it by a better one, and all follow it. While
+two instances disagree for a moment, the drain key of each shard lets only one of them claim.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from bridge.deal import WINDOW_S, deal
 from bridge.elsewhere import Elsewhere
 from bridge.ports import Store
 from bridge.shard import share
+
+#: A deal that cannot be even stands for so long, then a shard changes sides.
+TURN_S = 10.0
 
 
 class Said(NamedTuple):
@@ -41,7 +44,7 @@ def candidates(said: Mapping[str, Said]) -> list[str]:
 
 
 def read_deal(text: str, shards: int) -> list[str]:
-    """Pure: who drains each shard; "" for nobody, also where the text is none of ours."""
+    """Pure: the instance that drains each shard; "" for none, also where the text is not a deal of so many shards."""
     try:
         names = json.loads(text)
     except ValueError:
@@ -53,7 +56,7 @@ def read_deal(text: str, shards: int) -> list[str]:
 class Loads:
     """Messages a second that were taken from each shard, averaged over ``WINDOW_S``.
 
-    When a shard changes hands the average of one instance falls as that of the other rises, so their sum is the load.
+    When a shard moves, the average of the old holder falls as that of the new one rises. Their sum is the load.
     """
 
     def __init__(self) -> None:
@@ -87,6 +90,7 @@ class Sharing:
         self._elsewhere = elsewhere
         self._loads = Loads()
         self._last: frozenset[int] = frozenset()
+        self._seen = ("", 0.0)
 
     def report(self, taken: Mapping[int, int]) -> dict[str, object]:
         """What this instance announces. ``taken`` is how many messages it took from each shard since the last time."""
@@ -107,7 +111,7 @@ class Sharing:
         dealt = await self._store.deal("", "")
         said = {name: read_said(report) for name, report in dealt.reports.items()}
         known = {name: one for name, one in said.items() if one is not None}
-        if len(known) < len(said):  # an old version deals by the list of names alone, so all do
+        if len(known) < len(said):  # an old version deals by the list of names alone, so do all
             self._elsewhere.learn(())
             self._last = share(list(said), self._instance, self._store.shards)
             return self._last
@@ -122,13 +126,20 @@ class Sharing:
         shards = self._store.shards
         held = read_deal(text, shards)
         loads = [sum(one.loads.get(shard, 0.0) for one in said.values()) for shard in range(shards)]
-        wanted = deal(held, loads, able)
+        wanted = deal(held, loads, able, turn=self._stood_s(text) >= TURN_S)
         if wanted == held:
             return held
         return read_deal((await self._store.deal(text, json.dumps(wanted))).deal, shards)
 
+    def _stood_s(self, text: str) -> float:
+        """For how many seconds this instance has seen no other deal."""
+        now_s = time.monotonic()
+        if text != self._seen[0]:
+            self._seen = (text, now_s)
+        return now_s - self._seen[1]
+
     def _settled(self, names: list[str]) -> frozenset[int]:
-        """What is dealt to this instance; and for one beat more what was, until its next holder has heard of it."""
+        """The shards dealt to this instance, and for one more beat those it had: by then their next holder knows."""
         mine = frozenset(shard for shard, name in enumerate(names) if name == self._instance)
         both, self._last = mine | self._last, mine
         return both

@@ -33,6 +33,17 @@ def unread(settings: Settings, intakes: Iterable[Intake]) -> Iterator[tuple[str,
         yield one.route, f"{what}: no postdate with this route is running, start one with `postdate run`{unless}"
 
 
+def stalled(settings: Settings, intakes: Iterable[Intake]) -> Iterator[tuple[str, str]]:
+    """Pure: of intakes that none is taken from though messages wait there, each that ``unread`` does not tell of, and a
+    sentence, without its stop."""
+    for one in intakes:
+        what = f"messages wait in {one.kind} '{one.name}' and none is taken: {one.messages}"
+        if one.readers:
+            yield one.route, f"{what}. The consumer that holds it is frozen or overloaded: see `postdate stats`"
+        elif settings.routes[one.route].mode == "redis":
+            yield one.route, f"{what}. No postdate with this route is running: start one with `postdate run`"
+
+
 def _goes_alone(settings: Settings, route: str) -> bool:
     """Whether a message with ``x-delay-level`` needs no postdate."""
     return settings.routes[route].broker == "rabbitmq" and settings.routes[route].mode == "levels"

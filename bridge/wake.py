@@ -7,6 +7,7 @@ and by other instances through the store's hints, which may be lost; and the idl
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 from bridge.clock import StoreClock
@@ -49,6 +50,7 @@ class Wake:
         self._next_due_ms: dict[int, int | None] = {}
         self._heard_since: dict[int, int] = {}
         self._sleeping_until_ms = 0.0
+        self._resting_until_s: dict[int, float] = {}
 
     def watch(self, shards: Iterable[int]) -> None:
         """These shards are ours from now on; new ones are looked at at once."""
@@ -85,11 +87,23 @@ class Wake:
             known = [moment for moment in (due_ms, self._heard_since.pop(shard, None)) if moment is not None]
             self._next_due_ms[shard] = min(known, default=None)
 
+    def rest(self, shards: Iterable[int], seconds: float) -> None:
+        """Do not look at these for a while, whatever is due there."""
+        self._resting_until_s |= dict.fromkeys(shards, time.monotonic() + seconds)
+
+    def awake(self, shards: Iterable[int]) -> list[int]:
+        """Those of the shards that do not rest."""
+        if not self._resting_until_s:
+            return list(shards)
+        now_s = time.monotonic()
+        self._resting_until_s = {shard: until for shard, until in self._resting_until_s.items() if until > now_s}
+        return [shard for shard in shards if shard not in self._resting_until_s]
+
     def due(self) -> list[int]:
         """The shards that have something to be looked for, as far as is known, the most overdue first."""
         now_ms = self._clock.now_us() / 1000 + self.ahead_ms
         known = [(due_ms, shard) for shard, due_ms in self._next_due_ms.items() if due_ms is not None]
-        return [shard for due_ms, shard in sorted(known) if due_ms <= now_ms]
+        return self.awake(shard for due_ms, shard in sorted(known) if due_ms <= now_ms)
 
     def known(self) -> Mapping[int, int | None]:
         """The next due moment of each of our shards; None for an empty one."""
@@ -97,7 +111,8 @@ class Wake:
 
     async def sleep(self, since_look_s: float, pace_s: float) -> None:
         """Sleep until there is reason to look."""
-        until_due = [self._clock.seconds_until(due_ms) for due_ms in self._next_due_ms.values() if due_ms is not None]
+        awake = [due_ms for shard in self.awake(self._next_due_ms) if (due_ms := self._next_due_ms[shard]) is not None]
+        until_due = [self._clock.seconds_until(due_ms) for due_ms in awake]
         seconds = sleep_s(until_due, since_look_s, pace_s, self._lead_ms / 1000)
         if self._event.is_set() and since_look_s >= pace_s:
             self._event.clear()

@@ -131,6 +131,10 @@ class Bridge:
     def log(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
+    def events(self) -> list[dict[str, Any]]:
+        """Its log so far, of a bridge with ``log.format = "json"``."""
+        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+
     def log_tail(self) -> str:
         return self.log()[-3000:]
 

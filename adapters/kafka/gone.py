@@ -1,8 +1,8 @@
 """Says what became of the topics behind the back of their reader: records that are gone, a topic that was made anew,
 an offset that somebody has set.
 
-Each time is a line in the log, with the offsets. In the health of the process a topic keeps its sentence for a day, so
-that whoever looks the next morning sees it.
+Each time is a line in the log, with the offsets. In the health of the process a loss keeps its sentence for a day, so
+that whoever looks the next morning sees it; an offset that a person has set keeps it for ten minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from bridge.health import Health
 
 log = structlog.get_logger("postdate")
 
-_SAID_S = 24 * 3600.0
+_LOST_S = 24 * 3600.0
+_RESET_S = 600.0
 
 
 class Gone:
@@ -38,7 +39,7 @@ class Gone:
             f"time {start} to {end - 1} of partition {partition} ({_now()}): the topic keeps its records for too short "
             "a time (retention), or somebody deleted them"
         )
-        self._health.say(f"kafka removed {topic}", text, _SAID_S)
+        self._health.say(f"kafka removed {topic}", text, _LOST_S)
 
     def made_anew(self, place: TopicPartition) -> None:
         """The topic was deleted, and another one made under its name."""
@@ -53,7 +54,7 @@ class Gone:
             f"postdate ({_now()}), and is believed: nothing before it is taken, and what was taken once is not parked "
             "again"
         )
-        self._health.say(f"kafka offset {topic}", text, _SAID_S)
+        self._health.say(f"kafka offset {topic}", text, _RESET_S)
 
     def lost(self, place: TopicPartition, end: int, read: int) -> None:
         """Kafka's partition ends at ``end``, and had offsets up to before ``read`` once."""
@@ -63,7 +64,7 @@ class Gone:
             f"Kafka lost the offsets {end} to {read - 1} of partition {partition} of topic {topic}, which had been "
             f"read ({_now()}): it crashed, or chose a leader that did not have them; the partition is read once more"
         )
-        self._health.say(f"kafka lost {topic}", text, _SAID_S)
+        self._health.say(f"kafka lost {topic}", text, _LOST_S)
 
 
 def _now() -> str:

@@ -20,7 +20,7 @@ from bridge.naming import Naming
 class Intake:
     """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
     record's key is what it can be cancelled by, as a tombstone of that key does. ``spread``: its records go to all
-    shards, one by one."""
+    shards in turn."""
 
     route: str
     naming: Naming
@@ -103,7 +103,7 @@ class Part:
         self.order_key = f"{place.topic}/{place.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
-        # A mark of one shard says nothing of records that another order sends elsewhere, so the log has another name.
+        # Marks made under another order cover other records of the log, so the log has another name here.
         number = f"{place.partition}/spread" if intake.spread else f"{place.partition}"
         self.origin = f"{topic_id.topic}/{number}".encode()
         self.later = f"{topic_id.topic}@{begin.cut}/{number}".encode()

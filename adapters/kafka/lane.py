@@ -3,6 +3,7 @@
 While a batch is in flight the next one gathers, so the batches grow with the load by themselves. A batch that the
 broker refuses for the sake of one record is sent again record by record, so that its neighbours are not refused. A
 record that is too large is sent once more, compressed: its producer may have compressed it, and it was not too large.
+And then without the audit headers: what fits the intake topic must fit a target with the same limit.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Lane:
         self._queue: deque[Flight] = deque()
         self._sent: list[Flight] = []
         self._alone = 0
-        self._squeeze = False
+        #: How the next batch is compressed; None for the producer's own way.
+        self._codec: int | None = None
         self._ended = False
         self._loop: asyncio.Task[None] | None = None
 
@@ -114,7 +116,7 @@ class Lane:
         wrap(self._producer, self.place)
         sent, self._sent = self._sent, []
         self._alone = max(0, self._alone - len(sent))
-        self._squeeze = False
+        self._codec = None
         self._tell(sent, Outcome.CONFIRMED, None)
 
     async def _confirmed(self, answer: asyncio.Future[Any]) -> bool:
@@ -147,8 +149,8 @@ class Lane:
 
     def _new_batch(self, odd: bool) -> Any:
         if odd:
-            return OddBatch(_OWN_BATCH_BYTES, GZIP if self._squeeze else UNCOMPRESSED)
-        return BatchBuilder(_OWN_BATCH_BYTES, GZIP) if self._squeeze else self._producer.create_batch()
+            return OddBatch(_OWN_BATCH_BYTES, UNCOMPRESSED if self._codec is None else self._codec)
+        return self._producer.create_batch() if self._codec is None else BatchBuilder(_OWN_BATCH_BYTES, self._codec)
 
     def _refused(self, error: KafkaError, once: bool) -> None:
         """The whole batch was refused, or nobody knows what became of it: not after it was sent more than ``once``."""
@@ -168,22 +170,36 @@ class Lane:
             self._refused_alone(refusal)
 
     def _refused_alone(self, refusal: Refusal) -> None:
-        """One record. Where it is too large as it is, it has another try, compressed."""
+        """One record. Where it is too large, it may have another try."""
         sent, self._sent = self._sent, []
-        was_compressed = self._squeeze or (self._compressed and not sent[0].odd)
-        self._squeeze = False
-        if refusal.reason == "too_large" and not was_compressed:
-            if len(sent[0].claim.payload) <= _SQUEEZED_MAX:
-                self._alone, self._squeeze = max(1, self._alone), True
+        if refusal.reason == "too_large":
+            if self._make_smaller(sent[0]):
+                self._alone = max(1, self._alone)
                 self._queue.extendleft(sent)
                 return
-            refusal = refusals.too_large(self.place.topic, compressed=False)
+            tried_compressed = self._compressed or sent[0].size <= _SQUEEZED_MAX
+            refusal = refusals.too_large(self.place.topic, tried_compressed)
+        self._codec = None
         self._alone = max(0, self._alone - 1)
         self._tell(sent, Outcome.REFUSED, refusal)
+
+    def _make_smaller(self, flight: Flight) -> bool:
+        """For the next try; false when there is none left. First compressed, then without the audit headers, and last
+        without both: compression makes some records larger."""
+        compressed = self._codec == GZIP or (self._codec is None and self._compressed and not flight.odd)
+        if self._codec is None and not compressed and flight.size <= _SQUEEZED_MAX:
+            self._codec = GZIP
+        elif flight.audited:
+            flight.strip()
+        elif flight.stripped and compressed:
+            self._codec = UNCOMPRESSED
+        else:
+            return False
+        return True
 
     def _refuse_all(self, refusal: Refusal) -> None:
         refused = [*self._sent, *self._queue]
         self._sent = []
         self._queue.clear()
-        self._squeeze = False
+        self._codec = None
         self._tell(refused, Outcome.REFUSED, refusal)

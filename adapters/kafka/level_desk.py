@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, for_code
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, KafkaError, for_code
 
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels import level_topics, route_in
@@ -22,6 +22,9 @@ from bridge.unread import Intake
 _Offsets = Mapping[TopicPartition, int]
 #: A Kafka that no group has ever used makes the topic of the offsets when it is first asked for one.
 _COORDINATOR_S = 10.0
+#: So many offsets are read to count the records among them, and for so long.
+_COUNTED_MAX = 1000
+_COUNTED_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,9 @@ def intakes(settings: Settings) -> list[Intake]:
         read = await _read(admin, settings.kafka.group, True)
         readers = {route: await _members(admin, level_topics(settings, route).group) for route, _ in there}
         async with _consumer(settings) as consumer:
-            waiting = {name: await _waiting(consumer, name, known, read) for some in there.values() for name in some}
+            waiting = {name: await _records(consumer, name, known, read) for some in there.values() for name in some}
         return [
-            Intake(route, "topic", intercept, sum(waiting[name] or 0 for name in names), readers[route])
+            Intake(route, "topic", intercept, sum(waiting[name] for name in names), readers[route])
             for (route, intercept), names in there.items()
         ]
 
@@ -133,7 +136,7 @@ async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
 @asynccontextmanager
 async def _consumer(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
     """What can be asked how far a topic goes."""
-    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"))
+    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"), isolation_level="read_committed")
     await start(consumer, settings.kafka)
     try:
         yield consumer
@@ -186,10 +189,38 @@ def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
 
 
 async def _waiting(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int | None:
-    """How many records of a topic are behind what was ``read``."""
+    """How many offsets of a topic are behind what was ``read``: in our own topics each is a record."""
     if name not in known:
         return None
+    return sum(end - start for start, end in (await _unread(consumer, name, known, read)).values())
+
+
+async def _unread(
+    consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The partitions of a topic with offsets behind what was ``read``: the first of them, and where they end."""
     places = [TopicPartition(name, number) for number in range(known[name][0])]
     first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
-    waiting: int = sum(max(0, end[place] - max(first[place], read.get(place, 0))) for place in places)
-    return waiting
+    starts = {place: max(first[place], read.get(place, 0)) for place in places}
+    return {place: (start, end[place]) for place, start in starts.items() if start < end[place]}
+
+
+async def _records(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int:
+    """How many records of an intake topic are behind what was ``read``. Transactions leave offsets that are no records,
+    so a few are read to be counted; where that cannot be done, or takes too long, their offsets are the answer."""
+    unread = await _unread(consumer, name, known, read)
+    offsets = sum(end - start for start, end in unread.values())
+    if not 0 < offsets <= _COUNTED_MAX:
+        return offsets
+    consumer.assign(list(unread))
+    for place, (first, _) in unread.items():
+        consumer.seek(place, first)
+    records = 0
+    try:
+        async with asyncio.timeout(_COUNTED_S):
+            while any([await consumer.position(place) < end for place, (_, end) in unread.items()]):
+                for place, some in (await consumer.getmany(timeout_ms=100)).items():
+                    records += sum(record.offset < unread[place][1] for record in some)
+    except (TimeoutError, KafkaError, UnicodeDecodeError):
+        return offsets
+    return records

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from adapters.kafka.levels import made_with, unfit
-from adapters.kafka.topics import NOT_THERE, Finding, Known, Made, Topic, create, missing, topic_in
+from adapters.kafka.likeness import INSYNC, insync_of, level_falls_short
+from adapters.kafka.topics import (
+    NOT_THERE,
+    Config,
+    Finding,
+    Known,
+    Made,
+    Topic,
+    create,
+    missing,
+    settings_of,
+    topic_in,
+)
 from bridge.errors import TopologyMismatch
 from bridge.settings import Settings
+
+#: By route the topics that it delivers to, with their settings as far as they may be known.
+Targets = Mapping[str, Sequence[tuple[Topic, Config]]]
+_NONE: Targets = MappingProxyType({})
 
 
 def level_plan(settings: Settings) -> list[Topic]:
@@ -19,18 +35,25 @@ def level_plan(settings: Settings) -> list[Topic]:
     return [Topic(route, name, 0, 0, True) for route, name, _ in _wanted(settings)]
 
 
-async def judge_levels(settings: Settings, known: Known, admin: AIOKafkaAdminClient) -> list[Finding]:
-    """How each of them stands. Raises the errors of aiokafka and of the network."""
-    has = await _configs(admin, [name for _, name, _ in _wanted(settings) if name in known])
+async def judge_levels(
+    settings: Settings, known: Known, admin: AIOKafkaAdminClient, targets: Targets = _NONE
+) -> list[Finding]:
+    """How each of them stands, also beside the topics where its route leads. Raises the errors of aiokafka and of the
+    network."""
+    wanted = [(name, config) for _, name, config in _wanted(settings)]
+    asked = {setting for _, config in wanted for setting in config}
+    has = await settings_of(admin, [name for name, _ in wanted if name in known], [*asked, INSYNC])
     found = []
     for route, name, config in _wanted(settings):
         topic = topic_in(known, route, name, ours=True)
         if not topic.partitions:
-            found.append(Finding(topic, "missing", missing(topic)))
-        elif why := unfit(has.get(name, {}), config):
+            found.append(Finding(topic, "unseen" if topic.unseen else "missing", missing(topic)))
+        elif why := unfit(has.get(name, Config()).values, config):
             found.append(Finding(topic, "different", f"topic '{name}' of route {route} {why}"))
         else:
             found.append(Finding(topic, "same"))
+            unlike = (level_falls_short(topic, has.get(name, Config()), *target) for target in targets.get(route, ()))
+            found += [Finding(topic, "unlike", text) for text in unlike if text]
     return found
 
 
@@ -46,11 +69,13 @@ async def make_levels(
     settings: Settings,
     found: Iterable[Finding],
     intakes: Iterable[Topic],
+    targets: Targets,
     waiting: Collection[str],
     admin: AIOKafkaAdminClient,
 ) -> list[Made]:
-    """Make what was ``found`` missing, each topic with as many partitions as the largest of its route's ``intakes``. Of
-    the routes that are ``waiting`` for the topic where an intake leads nothing is made before there is an intake.
+    """Make what was ``found`` missing, each topic with as many partitions as the largest of its route's ``intakes`` and
+    as safe as its ``targets``. Of the routes that are ``waiting`` for the topic where an intake leads nothing is made
+    before there is an intake.
 
     Raises ``Refused``, and the errors of aiokafka and of the network.
     """
@@ -61,13 +86,16 @@ async def make_levels(
     configs = {name: config for _, name, config in _wanted(settings)}
     made = []
     for one in found:
-        topic, new = one.topic, one.state == "missing"
+        topic, new = one.topic, one.state in ("missing", "unseen")
         if new and topic.route in waiting and topic.route not in sizes:
             made.append(Made(topic, new=False, waits=True))
             continue
         if new:
             partitions, replicas = sizes.get(topic.route, NOT_THERE)
-            await create(admin, replace(topic, partitions=partitions, replicas=replicas), configs[topic.name])
+            likes = targets.get(topic.route, ())
+            replicas = max(replicas, *(target.replicas for target, _ in likes), 0)
+            config = {**configs[topic.name], **insync_of((its for _, its in likes), replicas)}
+            await create(admin, replace(topic, partitions=partitions, replicas=replicas), config)
         made.append(Made(topic, new))
     return made
 
@@ -77,16 +105,3 @@ def _wanted(settings: Settings) -> Iterator[tuple[str, str, Mapping[str, str]]]:
         if settings.routes[route].mode == "levels":
             for name, config in made_with(settings, route).items():
                 yield route, name, config
-
-
-async def _configs(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The settings of topics; without those of a topic that this user may not ask about."""
-    wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-    if not wanted:
-        return {}
-    found = {}
-    for answer in await admin.describe_configs(wanted):
-        for code, _, _, name, entries in answer.resources:
-            if not code:
-                found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
-    return found

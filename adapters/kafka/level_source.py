@@ -8,7 +8,7 @@ and held back; the rest goes back to Kafka (seek), and the partition rests (paus
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -45,9 +45,11 @@ class BoundedSource(KafkaSource):
         clock: StoreClock,
         bytes_max: int,
         health: Health,
+        mend: Callable[[], None] = lambda: None,
         windows: int = 1,
     ) -> None:
-        super().__init__(rules.model_copy(update={"window": windows * rules.window}), intakes, clock, bytes_max, health)
+        wide = rules.model_copy(update={"window": windows * rules.window})
+        super().__init__(wide, intakes, clock, bytes_max, health, mend)
         self._open_max = _WINDOWS_OPEN * rules.window
         self._resting: dict[TopicPartition, int] = {}
 
@@ -88,9 +90,15 @@ class LevelSource(BoundedSource):
     """See the head of this file."""
 
     def __init__(
-        self, rules: Kafka, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+        self,
+        rules: Kafka,
+        intakes: Sequence[Intake],
+        clock: StoreClock,
+        bytes_max: int,
+        health: Health,
+        mend: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(rules, intakes, clock, bytes_max, health, _WINDOWS_SOON)
+        super().__init__(rules, intakes, clock, bytes_max, health, mend, _WINDOWS_SOON)
         self._arrivals = HeldBack(clock, held_until)
 
     def _cut(self, records: Sequence[ConsumerRecord], room: int, now_ms: int) -> tuple[int, int]:

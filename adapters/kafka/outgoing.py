@@ -34,9 +34,10 @@ class Out:
 
 class Flight:
     """One record on its way out. ``timestamp`` is Unix milliseconds, None for the moment it is sent; ``odd`` says that
-    a header's name is no UTF-8; ``size`` is what its claim's payload has in bytes."""
+    a header's name is no UTF-8, ``audited`` that the last two headers are postdate's, ``stripped`` that they were left
+    out; ``size`` is what its claim's payload has in bytes."""
 
-    __slots__ = ("claim", "headers", "key", "odd", "size", "timestamp", "value")
+    __slots__ = ("audited", "claim", "headers", "key", "odd", "size", "stripped", "timestamp", "value")
 
     def __init__(self, claim: Claim, record: Record, out: Out, keep_timestamp: bool) -> None:
         self.claim = claim
@@ -52,10 +53,16 @@ class Flight:
         except UnicodeDecodeError:
             headers = [(_name(name), content) for name, content in record.headers if name not in drop]
             self.odd = True
+        self.audited, self.stripped = out.audit, False
         if out.audit:
             headers.append((ID_HEADER, claim.public_id))
             headers.append((DUE_HEADER, b"%d" % claim.due_ms))
         self.headers = headers
+
+    def strip(self) -> None:
+        """Leave out the audit headers."""
+        self.audited, self.stripped = False, True
+        del self.headers[-2:]
 
 
 def _name(raw: bytes) -> str | OddName:

@@ -26,10 +26,11 @@ from bridge.settings import Kafka
 #: Records by partition, as a poll gives them.
 Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
+_SUBJECT = "kafka begin"
 _ANSWER_S = 3.0
 _AGAIN_S = 0.1
-_SAID_S = 5.0
 _SURE_S = 1.0
+_PASS_S = 0.5
 #: Topics in one look at those that nothing comes from: an answer about very many takes the process long to read.
 _TOPICS_A_LOOK = 50
 
@@ -44,6 +45,7 @@ class Places:
         self._health = health
         self._gone = Gone(health)
         self._sure_until: dict[str, float] = {}
+        self._pass_at = 0.0
 
     def doubt(self, *_: object) -> None:
         """The cluster has said something new: no topic is surely the one it was."""
@@ -74,32 +76,58 @@ class Places:
         one_each = {place.topic: place for place in assigned}
         longest = sorted(one_each, key=lambda topic: self._sure_until.get(topic, 0.0))[:_TOPICS_A_LOOK]
         places = {one_each[topic] for topic in longest}.union(place for place in assigned if place not in self.parts)
-        return not places or bool(await self._checked(consumer, places)) or places <= self.parts.keys()
+        if not places:
+            self._known()
+            return True
+        return bool(await self._checked(consumer, places)) or places <= self.parts.keys()
+
+    def pass_by(self, consumer: AIOKafkaConsumer) -> None:
+        """Count what the consumer has read past and that is no record: markers of transactions, aborted records.
+
+        Call it after a poll, when everything that it brought has been handed over or put back. It looks at most
+        twice a second."""
+        now, subscription = time.monotonic(), consumer._subscription.subscription
+        if now < self._pass_at or subscription is None or subscription.assignment is None:
+            return
+        self._pass_at = now + _PASS_S
+        for place, part in self.parts.items():
+            state = subscription.assignment.state_value(place)
+            if state is not None and state.has_valid_position and state.position > (part.next or 0):
+                part.next = state.position
+                part.progress.reached(part.next)
 
     async def go_on(self, consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> bool:
         """Kafka has nothing at this offset: say what is gone, and go on with what there is. Whether that has to be
         committed at once."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await self._go_on(consumer, place, offset)
+                at_once = await self._go_on(consumer, place, offset)
         except (KafkaError, OSError) as error:
             await self._not_known(error)
             return False
+        self._known()
+        return at_once
 
     async def _checked(self, consumer: AIOKafkaConsumer, places: Set[TopicPartition]) -> Set[TopicPartition]:
         """Those of the places that surely are what they were."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await self._check(consumer, places)
+                sure = await self._check(consumer, places)
         except (KafkaError, OSError) as error:
             await self._not_known(error)
             return set()
+        self._known()
+        return sure
 
     async def _not_known(self, error: Exception) -> None:
         """It is tried again soon; who is stuck with it is noticed by what he does not take (``stuck.py``)."""
         text = f"where Kafka's partitions begin is not known: {sentence(error, self._rules)}"
-        self._health.say("kafka begin", text, _SAID_S)
+        self._health.say(_SUBJECT, text)
         await asyncio.sleep(_AGAIN_S)
+
+    def _known(self) -> None:
+        """Kafka has answered, or has nothing of ours to be asked about."""
+        self._health.say(_SUBJECT, "")
 
     async def _check(self, consumer: AIOKafkaConsumer, places: Set[TopicPartition]) -> Set[TopicPartition]:
         """Ask for the ids of their topics. What is not begun, or was made anew, is begun: the consumer goes on there.
@@ -137,7 +165,7 @@ class Places:
             if begin.offset is None and offset is not None:
                 self._gone.made_anew(place)
             elif offset is not None and note != self.parts[place].note:
-                self.parts[place].progress.committable = offset  # once more, and now with its note
+                self.parts[place].progress.reached(offset)  # once more, and now with its note
                 self._gone.set_by_others(place, offset)
 
     def _begin(self, consumer: AIOKafkaConsumer, place: TopicPartition, topic_id: TopicId, begin: Begin) -> None:
@@ -157,15 +185,14 @@ class Places:
         begin = begin_after(offset, first, end, part.cut)
         if begin.cut != part.cut:
             self._begin(consumer, place, part.topic_id, begin)
-            self.parts[place].progress.committable = begin.offset
+            self.parts[place].progress.reached(first)
             self._gone.lost(place, end, offset)
             return True
         go_to(consumer, place, begin.offset)
         if begin.offset != offset:
             part.next = begin.offset
             self._gone.removed(place, offset, first)
-            if not part.progress.open():
-                part.progress.committable = first
+            part.progress.reached(first)
         return False
 
 

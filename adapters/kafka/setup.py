@@ -6,14 +6,17 @@ without a store need; the topics that are delivered to are the consumers', who k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
 from adapters.kafka.aim import Aim
 from adapters.kafka.level_setup import judge_levels, level_plan, make_levels, sound_levels
+from adapters.kafka.likeness import ASKED, INSYNC, SIZE, intake_config, intake_falls_short
 from adapters.kafka.topics import (
+    Config,
     Finding,
     Known,
     Made,
@@ -21,7 +24,9 @@ from adapters.kafka.topics import (
     create,
     known_topics,
     missing,
+    settings_of,
     topic_in,
+    unseen_of,
     waiting,
     with_admin,
 )
@@ -29,6 +34,11 @@ from bridge.duration import write_duration
 from bridge.message import Refusal
 from bridge.naming import Naming
 from bridge.settings import Settings
+
+log = structlog.get_logger("postdate")
+
+#: An intake topic, and where it leads.
+Pair = tuple[Topic, Topic | Refusal]
 
 
 def plan(settings: Settings) -> list[Topic]:
@@ -46,15 +56,17 @@ def verify(settings: Settings) -> list[Finding]:
     """How each topic of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
 
     async def ask(admin: AIOKafkaAdminClient) -> list[Finding]:
-        known = await known_topics(admin)
-        return [*_judge(settings, known), *await judge_levels(settings, known, admin)]
+        known, pairs = await _look(settings, admin)
+        has = await _settings_of(admin, pairs)
+        levels = await judge_levels(settings, known, admin, _targets(pairs, has))
+        return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *levels]
 
     return with_admin(settings, ask)
 
 
 def declare(settings: Settings) -> tuple[list[Made], list[str]]:
-    """Make what is missing: intake topics with as many partitions as the topic they deliver to, if that is there, and
-    what routes without a store need.
+    """Make what is missing: intake topics like the topic they deliver to, if that is there, and what routes without a
+    store need.
 
     Returns what was made, was there or waits, and a warning for each topic of the consumers' that is missing. Raises
     ``TopologyMismatch`` before anything is made where a topic would lose records, ``Refused`` for a lack of rights,
@@ -62,25 +74,38 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     """
 
     async def make(admin: AIOKafkaAdminClient) -> tuple[list[Made], list[str]]:
-        known = await known_topics(admin)
+        known, pairs = await _look(settings, admin)
         levels = await sound_levels(settings, known, admin)
         made: list[Made] = []
         sizes: list[Topic] = []
-        warnings: list[str] = []
-        for intake, target in _pairs(settings, known):
+        has = await _settings_of(admin, pairs)
+        warnings = [one.text for one in _unlike(settings, pairs, has)]
+        for intake, target in pairs:
             sized = _sized(intake, target)
             new = bool(sized and not intake.partitions)
             if sized:
                 sizes.append(sized)
                 if new:
-                    await create(admin, sized)
+                    config = intake_config(_of(target, has), settings.kafka.intake_retention)
+                    await create(admin, sized, config)
             made.append(Made(intake, new, waits=sized is None))
             warnings += _warnings(intake, sized, target)
+            if new and isinstance(target, Topic) and target.name not in has:
+                warnings.append(_not_asked(intake, target))
         waiting_routes = {one.topic.route for one in made if one.waits}
-        made += await make_levels(settings, levels, sizes, waiting_routes, admin)
+        made += await make_levels(settings, levels, sizes, _targets(pairs, has), waiting_routes, admin)
         return made, warnings + [one.text for one in _unmatched(settings, known)]
 
     return with_admin(settings, make)
+
+
+def make_again(settings: Settings) -> None:
+    """``declare`` while postdate runs, for topics that somebody deleted. Logs each topic that it makes. Raises as
+    ``declare`` does."""
+    made, _ = declare(settings)
+    for one in made:
+        if one.new:
+            log.info("declared", kind="topic", name=one.topic.name, route=one.topic.route)
 
 
 def _sized(intake: Topic, target: Topic | Refusal) -> Topic | None:
@@ -101,7 +126,53 @@ def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> li
     return [few] if few else []
 
 
-def _pairs(settings: Settings, known: Known) -> Iterator[tuple[Topic, Topic | Refusal]]:
+async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[Known, list[Pair]]:
+    """The topics that there are, and which of those that the settings speak of may not be seen."""
+    known = await known_topics(admin)
+    ours = {topic.name for topic in plan(settings)}
+    targets = {topic.name for _, topic in _pairs(settings, known) if isinstance(topic, Topic)}
+    allowed = {name for route in settings.routes_of("kafka") for name in settings.routes[route].allow_to}
+    known.unseen = await unseen_of(admin, (ours | targets | allowed) - known.keys())
+    return known, list(_pairs(settings, known))
+
+
+async def _settings_of(admin: AIOKafkaAdminClient, pairs: Sequence[Pair]) -> dict[str, Config]:
+    """Of the topics that there are."""
+    topics = [topic for pair in pairs for topic in pair if isinstance(topic, Topic) and topic.partitions]
+    return await settings_of(admin, dict.fromkeys(topic.name for topic in topics), ASKED)
+
+
+def _of(topic: Topic | Refusal, has: Mapping[str, Config]) -> Config:
+    return has.get(topic.name, Config()) if isinstance(topic, Topic) else Config()
+
+
+def _targets(pairs: Sequence[Pair], has: Mapping[str, Config]) -> dict[str, list[tuple[Topic, Config]]]:
+    """By route, the topics that it delivers to and that are there."""
+    found: dict[str, list[tuple[Topic, Config]]] = {}
+    for intake, target in pairs:
+        if isinstance(target, Topic) and target.partitions:
+            found.setdefault(intake.route, []).append((target, _of(target, has)))
+    return found
+
+
+def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, Config]) -> Iterator[Finding]:
+    """The intake topics that are less safe than the topics where they lead, or take records of another size."""
+    retention_ms = settings.kafka.intake_retention
+    for intake, target in pairs:
+        if intake.partitions and isinstance(target, Topic) and target.partitions:
+            its = _of(target, has)
+            if text := intake_falls_short(intake, _of(intake, has), target, its, retention_ms):
+                yield Finding(intake, "unlike", text)
+
+
+def _not_asked(intake: Topic, target: Topic) -> str:
+    return (
+        f"topic '{intake.name}' of route {intake.route} has the broker's own limits, because postdate may not read the "
+        f"settings of '{target.name}' (permission DescribeConfigs). Compare {SIZE} and {INSYNC} by hand"
+    )
+
+
+def _pairs(settings: Settings, known: Known) -> Iterator[Pair]:
     """Each intake topic, there or named by the settings, and where it leads."""
     namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
     for name, naming in namings:
@@ -142,19 +213,23 @@ def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
                 yield Finding(Topic(name, naming.intercept, 0, 0, True), "none", text)
 
 
-def _judge(settings: Settings, known: Known) -> Iterator[Finding]:
-    for intake, target in _pairs(settings, known):
+def _absent(topic: Topic) -> Finding:
+    return Finding(topic, "unseen" if topic.unseen else "missing", missing(topic))
+
+
+def _judge(settings: Settings, known: Known, pairs: Sequence[Pair]) -> Iterator[Finding]:
+    for intake, target in pairs:
         if intake.partitions:
             yield Finding(intake, "same")
         elif isinstance(target, Topic):
-            absent = Finding(intake, "missing", missing(intake))
+            absent = _absent(intake)
             yield absent if target.partitions else Finding(intake, "waits", waiting(intake, target))
         if not isinstance(target, Refusal) and (few := _few(intake, target)):
             yield Finding(intake, "few", few)
         if isinstance(target, Refusal):
             yield Finding(intake, "different", target.text)
         elif not target.partitions:
-            yield Finding(target, "missing", missing(target))
+            yield _absent(target)
         elif settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
             text = (
                 f"topic '{target.name}' has {target.partitions} partitions and '{intake.name}' has {intake.partitions},"
@@ -166,5 +241,5 @@ def _judge(settings: Settings, known: Known) -> Iterator[Finding]:
     for name in settings.routes_of("kafka"):
         for one in settings.routes[name].allow_to:
             allowed = topic_in(known, name, one, ours=False)
-            yield Finding(allowed, "same") if allowed.partitions else Finding(allowed, "missing", missing(allowed))
+            yield Finding(allowed, "same") if allowed.partitions else _absent(allowed)
     yield from _unmatched(settings, known)

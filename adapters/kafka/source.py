@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import (
-    KafkaError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
-from adapters.kafka.access import broker_errors, sentence
-from adapters.kafka.client import answers, commit_once, first_end, give_up_consumer, new_consumer, start
+from adapters.kafka.access import broker_errors
+from adapters.kafka.client import answers, first_end, give_up_consumer, new_consumer, start
+from adapters.kafka.commits import Commits
 from adapters.kafka.intake import Intake, Intakes, Part
 from adapters.kafka.listener import Listener
 from adapters.kafka.places import Places, go_to
 from adapters.kafka.poison import fetch_batch
 from adapters.kafka.stuck import Stuck
+from adapters.kafka.topic_watch import TopicWatch
 from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable
@@ -59,8 +56,15 @@ class KafkaSource:
     """``bridge.ports.Source`` on Kafka. ``run`` keeps it connected."""
 
     def __init__(
-        self, rules: Kafka, intakes: Sequence[Intake], clock: StoreClock, bytes_max: int, health: Health
+        self,
+        rules: Kafka,
+        intakes: Sequence[Intake],
+        clock: StoreClock,
+        bytes_max: int,
+        health: Health,
+        mend: Callable[[], None] = lambda: None,
     ) -> None:
+        """``mend()`` is called when an intake topic is missing."""
         self._rules = rules
         self._intakes = Intakes(intakes)
         self._clock = clock
@@ -68,13 +72,15 @@ class KafkaSource:
         self._health = health
         self._places = Places(rules, self._intakes, health)
         self._parts = self._places.parts
+        self._commits = Commits(rules, health)
+        self._topics = TopicWatch(self._intakes, mend, health)
+        self._joined = False
         self._look_around = True
         self._arrivals = Arrivals()
         self._held = 0
         self._bytes = 0
         self._room = asyncio.Event()
         self._let_out = asyncio.Event()
-        self._committing = asyncio.Lock()
         self._careful_until = 0.0
         self._took_at = 0.0
         self._stopping = False
@@ -113,6 +119,11 @@ class KafkaSource:
             delivery.tag[0].in_hand -= 1
         self._let_out.set()
         self._forget(deliveries)
+
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        part, offset = delivery.tag
+        return {"topic": part.place.topic, "partition": part.place.partition, "offset": offset}
 
     def stop(self) -> None:
         """Take nothing more. What is buffered is not committed and comes again, in the same order and as no copy."""
@@ -157,10 +168,9 @@ class KafkaSource:
             consumer.subscribe(
                 pattern=self._intakes.pattern(), listener=Listener(partial(self.revoked, consumer), self.assigned)
             )
-            reconnect.worked()
-            self._health.say(_SUBJECT, "")
             self._took_at = time.monotonic()
-            await first_end(self._poll(consumer), self._keep_committing(consumer), self._watch(consumer))
+            self._joined = False
+            await first_end(self._poll(consumer, reconnect), self._keep_committing(consumer), self._watch(consumer))
         finally:
             task = asyncio.current_task()
             cancelled = task is not None and task.cancelling() > 0  # so are those who have something in hand
@@ -176,9 +186,8 @@ class KafkaSource:
         await self._wait_for_hands([part for place in places if (part := self._parts.get(place)) is not None], wait_s)
         gone = self._let_go(places)
         try:
-            await self._commit(consumer, gone)
-        except (KafkaError, OSError) as error:
-            self._not_committed(error)
+            if gone:
+                await self._commits.commit(consumer, gone)
         finally:
             for part in gone:
                 part.alive = False
@@ -213,7 +222,7 @@ class KafkaSource:
 
     # -- polling ----------------------------------------------------------------------------------------------------
 
-    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
+    async def _poll(self, consumer: AIOKafkaConsumer, reconnect: Reconnect) -> None:
         while True:
             try:
                 if self._look_around:
@@ -221,11 +230,17 @@ class KafkaSource:
                 if self._full():
                     await self._wait_for_room(consumer)
                 await self._poll_once(consumer)
+                if not self._joined:  # only now: a group that does not let us in fails the first poll
+                    self._joined = True
+                    reconnect.worked()
+                    self._health.say(_SUBJECT, "")
+                if not self._stopping:
+                    self._places.pass_by(consumer)
             except UnicodeDecodeError:
                 self._careful_until = time.monotonic() + _CAREFUL_S
                 self._step_back(consumer)
             except TopicAuthorizationFailedError as error:
-                self._leave_alone(consumer, error.args)
+                self._topics.refused(consumer, error.args)
                 await asyncio.sleep(_FORBIDDEN_S)
             except NoOffsetForPartitionError:
                 self._look_around = True
@@ -236,13 +251,7 @@ class KafkaSource:
         """What is known of a log that lost records is committed at once: whoever reads it next has to know it."""
         for place, offset in offsets.items():
             if await self._places.go_on(consumer, place, offset):
-                await self._commit_now(consumer)
-
-    def _leave_alone(self, consumer: AIOKafkaConsumer, topics: Sequence[str]) -> None:
-        """What may not be read fails every poll, with all others, so it rests until ``_watch`` tries it again."""
-        for topic in topics:
-            self._say_of_topic(topic, "postdate may not read it", for_s=2 * _WATCH_S)
-        consumer.pause(*(place for place in consumer.assignment() if place.topic in topics))
+                await self._commits.commit(consumer, tuple(self._parts.values()))
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
         if time.monotonic() < self._careful_until:
@@ -328,37 +337,13 @@ class KafkaSource:
     async def _keep_committing(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             await asyncio.sleep(_COMMIT_S)
-            await self._commit_now(consumer)
-
-    async def _commit_now(self, consumer: AIOKafkaConsumer) -> None:
-        try:
-            await self._commit(consumer, tuple(self._parts.values()))
-        except (KafkaError, OSError) as error:
-            self._not_committed(error)
-
-    def _not_committed(self, error: Exception) -> None:
-        """No harm: the next try commits more; and what is read again is known by its origin."""
-        text = f"offsets could not be committed to Kafka: {sentence(error, self._rules)}"
-        self._health.say("kafka commit", text, for_s=_WATCH_S)
-
-    async def _commit(self, consumer: AIOKafkaConsumer, parts: Iterable[Part]) -> None:
-        """Commit how far each is done. A rebalance in between makes it void, and so does no harm."""
-        async with self._committing:
-            fresh = {part: done for part in parts if (done := part.progress.committable) is not None}
-            wanted = {part.place: (done, part.note) for part, done in fresh.items() if done != part.committed}
-            if not wanted:
-                return
-            async with asyncio.timeout(_ANSWER_S):
-                valid = await commit_once(consumer, wanted)
-            if not valid:
-                return
-            for part, done in fresh.items():
-                part.committed = done
+            if self._joined:
+                await self._commits.commit(consumer, tuple(self._parts.values()))
 
     # -- watching ---------------------------------------------------------------------------------------------------
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
-        """Say which topics are missing, and end the session of a consumer that is stuck."""
+        """Look after the topics, and end the session of a consumer that is stuck."""
         stuck, silent = Stuck(consumer), False
         await answers(consumer._client, _ANSWER_S)  # the connections for it are made while all is well
         while True:
@@ -371,24 +356,15 @@ class KafkaSource:
                 silent = True
                 continue
             silent = False
-            self._health.say(_SUBJECT, "")
+            if self._joined:
+                self._health.say(_SUBJECT, "")
             self.look_around()
-            missing = self._intakes.missing(consumer._client.cluster.topics())
-            for topic in self._intakes.names():
-                if topic in missing:
-                    self._say_of_topic(topic, "it does not exist, or may not be seen (no Describe permission)")
-                else:
-                    self._health.say(f"kafka topic {topic}", "")
-            if missing:
-                consumer._client.force_metadata_update()
+            self._topics.look(consumer)
             if self._full():
                 stuck.forget()
             else:
                 await stuck.look(self._took_at)
-                consumer.resume(*consumer.paused())
-
-    def _say_of_topic(self, topic: str, why: str, for_s: float = float("inf")) -> None:
-        self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}", for_s)
+                self._topics.try_again(consumer)
 
 
 def _in_hand(deliveries: list[Delivery]) -> list[Delivery]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import connection, start
@@ -21,27 +23,47 @@ T = TypeVar("T")
 TIMEOUT_MS = 5000
 NOT_THERE = (0, 0)
 _NO_CONFIG: Mapping[str, str] = MappingProxyType({})
-#: Partitions and replicas by topic.
-Known = Mapping[str, tuple[int, int]]
+#: Kafka's number for a setting that was made on a topic itself.
+_ON_TOPIC = 1
+
+
+class Known(dict[str, tuple[int, int]]):
+    """Partitions and replicas by topic. ``unseen`` are topics that this user may not see, whether they exist or not."""
+
+    unseen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of a route. ``partitions`` and ``replicas`` are 0 for one that does not exist; ``ours`` says that
-    postdate makes it."""
+    """A topic of a route. ``partitions`` and ``replicas`` are 0 for one that does not exist, or that is ``unseen``;
+    ``ours`` says that postdate makes it."""
 
     route: str
     name: str
     partitions: int
     replicas: int
     ours: bool
+    unseen: bool = False
+
+
+class Config(NamedTuple):
+    """The settings of a topic that are in force, and of those the ones that were set on the topic itself: the others
+    follow the cluster."""
+
+    values: Mapping[str, str] = _NO_CONFIG
+    own: Mapping[str, str] = _NO_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a topic stands: same, missing, different, "waits" for an intake that is not made before the topic where it
-    leads, "few" for one with fewer partitions than that (it has "same", too), or "none" for a rule that no topic
-    matches yet; ``text`` is a sentence for a person wherever it is not "same"."""
+    """How a topic stands, as ``state``. ``text`` is a sentence for a person where it is not "same".
+
+    - same, missing, different;
+    - unseen: this user may not see it;
+    - waits: an intake that is not made before the topic where it leads;
+    - few, unlike (beside "same"): fewer partitions, or other settings, than where it leads;
+    - none: a rule that no topic matches yet.
+    """
 
     topic: Topic
     state: str
@@ -77,20 +99,32 @@ async def known_topics(admin: AIOKafkaAdminClient) -> Known:
     """Every topic that this user may see. All are listed, because a question about one that does not exist makes it
     where the broker creates topics by itself. Raises the errors of aiokafka and of the network."""
     found: list[dict[str, Any]] = await admin.describe_topics()
-    return {
-        one["topic"]: (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"]))
+    return Known(
+        (one["topic"], (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"])))
         for one in found
         if one["partitions"]
-    }
+    )
+
+
+async def unseen_of(admin: AIOKafkaAdminClient, names: Iterable[str]) -> frozenset[str]:
+    """Those of the topics that this user may not see. The question makes none of them. Raises the errors of aiokafka
+    and of the network."""
+    names = list(names)
+    if not names:
+        return frozenset()
+    answer: Any = await admin._send_request(MetadataRequest(names, allow_auto_topic_creation=False))
+    return frozenset(one[1] for one in answer.topics if one[0] == TopicAuthorizationFailedError.errno)
 
 
 def topic_in(known: Known, route: str, name: str, ours: bool) -> Topic:
     """A topic as it is known."""
-    return Topic(route, name, *known.get(name, NOT_THERE), ours=ours)
+    return Topic(route, name, *known.get(name, NOT_THERE), ours=ours, unseen=name in known.unseen)
 
 
 def missing(topic: Topic) -> str:
-    """The sentence for a topic that is not there."""
+    """The sentence for a topic that is not there, or that cannot be seen."""
+    if topic.unseen:
+        return _unseen(topic)
     if topic.ours:
         return f"topic '{topic.name}' of route {topic.route} does not exist: run `postdate setup`"
     return (
@@ -99,13 +133,44 @@ def missing(topic: Topic) -> str:
     )
 
 
+def _unseen(topic: Topic) -> str:
+    if topic.ours:
+        return (
+            f"postdate may not see topic '{topic.name}' of route {topic.route} (no Describe permission), so whether it "
+            "exists is not known: give its user Read and Describe"
+        )
+    return (
+        f"postdate may not see topic '{topic.name}', which route {topic.route} delivers to (no Describe permission), "
+        f"so what is due is refused: give its user Write and Describe, or correct routes.{topic.route}"
+    )
+
+
 def waiting(intake: Topic, target: Topic) -> str:
     """The sentence for an intake topic that is not made yet."""
+    if target.unseen:
+        return f"{_unseen(target)}; until then '{intake.name}' is not made"
     return (
         f"topic '{target.name}', which route {target.route} delivers to, does not exist, so '{intake.name}' is not "
         f"made: create '{target.name}', as the consumers need it, and `postdate run` or `postdate setup` makes "
         f"'{intake.name}' with as many partitions; or correct routes.{target.route}"
     )
+
+
+async def settings_of(admin: AIOKafkaAdminClient, names: Iterable[str], asked: Iterable[str]) -> dict[str, Config]:
+    """Those of the settings of topics that are ``asked``; without the topics that this user may not ask about
+    (DescribeConfigs). Raises the errors of aiokafka and of the network."""
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(asked, "")) for name in names]
+    if not wanted:
+        return {}
+    found = {}
+    for answer in await admin.describe_configs(wanted):
+        for code, _, _, name, entries in answer.resources:
+            if not code:
+                # Of an entry the first is its name, the second its value, the fourth where that was set.
+                there = [one for one in entries if one[1] is not None]
+                own = {one[0]: one[1] for one in there if one[3] == _ON_TOPIC}
+                found[name] = Config({one[0]: one[1] for one in there}, own)
+    return found
 
 
 async def create(admin: AIOKafkaAdminClient, wanted: Topic, config: Mapping[str, str] = _NO_CONFIG) -> None:

@@ -128,6 +128,10 @@ class MemorySource:
         """See ``bridge.ports.Source.alive``."""
         return bool(delivery.tag.connection == self._connection)
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        return {} if delivery.origin is None else {"offset": delivery.origin[1]}
+
     def stop(self) -> None:
         """See ``bridge.ports.Source.stop``."""
         self._stopped = True

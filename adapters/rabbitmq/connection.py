@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import re
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from pika import frame, spec
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import io_services_utils
 from pika.channel import Channel
-from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, IncompatibleProtocolError, StreamLostError
+from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
+from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.trouble import of_all_hosts, sentence
 from bridge.errors import BrokerUnavailable, PostdateError
 from bridge.settings import RabbitMQ
 
@@ -201,27 +199,14 @@ def check_seams() -> None:
     _Plaintext._MAX_CONSUME_BYTES = _CONSUME_BYTES
 
 
-def parameters(settings: RabbitMQ, name: str) -> pika.ConnectionParameters:
-    """pika's parameters from the settings; ``name`` is what the broker shows for the connection."""
-    found = _address(settings)
-    found.heartbeat = settings.heartbeat // 1000
-    found.blocked_connection_timeout = None
-    found.socket_timeout = found.stack_timeout = 15
-    found.client_properties = {"connection_name": name, "product": "postdate"}
-    if urlsplit(settings.url.get_secret_value()).scheme == "amqps":
-        context = ssl.create_default_context(cafile=settings.ca_file or None)
-        if settings.cert_file:
-            context.load_cert_chain(settings.cert_file, settings.key_file or None)
-        found.ssl_options = pika.SSLOptions(context, found.host)
-    return found
-
-
 class Link:
-    """A connection that is open, and a future that holds the sentence about its end."""
+    """A connection that is open, and a future that holds the sentence about its end. ``next_host``: where to try first
+    when it has ended, because a host that was lost may take long to say that it is not there."""
 
-    def __init__(self, connection: HotConnection, closed: asyncio.Future[BaseException]) -> None:
+    def __init__(self, connection: HotConnection, closed: asyncio.Future[BaseException], next_host: int) -> None:
         self.connection = connection
         self.closed = closed
+        self.next_host = next_host
 
     def is_open(self) -> bool:
         """May be sent to."""
@@ -255,8 +240,22 @@ class Link:
             await asyncio.wait((self.closed,), timeout=1)
 
 
-async def open_link(settings: RabbitMQ, name: str) -> Link:
-    """Connect. Raises ``BrokerUnavailable`` with one sentence."""
+async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> Link:
+    """Connect to the first host that answers, from ``first_host`` on. Raises ``BrokerUnavailable``."""
+    wanted = parameters(settings, name)
+    troubles = []
+    for step in range(len(wanted)):
+        number = (first_host + step) % len(wanted)
+        try:
+            connection, closed = await _open(wanted[number])
+        except BrokerUnavailable as error:
+            troubles.append(str(error))
+        else:
+            return Link(connection, closed, (number + 1) % len(wanted))
+    raise BrokerUnavailable(of_all_hosts(troubles))
+
+
+async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, asyncio.Future[BaseException]]:
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[None] = loop.create_future()
     closed: asyncio.Future[BaseException] = loop.create_future()
@@ -268,14 +267,14 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
     def on_open_error(_: Any, error: BaseException | str) -> None:
         if not opened.done():
             reason = error if isinstance(error, BaseException) else AMQPError(error)
-            opened.set_exception(BrokerUnavailable(sentence(reason, settings)))
+            opened.set_exception(BrokerUnavailable(sentence(reason, wanted)))
 
     def on_close(_: Any, error: BaseException) -> None:
         if not closed.done():
             closed.set_result(error)
 
     connection = HotConnection(
-        parameters(settings, name),
+        wanted,
         on_open_callback=on_open,
         on_open_error_callback=on_open_error,
         on_close_callback=on_close,
@@ -290,71 +289,4 @@ async def open_link(settings: RabbitMQ, name: str) -> Link:
         if not connection.is_closed and not connection.is_closing:
             connection.close()
         raise
-    return Link(connection, closed)
-
-
-def sentence(error: BaseException, settings: RabbitMQ | None = None) -> str:
-    """One sentence for a person about an error of pika or of the network; with ``settings`` about connecting."""
-    if isinstance(error, (ConnectionClosed, ChannelClosed)):
-        what = "connection" if isinstance(error, ConnectionClosed) else "channel"
-        return f"RabbitMQ closed the {what}: {error.reply_code} {error.reply_text}"
-    causes = [error]
-    for inner in getattr(error, "args", ()):
-        if isinstance(inner, BaseException):
-            causes.append(inner)
-    last = causes[-1]
-    for nested in getattr(last, "exceptions", ()):
-        last = nested
-    cause = last.__cause__ or last
-    while getattr(cause, "exception", None) is not None:
-        cause = cause.exception  # type: ignore[attr-defined]
-    if settings is not None:
-        return _not_opened(cause, settings)
-    return _at_the_door(str(cause)) or f"RabbitMQ does not answer ({_plain(cause)})"
-
-
-def _plain(cause: BaseException) -> str:
-    """The network's errors without numbers and tuples."""
-    if isinstance(cause, OSError) and cause.errno and cause.strerror:
-        return os.strerror(cause.errno) if cause.errno > 0 and not isinstance(cause, ssl.SSLError) else cause.strerror
-    return str(cause) or type(cause).__name__
-
-
-def _address(settings: RabbitMQ) -> pika.URLParameters:
-    """Where the broker is, and who we are there. pika cannot read a URL that has a user and no password."""
-    url, password = settings.url.get_secret_value(), settings.password.get_secret_value()
-    parts = urlsplit(url)
-    if parts.username is not None and parts.password is None:
-        user, _, place = parts.netloc.rpartition("@")
-        url = urlunsplit(parts._replace(netloc=f"{user}:@{place}"))
-    found = pika.URLParameters(url)
-    if password:
-        found.credentials = pika.PlainCredentials(found.credentials.username, password)
-    return found
-
-
-def _not_opened(cause: BaseException, settings: RabbitMQ) -> str:
-    """Why a connection did not come about."""
-    url = settings.url.get_secret_value()
-    found = _address(settings)
-    place, tls, text = f"{found.host}:{found.port}", urlsplit(url).scheme == "amqps", str(cause)
-    if known := _at_the_door(text):
-        return known
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"RabbitMQ at {place} shows a certificate that is not trusted: see rabbitmq.ca_file"
-    if tls and (isinstance(cause, ssl.SSLError) or "setting up transport" in text):
-        return f"something answers at {place}, but it does not speak TLS: see rabbitmq.url, amqp:// is without TLS"
-    if "AMQP handshake" in text or isinstance(
-        cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)
-    ):
-        hint = "" if tls else " (or it wants TLS: amqps://)"
-        return f"something answers at {place}, but it does not speak AMQP: see rabbitmq.url{hint}"
-    return f"RabbitMQ does not answer at {place} ({_plain(cause)}): start it, or set rabbitmq.url"
-
-
-def _at_the_door(text: str) -> str | None:
-    """The two answers that a person can mend in the settings, in words that say where."""
-    if "Login was refused" in text:
-        return "RabbitMQ refuses the user or the password: see rabbitmq.url and rabbitmq.password"
-    found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
-    return f"RabbitMQ does not open that virtual host ({found[1]}): see the end of rabbitmq.url" if found else None
+    return connection, closed

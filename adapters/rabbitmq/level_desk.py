@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
-from adapters.rabbitmq.levels import CLASSIC, CLASSIC_BEFORE, Waits, dead_queue, plan_waits
+from adapters.rabbitmq.levels import CLASSIC, CLASSICS_BEFORE, Waits, dead_queue, plan_waits
 from adapters.rabbitmq.setup import Session, open_session, planned_names
 from adapters.rabbitmq.topology import plan
 from bridge.header import LEVELS_MS
@@ -154,7 +154,7 @@ def _old_queues(route: str, others: Iterable[Settings], taken: Container[str]) -
         name: waits
         for other in others
         if route in other.routes_of("rabbitmq") and other.routes[route].mode != "redis"
-        for classic in (CLASSIC, CLASSIC_BEFORE)
+        for classic in (CLASSIC, *CLASSICS_BEFORE)
         for name, waits in _queues(other, route, classic).items()
         if name not in taken
     }

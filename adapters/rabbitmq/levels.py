@@ -25,7 +25,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 
-from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Arguments, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.declarations import (
+    DELIVERY_LIMIT,
+    REFUSE_WHEN_FULL,
+    Arguments,
+    Binding,
+    Declaration,
+    Exchange,
+    Queue,
+)
 from bridge import ladder
 from bridge.duration import write_duration
 from bridge.settings import Settings
@@ -40,9 +48,13 @@ _BINDINGS_MAX = 6
 #: What a classic queue in which messages wait is declared with: before 3.12 one that is not lazy keeps in memory what
 #: waits for hours, and RabbitMQ stands still while it tidies that up; version 2 is its newer storage, the only one from
 #: 4.0 on. Both together crash RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
-CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2})
-#: What it was declared with before.
-CLASSIC_BEFORE: Arguments = MappingProxyType({"x-queue-mode": "lazy"})
+#: Full, a level refuses: by default it would dead-letter its oldest message, which would be early.
+CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2, **REFUSE_WHEN_FULL})
+#: What earlier versions declared it with.
+CLASSICS_BEFORE: tuple[Arguments, ...] = (
+    MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2}),
+    MappingProxyType({"x-queue-mode": "lazy"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +76,15 @@ def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> 
     with beside their type; they may be of a time when that was something else."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
     dead, level = dead_queue(settings, route), f"{base}.level."
-    made: list[Declaration] = list(_fanout(dead, {"x-queue-type": settings.queue_type_of(route)}))
+    kind: Arguments = {"x-queue-type": settings.queue_type_of(route)}
+    made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}, earlier=kind))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
         arguments = _due_arguments(settings, route, classic)
         due = end = f"{base}.due.{digest(arguments)}"
         made += _fanout(due, arguments)
     if settings.routes[route].mode == "ladder":
-        arguments = _waiting(settings, route, classic)
+        arguments = _fed_by_queues(_waiting(settings, route, classic))
         steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
         for step, name in enumerate(steps):
             made += _step(step, name, steps[step - 1] if step else end, arguments)
@@ -117,9 +130,9 @@ def _written(level_ms: int) -> str:
     return write_duration(level_ms).replace(" ", "")
 
 
-def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
+def _fanout(name: str, arguments: Arguments, earlier: Arguments | None = None) -> tuple[Declaration, ...]:
     """A queue, and an exchange of its name by which a message gets there with any routing key."""
-    return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name, {})
+    return Queue(name, arguments, earlier), Exchange(name, "fanout"), Binding(name, name, {})
 
 
 def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
@@ -129,14 +142,21 @@ def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, st
     return {
         "x-queue-type": "quorum",
         "x-dead-letter-strategy": "at-least-once",
-        "x-overflow": "reject-publish",
+        **REFUSE_WHEN_FULL,
         "x-delivery-limit": DELIVERY_LIMIT,
     }
 
 
+def _fed_by_queues(waiting: Arguments) -> dict[str, str | int | bool | None]:
+    """A queue that other queues dead-letter to. A classic one does not ask whether the next one takes the message: what
+    that refused would be lost. When it is full, its oldest message goes on instead: early on a ladder, but not lost."""
+    dropped = REFUSE_WHEN_FULL if waiting["x-queue-type"] == "classic" else {}
+    return {name: value for name, value in waiting.items() if name not in dropped}
+
+
 def _due_arguments(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
     arguments = {
-        **_waiting(settings, route, classic),
+        **_fed_by_queues(_waiting(settings, route, classic)),
         "x-message-ttl": settings.levels.alone_after,
         "x-dead-letter-exchange": settings.routes[route].deliver_to,
     }

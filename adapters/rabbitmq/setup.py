@@ -7,7 +7,6 @@ and with others is refused, which is the comparison. It is only made where a pas
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,31 +15,39 @@ from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import parameters, sentence
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
-from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
+from adapters.rabbitmq.hosts import addresses, connect
+from adapters.rabbitmq.mismatches import (
+    crashes,
+    crashes_lazy_queues,
+    forbidden,
+    is_ours,
+    label,
+    mismatch,
+    missing,
+    outdated,
+    replaced,
+    unprotected,
+)
+from adapters.rabbitmq.refusals import ACCESS_REFUSED
 from adapters.rabbitmq.topology import RouteTopology, plan
+from adapters.rabbitmq.trouble import sentence
 from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
 _NOT_FOUND, _PRECONDITION_FAILED = 404, 406
 _TIMEOUT_S = 5
-_INEQUIVALENT = re.compile(
-    r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
-    r"(?:none|(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?)$",
-    re.DOTALL,
-)
 
 
 class State(Enum):
-    """How the broker's compares with ours."""
+    """How the broker's compares with ours. UNPROTECTED: declared by an earlier postdate, and still good to use."""
 
     SAME = "same"
     MISSING = "missing"
     OUTDATED = "outdated"
+    UNPROTECTED = "unprotected"
     DIFFERENT = "different"
     FORBIDDEN = "forbidden"
 
@@ -88,27 +95,30 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     with open_session(settings) as session:
         findings = [finding for topology in topologies for finding in _judge(session, topology)]
         _refuse(findings)
-        missing = [f.declaration for f in findings if f.state in (State.MISSING, State.OUTDATED)]
-        outdated = [f.declaration for f in findings if f.state is State.OUTDATED]
+        absent = [f.declaration for f in findings if f.state in (State.MISSING, State.OUTDATED)]
+        old = [f.declaration for f in findings if f.state is State.OUTDATED]
+        kept = [f.declaration for f in findings if f.state is State.UNPROTECTED]
         made = []
         for topology in topologies:
             for declaration in topology.declarations():
-                if declaration in outdated and not isinstance(declaration, Binding):
+                if declaration in old and not isinstance(declaration, Binding):
                     session.delete(declaration)
-                session.make(declaration)
-                made.append(Made(topology.route, declaration, _new(declaration, missing)))
+                if declaration not in kept:
+                    session.make(declaration)
+                made.append(Made(topology.route, declaration, _new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
-        warnings = [f.text for f in findings if f.state is State.MISSING and not _ours(f.declaration)]
-        warnings += [_replaced(f.route) for f in findings if f.state is State.OUTDATED]
+        warnings = [f.text for f in findings if f.state is State.MISSING and not is_ours(f.declaration)]
+        warnings += [replaced(f.route) for f in findings if f.state is State.OUTDATED]
+        warnings += told(f for f in findings if f.state is State.UNPROTECTED)
     return made, warnings
 
 
-def _new(declaration: Declaration, missing: Sequence[Declaration]) -> bool:
+def _new(declaration: Declaration, absent: Sequence[Declaration]) -> bool:
     if not isinstance(declaration, Binding):
-        return declaration in missing
-    exchanges = {one.name for one in missing if isinstance(one, Exchange)}
-    others = exchanges if declaration.to_exchange else {one.name for one in missing if isinstance(one, Queue)}
+        return declaration in absent
+    exchanges = {one.name for one in absent if isinstance(one, Exchange)}
+    others = exchanges if declaration.to_exchange else {one.name for one in absent if isinstance(one, Queue)}
     return declaration.exchange in exchanges or declaration.queue in others
 
 
@@ -121,7 +131,7 @@ def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
 
 def _refuse(findings: Iterable[Finding]) -> None:
     for state, error in ((State.DIFFERENT, TopologyMismatch), (State.FORBIDDEN, Refused)):
-        about = [finding for finding in findings if finding.state is state and _ours(finding.declaration)]
+        about = [finding for finding in findings if finding.state is state and is_ours(finding.declaration)]
         if about:
             raise error(".\n".join([*told(about), "Nothing was changed"]))
 
@@ -135,10 +145,6 @@ def told(findings: Iterable[Finding]) -> list[str]:
     return [*dict.fromkeys(alike), *(f"{'; '.join(whats)}: {advice}" for advice, whats in by_advice.items())]
 
 
-def _ours(declaration: Declaration) -> bool:
-    return not isinstance(declaration, Exchange) or declaration.ours
-
-
 def _judge(session: Session, topology: RouteTopology) -> Iterator[Finding]:
     for declaration in (*topology.declarations(), topology.target):
         if not isinstance(declaration, Binding) and declaration.name:  # the default exchange is always there
@@ -148,27 +154,32 @@ def _judge(session: Session, topology: RouteTopology) -> Iterator[Finding]:
 class Session:
     """A connection, and a channel that is opened anew when the broker has closed it over a question."""
 
-    def __init__(self, connection: pika.BlockingConnection) -> None:
+    def __init__(self, connection: pika.BlockingConnection, vhost: str) -> None:
         self._connection = connection
         self._channel: BlockingChannel | None = None
         properties = connection._impl.server_properties or {}
         self._version = str(properties.get("version", ""))
+        self._vhost = vhost
 
     def judge(self, route: str, wanted: Exchange | Queue, waits: bool) -> Finding:
         """Compare one. ``waits``: messages of its route wait in queues, and not in a store."""
         if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self._version):
-            return Finding(route, wanted, State.DIFFERENT, _crashes(self._version))
+            return Finding(route, wanted, State.DIFFERENT, crashes(self._version))
         closed = self._ask(wanted, passive=True)
-        if closed is None and _ours(wanted):
+        if closed is None and is_ours(wanted):
             closed = self._ask(wanted, passive=False)
         if closed is None:
             return Finding(route, wanted, State.SAME)
         if closed.reply_code == _NOT_FOUND:
-            return Finding(route, wanted, State.MISSING, _missing(route, wanted))
+            return Finding(route, wanted, State.MISSING, missing(route, wanted))
         if closed.reply_code == ACCESS_REFUSED:
-            return Finding(route, wanted, State.FORBIDDEN, _forbidden(closed.reply_text))
+            return Finding(route, wanted, State.FORBIDDEN, forbidden(closed.reply_text))
         if isinstance(wanted, Exchange) and wanted.remade:
-            return Finding(route, wanted, State.OUTDATED, _outdated(route, wanted))
+            return Finding(route, wanted, State.OUTDATED, outdated(route, wanted))
+        if isinstance(wanted, Queue) and wanted.earlier is not None:
+            closed = self._ask(Queue(wanted.name, wanted.earlier), passive=False)
+            if closed is None:
+                return Finding(route, wanted, State.UNPROTECTED, *unprotected(route, wanted, self._vhost))
         return Finding(route, wanted, State.DIFFERENT, *mismatch(route, wanted, closed.reply_text, waits))
 
     def make(self, declaration: Declaration) -> None:
@@ -180,7 +191,7 @@ class Session:
         if closed is None:
             return
         if closed.reply_code == ACCESS_REFUSED:
-            raise Refused(_forbidden(closed.reply_text))
+            raise Refused(forbidden(closed.reply_text))
         raise Refused(f"RabbitMQ refuses to make {label(declaration)}: {closed.reply_code} {closed.reply_text}")
 
     def unbind(self, binding: Binding) -> None:
@@ -277,105 +288,11 @@ def _bind(channel: BlockingChannel, binding: Binding) -> None:
 @contextmanager
 def open_session(settings: Settings) -> Iterator[Session]:
     """Connect, and turn every error of the connection into ``BrokerUnavailable``."""
-    opening = True
+    connection = connect(settings.rabbitmq, f"{settings.bridge.name} setup", _TIMEOUT_S)
     try:
-        wanted = parameters(settings.rabbitmq, f"{settings.bridge.name} setup")
-        wanted.socket_timeout = wanted.stack_timeout = _TIMEOUT_S
-        connection = pika.BlockingConnection(wanted)
-        opening = False
-        try:
-            yield Session(connection)
-        finally:
-            with suppress(AMQPError):
-                connection.close()
-    except (AMQPError, AMQPConnectorException, OSError) as error:
-        raise BrokerUnavailable(sentence(error, settings.rabbitmq if opening else None)) from error
-
-
-def label(declaration: Declaration) -> str:
-    """A declaration as a person calls it."""
-    if isinstance(declaration, Binding):
-        kind = "exchange" if declaration.to_exchange else "queue"
-        return f"the binding from exchange '{declaration.exchange}' to {kind} '{declaration.queue}'"
-    return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
-
-
-def mismatch(route: str, wanted: Exchange | Queue, text: str, waits: bool = False) -> tuple[str, str]:
-    """Pure: what exists and what is needed, and what to do, from what RabbitMQ says to a declaration that is not
-    equal. ``waits``: as in ``Session.judge``."""
-    found = _INEQUIVALENT.search(text)
-    what = label(wanted)
-    if found is None:
-        return f"{what} of route {route} cannot be used: RabbitMQ says {text}", ""
-    name, value = found["name"], found["value"]
-    needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
-    if name == "durable":
-        needed = True
-    has = f"{name} '{value}'" if value is not None else f"no {name}"
-    needs = f"'{_written(needed)}'" if needed is not None else "none"
-    what = f"{what} of route {route} exists with {has}, and postdate needs {needs}"
-    if name == "x-queue-type" and value in ("classic", "quorum", None):
-        return what, _other_type(route, value or "classic", _written(needed), waits)
-    return what, _other_name(route, wanted)
-
-
-def _other_type(route: str, has: str, needed: str, waits: bool) -> str:
-    """Who wants another type for what waits, and changes the route's, means a setting that is not the route's."""
-    meant = f' (levels.queue_type = "{needed}" is for the queues in which messages wait)' if waits else ""
-    return (
-        f'set routes.{route}.queue_type = "{has}" to keep what is there{meant}, or delete it when it is empty and run '
-        "`postdate setup`"
-    )
-
-
-def _other_name(route: str, wanted: Exchange | Queue) -> str:
-    if isinstance(wanted, Queue):
-        setting, kind = "queue", "queue when it is empty"
-    else:
-        setting, kind = "intercept", "exchange"
-    return f"set routes.{route}.{setting} to another name, or delete that {kind} and run `postdate setup`"
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def crashes_lazy_queues(version: str) -> bool:
-    """Pure: whether this RabbitMQ is one in which a lazy classic queue with the newer storage crashes."""
-    found = re.match(r"3\.10\.(\d+)(?!\d)", version)
-    return found is not None and int(found[1]) < 7
-
-
-def _crashes(version: str) -> str:
-    return (
-        f"RabbitMQ {version} crashes the classic queues that levels need: use 3.10.7 or later, or set "
-        'levels.queue_type = "quorum"'
-    )
-
-
-def _missing(route: str, wanted: Exchange | Queue) -> str:
-    if _ours(wanted):
-        return f"{label(wanted)} of route {route} does not exist: run `postdate setup`"
-    return (
-        f"{label(wanted)}, which route {route} delivers to, does not exist, so messages without a delay header are "
-        f"lost and due ones are refused: declare it, as the consumers need it, or correct routes.{route}.deliver_to"
-    )
-
-
-def _outdated(route: str, wanted: Exchange) -> str:
-    return (
-        f"{label(wanted)} of route {route} leads to another list of levels: what waits in the queues of the old one is "
-        "delivered when it is due, and `postdate check --before OLD.toml` (the settings of before) counts it; "
-        "`postdate setup` makes the exchange anew"
-    )
-
-
-def _replaced(route: str) -> str:
-    return (
-        f"the levels of route {route} are others now: what waits in the old queues is delivered when it is due, and "
-        "`postdate check --before OLD.toml` (the settings of before) counts it"
-    )
-
-
-def _forbidden(text: str) -> str:
-    return f"{no_right(text)}, or run `postdate setup` as one who has it and set bridge.setup = false"
+        yield Session(connection, addresses(settings.rabbitmq)[0].virtual_host)
+    except (AMQPError, OSError) as error:
+        raise BrokerUnavailable(sentence(error)) from error
+    finally:
+        with suppress(AMQPError):
+            connection.close()

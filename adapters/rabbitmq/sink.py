@@ -21,10 +21,11 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import frames, refusals
-from adapters.rabbitmq.connection import Link, RawProperties, open_link, sentence
+from adapters.rabbitmq.connection import Link, RawProperties, open_link
 from adapters.rabbitmq.outgoing import Encoder, Out
 from adapters.rabbitmq.payload import routing_key, unpack
 from adapters.rabbitmq.properties import UnreadableTable, read
+from adapters.rabbitmq.trouble import sentence
 from bridge.errors import BrokerUnavailable
 from bridge.health import Health
 from bridge.message import Claim, Outcome, Refusal, no_route
@@ -75,6 +76,7 @@ class RabbitSink:
         self._answered = answered
         self._health = health
         self._link: Link | None = None
+        self._first_host = 0
         self._encoder: Encoder | None = None
         self._size_max: int | None = None
         self._flights: dict[int, _Flight] = {}
@@ -222,7 +224,8 @@ class RabbitSink:
 
     async def _session(self, reconnect: Reconnect) -> None:
         """One connection, and one channel after the other on it."""
-        self._link = link = await open_link(self._settings, "postdate publish")
+        self._link = link = await open_link(self._settings, "postdate publish", self._first_host)
+        self._first_host = link.next_host
         connection = link.connection
         try:
             connection.hot_methods.update({frames.ACK: self._on_ack, frames.NACK: self._on_nack})

@@ -18,10 +18,12 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq import frames
-from adapters.rabbitmq.connection import Link, open_link, sentence
+from adapters.rabbitmq.connection import Link, open_link
 from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
+from adapters.rabbitmq.trouble import sentence
 from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable, PostdateError
@@ -30,6 +32,7 @@ from bridge.message import Delivery
 from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import RabbitMQ
 
+_NOT_FOUND = 404
 #: So often the binding of an intake queue is made again.
 _BIND_S = 3.0
 _COUNT = b"-count"
@@ -55,18 +58,20 @@ class Intake:
 class _Lane:
     """An intake's channel while it lives, and how far its deliveries are acknowledged.
 
-    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come.
+    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come. ``last`` is the tag of the last
+    delivery, which is also how many there were.
     """
 
-    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "intake", "number")
+    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "idle", "intake", "last", "number")
 
     def __init__(self, intake: Intake, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel
         self.number = channel.channel_number
         self.consumer = ""
-        self.floor = 0
+        self.floor = self.last = 0
         self.early: set[int] = set()
+        self.idle = Idle()
         self.alive = True
         self.cancelled = False
 
@@ -142,6 +147,7 @@ class RabbitSource:
         self._bytes_max = bytes_max
         self._health = health
         self._link: Link | None = None
+        self._first_host = 0
         self._lanes: dict[int, _Lane] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
@@ -183,6 +189,10 @@ class RabbitSource:
         """See ``bridge.ports.Source.drop``."""
         self._forget(deliveries)
 
+    def place(self, delivery: Delivery) -> dict[str, object]:
+        """See ``bridge.ports.Source.place``."""
+        return {}
+
     def stop(self) -> None:
         """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
         closes, RabbitMQ 3 makes another order."""
@@ -206,7 +216,8 @@ class RabbitSource:
         await keep_connected(self._session, self._health, "rabbitmq intake", "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
-        self._link = link = await open_link(self._settings, "postdate intake")
+        self._link = link = await open_link(self._settings, "postdate intake", self._first_host)
+        self._first_host = link.next_host
         try:
             link.connection.on_delivery = self._on_delivery
             link.connection.on_read = self._on_read
@@ -239,10 +250,9 @@ class RabbitSource:
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
-            self._health.say(
-                subject,
-                f"nothing is taken from the queue {intake.queue}, and if it is gone, {intake.without}: {why}",
-            )
+            if not link.is_open():
+                return  # all queues are concerned, and the session says so once
+            self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
             await self._declare_again(subject)
             await reconnect.wait()
 
@@ -265,17 +275,19 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             lane.alive = False
+            self._health.say(f"rabbitmq intake {intake.queue}", "")
             self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is lane))
             if not ended.done():
                 ended.set_result(why)
 
         def on_close(_: Channel, error: BaseException) -> None:
-            on_end(sentence(error))
+            gone = getattr(error, "reply_code", 0) == _NOT_FOUND
+            on_end(f"{sentence(error)}. Meanwhile {intake.without}" if gone else sentence(error))
 
         def on_cancel(_: Any) -> None:
             if channel.is_open:
                 channel.close()
-            on_end("RabbitMQ cancelled the consumer; the queue was deleted or its leader moved")
+            on_end(f"RabbitMQ cancelled the consumer. If the queue was deleted, {intake.without}")
 
         def on_started(_: Any) -> None:
             if not started.done():
@@ -292,7 +304,21 @@ class RabbitSource:
         await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
+            self._look(lane)
         return ended
+
+    def _look(self, lane: _Lane) -> None:
+        """Now and then ask how many messages wait in the queue, for as long as the lane lives."""
+
+        def on_counts(answer: Any) -> None:
+            waiting = answer.method.message_count
+            left = lane.idle.look(waiting, lane.last, lane.floor < lane.last)
+            queue = lane.intake.queue
+            self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "")
+
+        if lane.alive and lane.channel.is_open and not self._stopping:
+            lane.channel.queue_declare(lane.intake.queue, passive=True, callback=on_counts)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look, lane)
 
     # -- deliveries, called by the connection -----------------------------------------------------------------------
 
@@ -302,6 +328,7 @@ class RabbitSource:
             return
         at = 1 + method[0]
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
+        lane.last = tag
         at += 9
         at += 1 + method[at]
         routing_key = method[at + 1 : at + 1 + method[at]]

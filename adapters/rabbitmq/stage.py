@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import pika
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import parameters, sentence
+from adapters.rabbitmq import hosts
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.setup import planned_names
+from adapters.rabbitmq.trouble import sentence
 from bridge.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ, Settings
 from bridge.trial.config import Names
@@ -34,13 +34,7 @@ def broker_errors() -> Iterator[None]:
 
 def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
     """A plain connection, as any program has one. Without heartbeats: nobody turns its loop while it is idle."""
-    wanted = parameters(settings, name)
-    wanted.heartbeat = 0
-    wanted.socket_timeout = wanted.stack_timeout = _TIMEOUT_S
-    try:
-        return pika.BlockingConnection(wanted)
-    except (AMQPError, AMQPConnectorException, OSError) as error:
-        raise BrokerUnavailable(sentence(error, settings)) from error
+    return hosts.connect(settings, name, _TIMEOUT_S, heartbeats=False)
 
 
 class Stage:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Arguments, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.declarations import (
+    DELIVERY_LIMIT,
+    REFUSE_WHEN_FULL,
+    Arguments,
+    Binding,
+    Declaration,
+    Exchange,
+    Queue,
+)
 from adapters.rabbitmq.levels import LEVEL_HEADER, died_before, front_exchange, plan_waits
 from bridge.header import DUE_HEADERS
 from bridge.settings import Route, Settings
@@ -43,7 +51,7 @@ def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
     front = Exchange(route.intercept, arguments=_front_arguments(route.deliver_to))
     return RouteTopology(
         route=name,
-        intake=Queue(queue, intake_arguments(settings.queue_type_of(name), route.order)),
+        intake=intake_queue(queue, settings.queue_type_of(name), route.order),
         front=front if stored else front_exchange(settings, name),
         binding=Binding(route.intercept, queue, binding_arguments(route)),
         target=Exchange(route.deliver_to, type="", ours=False),
@@ -63,7 +71,7 @@ def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
     return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting)
 
 
-def intake_arguments(queue_type: str, order: str) -> dict[str, str | int | bool | None]:
+def intake_queue(name: str, queue_type: str, order: str) -> Queue:
     """Pure. Two instances that consume one queue would each park every other message, and what came first could be
     parked second; so one of them consumes, and RabbitMQ lets the next one when it goes. Where order is none, all do."""
     arguments: dict[str, str | int | bool | None] = {"x-queue-type": queue_type}
@@ -71,7 +79,7 @@ def intake_arguments(queue_type: str, order: str) -> dict[str, str | int | bool 
         arguments["x-delivery-limit"] = DELIVERY_LIMIT
     if order != "none":
         arguments["x-single-active-consumer"] = True
-    return arguments
+    return Queue(name, {**arguments, **REFUSE_WHEN_FULL}, earlier=arguments)
 
 
 def _front_arguments(deliver_to: str) -> Arguments:

@@ -15,19 +15,29 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
+from adapters.redis.cluster import Cluster
 from adapters.redis.pack import pack_fast
+from adapters.redis.sentinel import (
+    AWAY,
+    LOOK_S,
+    FollowingConnection,
+    MasterAway,
+    NoMaster,
+    Sentinels,
+    ask_role,
+    master_client,
+)
 from bridge.errors import SettingsError, StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 
-Client = Redis | RedisCluster
+Client = Redis | Cluster
 
 
 def connect(settings: RedisSettings) -> Client:
@@ -75,6 +85,8 @@ async def _greet(connection: Any) -> None:
     """redis-py's own greeting. What the server does not say of its refusal, and the connection knows, is added here."""
     try:
         await connection.on_connect()
+        if isinstance(connection, FollowingConnection):
+            await ask_role(connection)
     except ResponseError as error:
         if _NO_DATABASE in str(error):
             raise ResponseError(f"{_NO_DATABASE}: {connection.db}") from error
@@ -94,11 +106,12 @@ def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
     return hosts
 
 
-def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
+def _cluster(netloc: str, options: dict[str, Any]) -> Cluster:
     from redis.asyncio.cluster import ClusterNode
 
     del options["retry"], options["redis_connect_func"]  # it has its own
-    return RedisCluster(
+    return Cluster(
+        options["socket_timeout"],
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(netloc, 6379)],
         retry=Retry(NoBackoff(), 0),
         **options,
@@ -106,26 +119,30 @@ def _cluster(netloc: str, options: dict[str, Any]) -> RedisCluster:
 
 
 def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> Redis:
+    """The Sentinels get the same TLS as the master: who answers for them is told its password."""
     if not path:
         raise SettingsError("redis.url: redis+sentinel://host:26379/NAME needs the name of the master after the slash")
-    sentinel_options = {key: options[key] for key in ("socket_timeout", "socket_connect_timeout")} | {"protocol": 2}
+    tls = bool(options.pop("ssl", False))
+    secure = {key: value for key, value in options.items() if key.startswith("ssl_")} | {"ssl": tls}
+    plain = {key: options[key] for key in ("protocol", "retry", "socket_connect_timeout", "redis_connect_func")}
     password = query.get("sentinel_password", [""])[0]
     if password:
-        sentinel_options["password"] = password
+        plain["password"] = password
+    plain["socket_timeout"] = min(options["socket_timeout"], LOOK_S)
+    clients = [Redis(host=host, port=port, **plain, **secure) for host, port in _hosts(netloc, 26379)]
     database = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        _hosts(netloc, 26379), sentinel_kwargs=sentinel_options
-    )
-    client: Redis = sentinel.master_for(path[0], db=database, **options)
-    return pack_fast(client)
+    sentinels = Sentinels(path[0], clients, sentence)
+    return pack_fast(master_client(sentinels, path[0], tls, {"db": database, **options}))
 
 
 async def close(client: Client) -> None:
-    """Close every connection, those to the Sentinels too, which redis-py's client leaves open."""
+    """Close every connection, those to the Sentinels and those of scripts too, which redis-py's client knows not of."""
+    if isinstance(client, Cluster):
+        await client.close_nodes()
     await client.aclose()
-    sentinel: Sentinel | None = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
-    if sentinel is not None:
-        await sentinel.aclose()
+    sentinels: Sentinels | None = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    if sentinels is not None:
+        await sentinels.aclose()
 
 
 #: What a server says when it cannot take the work now, and what that means for the person who looks after it.
@@ -151,6 +168,7 @@ _AT_THE_DOOR = (
     ("without any password configured", "Redis has no password, and one is set: leave out redis.password"),
     ("invalid username-password", "Redis refuses the user or the password: see redis.username and redis.password"),
     ("unknown command 'SENTINEL'", "that is no Sentinel: see redis.url"),
+    ("CERTIFICATE_REQUIRED", "Redis refuses clients without a certificate that it trusts: set redis.cert_file"),
     ("WRONG_VERSION_NUMBER", "Redis does not speak TLS there: see redis.url, rediss:// is with TLS"),
     (
         "SELECT is not allowed in cluster mode",
@@ -168,16 +186,23 @@ _AT_THE_DOOR = (
 #: How errors of redis-py begin, but for the last, which is ours (``_greet``).
 _NO_CLUSTER = "cluster support disabled"
 _NO_DATABASE = "DB index is out of range"
-_HUNG_UP = ("Connection closed by server", "Error while reading from", "Error while writing to")
+_HUNG_UP = (
+    "Connection closed by server",
+    "Error while reading from",
+    "Error while writing to",
+    "Error 104 while",
+    "Error 32 while",
+)
 _AT_ONCE = "Hung up at once:"
 _UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.*?)\.? \(_ssl")
 _TLS = re.compile(r"\[(X509|SSL)[^\]]*\] (.*?) \(_ssl")
-_AWAY = "Redis does not answer"
 _PLACE = re.compile(r"Error (-?\d+) connecting to (\S+)\. (.*?)\.?$", re.DOTALL)
 
 
 def sentence(error: BaseException) -> str:
     """One sentence for a person about an error of redis-py or of the network."""
+    if isinstance(error, NoMaster | MasterAway):
+        return str(error)
     if isinstance(error, RedisClusterException):
         return _of_cluster(error)
     text = str(error) or type(error).__name__
@@ -199,8 +224,6 @@ def _of_server(text: str) -> str:
         return (
             f"Redis has {which}: the number at the end of redis.url is too high, or `databases` in redis.conf too low"
         )
-    if found := re.match(r"No master found for '?(.*?)'? ?:", text):
-        return f"no Sentinel names a master called {found[1]}: see the hosts and the name in redis.url"
     return ""
 
 
@@ -212,9 +235,9 @@ def _of_link(text: str) -> str:
         )
     if found := re.match(rf"{_AT_ONCE} (\S+), (with|without) TLS", text):
         want = "TLS: rediss:// in redis.url" if found[2] == "without" else "a certificate: redis.cert_file"
-        return f"{_AWAY} at {found[1]} (it hangs up at once, and may want {want})"
+        return f"{AWAY} at {found[1]} (it hangs up at once, and may want {want})"
     if found := re.fullmatch(r"Error connecting to (\S+?)\.", text):
-        return f"{_AWAY} at {found[1]} (it hangs up at once, and may not speak TLS there: redis:// in redis.url)"
+        return f"{AWAY} at {found[1]} (it hangs up at once, and may not speak TLS there: redis:// in redis.url)"
     if found := _PLACE.search(text):
         if tls := _TLS.search(text):
             of_file = tls[1] == "X509" or tls[2] == "PEM lib"
@@ -222,10 +245,10 @@ def _of_link(text: str) -> str:
             return f"{what} ({tls[2]})"
         number = int(found[1])
         reason = os.strerror(number) if number > 0 else found[3]
-        return f"{_AWAY} at {found[2]} ({reason}): start it, or set redis.url"
+        return f"{AWAY} at {found[2]} ({reason}): start it, or set redis.url"
     if text.startswith("Timeout connecting"):
-        return f"{_AWAY} (no connection in redis.connect_timeout; or TLS on one side only): see redis.url"
-    return f"{_AWAY} ({text})"
+        return f"{AWAY} (no connection in redis.connect_timeout; or TLS on one side only): see redis.url"
+    return f"{AWAY} ({text})"
 
 
 def _of_cluster(error: RedisClusterException) -> str:
@@ -236,7 +259,7 @@ def _of_cluster(error: RedisClusterException) -> str:
     if "Cluster mode is not enabled" in str(error) and _NO_CLUSTER in str(behind or _NO_CLUSTER):
         return "Redis is no cluster: write redis:// in place of redis+cluster:// in redis.url"
     said = sentence(behind or Exception(str(error).rpartition(": ")[2]))
-    if not said.startswith(_AWAY):
+    if not said.startswith(AWAY):
         return said
     reason = said[said.find("(") + 1 : said.rfind(")")]
     return f"no node of the Redis Cluster answers ({reason}): start them, or set redis.url"

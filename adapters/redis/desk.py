@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.redis.agreement import judge_agreement, read_agreement
+from adapters.redis.call import Call
 from adapters.redis.connect import Client, store_errors
 from adapters.redis.keys import StoreKeys
-from adapters.redis.runner import Call, Runner
+from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
 from adapters.redis.stats import sum_up
 from adapters.redis.store import RedisStore

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, cast
 from redis.asyncio import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
+from adapters.redis.call import Wait
 from adapters.redis.connect import Client, store_errors
-from adapters.redis.runner import Wait
+from adapters.redis.sentinel import FollowingPool
 from bridge.errors import StoreUnfit
 
 #: Scripts that may write when memory is full (flags=allow-oom), ZMSCORE and PEXPIRE within scripts: Redis 7.0.
@@ -25,6 +26,13 @@ OLDEST = (7, 0)
 #: Earlier ones answer WAITAOF before the disk has it: Redis 7.2.2 to 7.4.2 (redis/redis pull request 13793), and every
 #: Valkey, which parted from Redis in between (seen on 9.1: 3000 answers in 0.2 s and one fdatasync).
 WAITAOF_SINCE = (8, 0)
+
+
+#: What a wait for replicas says after the number that answered.
+_FEW_REPLICAS = (
+    ". After a failover this lasts until the old master is back as a replica. To park meanwhile, run one replica more "
+    "than redis.replicas"
+)
 
 
 class Server(NamedTuple):
@@ -37,6 +45,8 @@ class Server(NamedTuple):
     policy: str | None
     valkey: bool = False
     replicas: int | None = None
+    sentinel: bool = False
+    min_replicas: int | None = None
 
 
 class Durability(NamedTuple):
@@ -64,6 +74,12 @@ def judge(server: Server, wanted: str, replicas: int, timeout_ms: int) -> Durabi
             "set it to noeviction"
         )
     wait = _wait(server, wanted, replicas, timeout_ms, words)
+    if server.sentinel and wanted in ("everysec", "always") and server.min_replicas == 0:
+        words.append(
+            f'{server.name} has min-replicas-to-write 0. With redis.durability = "{wanted}", a failover by Sentinel '
+            "can lose what was parked just before it. Set min-replicas-to-write 1 on the master and on its replicas, "
+            'or redis.durability = "replicas"'
+        )
     return Durability(wait, tuple(words))
 
 
@@ -74,7 +90,7 @@ def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: li
     if wanted == "replicas":
         if server.replicas is not None and server.replicas < replicas:
             words.append(too_few_replicas(server, replicas))
-        return Wait(("WAIT", replicas, timeout_ms), replicas, "waiting for replicas of Redis")
+        return Wait(("WAIT", replicas, timeout_ms), replicas, "waiting for replicas of Redis", _FEW_REPLICAS)
     if server.aof is False:
         raise StoreUnfit(
             f'{server.name} keeps no append-only file, so redis.durability = "{wanted}" cannot be had: '
@@ -113,7 +129,11 @@ async def ask(client: Client) -> list[Server]:
     """Every server that holds data: the one, or the cluster's primaries."""
     with store_errors():
         if not isinstance(client, RedisCluster):
-            return [await _ask_one(client, "Redis", {})]
+            server = await _ask_one(client, "Redis", {})
+            if not isinstance(client.connection_pool, FollowingPool):
+                return [server]
+            kept = await _config(client, "min-replicas-to-write", {})
+            return [server._replace(sentinel=True, min_replicas=None if kept is None else int(kept))]
         await client.initialize()
         return [
             await _ask_one(client, f"the Redis Cluster node {node.name}", {"target_nodes": node})

@@ -17,8 +17,8 @@ key                    type    holds
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver) and how it is, JSON
-{postdate}:deal        string  JSON: the instance that is to drain each shard, by agreement of them all
-{postdate}:store       hash    format, shards: what every instance must agree on
+{postdate}:store       hash    format, shards, id: what every instance must agree on; lost_ms, lost: the last loss seen
+{postdate}:deal        string  JSON: the instance that drains each shard, as all agreed
 =====================  ======  ==========================================================================
 
 K is the number of the shard. The channel {postdate:K}:wake carries hints that a due moment came nearer.

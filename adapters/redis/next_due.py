@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 from adapters.redis.agreement import judge_agreement, read_agreement
+from adapters.redis.call import Call
 from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
-from adapters.redis.runner import Call, Runner
+from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
 from bridge.envelope import UnopenedEnvelope, unseal
 from bridge.errors import StoreUnavailable

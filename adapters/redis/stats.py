@@ -8,9 +8,11 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from adapters.redis.agreement import loss_in, read_pairs
 from adapters.redis.connect import store_errors
 from adapters.redis.keys import StoreKeys
-from bridge.desk import Memory, Stats
+from adapters.redis.room import dead_letters, memory_of, nearly_full
+from bridge.desk import Stats
 
 #: How many shards are measured for the estimate, and how many fields of a hash Redis looks at for it.
 _SHARDS, _SAMPLES = 4, 20
@@ -28,9 +30,11 @@ async def sum_up(client: Any, keys: StoreKeys, counted: Sequence[Any]) -> Stats:
     refused = sum(reply[6] for reply in counted)
     next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
     with store_errors():
-        instances, memory = await _instances(client, keys, now_ms), await _memory(client)
+        instances, memory = await _instances(client, keys, now_ms), await memory_of(client)
+        made = read_pairs(await client.hgetall(keys.store))
         each = await _bytes_each(client, keys, [sum(reply[1:4]) for reply in counted])
-    return Stats(now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused)
+    words = [word for word in (loss_in(made, now_ms), nearly_full(memory), dead_letters(dead)) if word]
+    return Stats(now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused, words)
 
 
 async def _instances(client: Any, keys: StoreKeys, now_ms: int) -> dict[str, Mapping[str, object]]:
@@ -46,20 +50,6 @@ def _health(text: bytes | None) -> dict[str, object]:
     except ValueError:
         told = {}
     return {"able": (text or b"0")[:1] == b"1", **(told if isinstance(told, dict) else {})}
-
-
-async def _memory(client: Any) -> list[Memory]:
-    if not hasattr(client, "get_primaries"):
-        return [_memory_of("Redis", await client.info("memory"))]
-    found = []
-    for node in client.get_primaries():
-        told = await client.info("memory", target_nodes=node)
-        found.append(_memory_of(str(node.name), told if "used_memory" in told else next(iter(told.values()))))
-    return found
-
-
-def _memory_of(server: str, info: Mapping[str, Any]) -> Memory:
-    return Memory(server, int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
 
 
 async def _bytes_each(client: Any, keys: StoreKeys, messages: Sequence[int]) -> int | None:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from adapters.redis.agreement import FORMAT, judge_agreement, read_agreement
+from adapters.redis.call import Call, Wait
+from adapters.redis.cluster import Cluster
 from adapters.redis.connect import Client, close, store_errors
 from adapters.redis.durability import ask, judge
+from adapters.redis.guard import Guard
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.offsets import origin_args, read_done
-from adapters.redis.runner import Call, Runner, Wait
+from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
 from bridge.clock import StoreClock
 from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
-from bridge.errors import StoreUnavailable
+from bridge.errors import ShardsUnavailable, StoreUnavailable
 from bridge.identity import ID_BYTES, shard_of
 from bridge.message import Claim, Origin, unopened
 from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
@@ -41,8 +43,8 @@ class RedisStore:
         self.clock = clock
         self._client = client
         self._runner = Runner(client)
-        self._prefix = prefix
         self._keys = StoreKeys(prefix, shards, instance)
+        self._guard = Guard(client, self._runner, self._keys)
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
@@ -60,17 +62,13 @@ class RedisStore:
         wait_ms = max(1, timeout_ms // 2)  # so that a wait that fails says so before the client gives up on Redis
         verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
-        await self._agree()
+        await self._guard.agree()
         await self.look_at_clock()
         return tuple(word for verdict in verdicts for word in verdict.words)
 
-    async def _agree(self) -> None:
-        client: Any = self._client
-        with store_errors():
-            if await client.hlen(self._keys.store) < 2:  # else nothing is written, so that a full Redis lets us start
-                await client.hsetnx(self._keys.store, "format", FORMAT)
-                await client.hsetnx(self._keys.store, "shards", self.shards)
-        judge_agreement(await read_agreement(self._client, self._prefix), self.shards)
+    async def look(self) -> dict[str, str]:
+        """Whether it is still the same store, and has room: see ``Guard.look``."""
+        return await self._guard.look()
 
     async def look_at_clock(self) -> None:
         """One observation of the store's clock."""
@@ -207,7 +205,8 @@ class RedisStore:
         """See ``bridge.ports.Store.renew``."""
         by_shard = _by_shard((claim, (claim.id + claim.token,)) for claim in claims)
         return await self._sum(
-            Call(self._scripts["renew"], (keys.claimed,), (lease_ms, *args)) for keys, args in self._each(by_shard)
+            by_shard,
+            (Call(self._scripts["renew"], (keys.claimed,), (lease_ms, *args)) for keys, args in self._each(by_shard)),
         )
 
     async def settle(self, claims: Iterable[Claim]) -> int:
@@ -216,8 +215,11 @@ class RedisStore:
             (c, (c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")) for c in claims
         )
         return await self._sum(
-            Call(self._scripts["settle"], (keys.msg, keys.claimed, keys.keys, keys.counts, keys.why), args)
-            for keys, args in self._each(by_shard)
+            by_shard,
+            (
+                Call(self._scripts["settle"], (keys.msg, keys.claimed, keys.keys, keys.counts, keys.why), args)
+                for keys, args in self._each(by_shard)
+            ),
         )
 
     async def release(self, releases: Iterable[Release]) -> int:
@@ -227,16 +229,22 @@ class RedisStore:
             for r in releases
         )
         return await self._sum(
-            Call(self._scripts["release"], (keys.due, keys.msg, keys.claimed, keys.why), (keys.wake, *args))
-            for keys, args in self._each(by_shard)
+            by_shard,
+            (
+                Call(self._scripts["release"], (keys.due, keys.msg, keys.claimed, keys.why), (keys.wake, *args))
+                for keys, args in self._each(by_shard)
+            ),
         )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         """See ``bridge.ports.Store.bury``."""
         by_shard = _by_shard((claim, (claim.id + claim.token, claim.tries, reason)) for claim, reason in burials)
         return await self._sum(
-            Call(self._scripts["bury"], (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts), args)
-            for keys, args in self._each(by_shard)
+            by_shard,
+            (
+                Call(self._scripts["bury"], (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts), args)
+                for keys, args in self._each(by_shard)
+            ),
         )
 
     async def recover(self, shards: Sequence[int]) -> int:
@@ -259,19 +267,17 @@ class RedisStore:
         self._lost.extend(
             place for place, reply in zip(lost, replies, strict=False) if isinstance(reply, StoreUnavailable)
         )
-        return _sum(replies)
+        return self._added([shard for shard, _ in wanted], replies)
 
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
         """See ``bridge.ports.Store.hand_over``."""
         script = self._scripts["hand_over"]
-        calls = []
-        for shard in shards:
-            keys = self._keys.shards[shard]
-            calls.append(Call(script, (keys.drain,), (self.instance, keys.wake)))
-        if calls:
-            _sum(await self._runner.many(calls))
+        wanted = list(shards)
+        keys = [self._keys.shards[shard] for shard in wanted]
+        if wanted:
+            await self._sum(wanted, (Call(script, (one.drain,), (self.instance, one.wake)) for one in keys))
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
         """See ``bridge.ports.Store.meet``."""
@@ -313,16 +319,19 @@ class RedisStore:
         for shard, args in by_shard.items():
             yield self._keys.shards[shard], args
 
-    async def _sum(self, calls: Iterable[Call]) -> int:
-        return _sum(await self._runner.many(list(calls)))
+    async def _sum(self, shards: Iterable[int], calls: Iterable[Call]) -> int:
+        return self._added(shards, await self._runner.many(list(calls)))
 
-
-def _sum(replies: Sequence[Any]) -> int:
-    """The sum of the replies; when one failed, its error."""
-    for reply in replies:
-        if isinstance(reply, StoreUnavailable):
-            raise reply
-    return sum(replies)
+    def _added(self, shards: Iterable[int], replies: Sequence[Any]) -> int:
+        """The sum of the replies, one a shard; when one failed, its error."""
+        errors = {n: reply for n, reply in zip(shards, replies, strict=True) if isinstance(reply, StoreUnavailable)}
+        if not errors:
+            return sum(replies)
+        error = next(iter(errors.values()))
+        if not isinstance(self._client, Cluster) or len(errors) == self.shards:
+            raise error
+        worked = sum(reply for reply in replies if not isinstance(reply, StoreUnavailable))
+        raise ShardsUnavailable(str(error), frozenset(errors), worked) from error
 
 
 def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[Any]]:

@@ -26,6 +26,8 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = run_command(sys.argv[1:])
     except KeyboardInterrupt:  # once more, while the first one was being told of
@@ -70,6 +72,12 @@ def _interrupt(number: int, at: object) -> None:
     """Ctrl-C ends a command where it stands. With Python's own handler asyncio would cancel its work instead, and
     redis-py swallows a cancellation that comes while it connects. ``run`` puts its own in the place of this one."""
     raise KeyboardInterrupt
+
+
+def _terminate(number: int, at: object) -> None:
+    """End as SIGTERM ends any other process. Linux drops it for process 1, which postdate is in a container, unless
+    that process handles it. ``run`` puts its own handler in the place of this one."""
+    os._exit(128 + number)
 
 
 def _discard_output() -> None:

@@ -120,17 +120,41 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    yield from _topology(settings, found)
+    harms, protected = _policies(settings)
+    yield from _topology(settings, [_protected(row) if row["what"] in protected else row for row in found])
+    yield from harms
     yield from _open_fronts(settings, found)
     yield from _unread(settings)
     yield from _left_over(settings, before)
+
+
+def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[str]]:
+    """What policies of RabbitMQ do to messages that wait, and the queues that one of them protects. An API that nobody
+    has named need not be there."""
+    from bridge.cli.wiring import judged_policies
+    from bridge.errors import PostdateError
+
+    named = settings.rabbitmq.management_url
+    if named == "off" or not settings.routes_of("rabbitmq"):
+        return [], frozenset()
+    try:
+        harms, protected = judged_policies(settings)
+    except PostdateError as error:
+        text = f"RabbitMQ's policies are not known: {error}"
+        return [_finding("WARN", "policies", text)] if named else [], frozenset()
+    return [_finding("WARN", f"route {route}", text) for route, text in harms], protected
+
+
+def _protected(row: dict[str, Any]) -> dict[str, Any]:
+    """A queue of an earlier postdate that a policy protects is as good as a new one."""
+    return {**row, "state": "same"} if row["state"] == "unprotected" else row
 
 
 def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A line for each route with all that is there, one with all that is still to be made, and one for each problem."""
     for route in dict.fromkeys(row["route"] for row in found):
         rows = [row for row in found if row["route"] == route]
-        there = [row["what"] for row in rows if row["state"] == "same"]
+        there = [row["what"] for row in rows if row["state"] in ("same", "unprotected")]
         later = [row["what"] for row in rows if _is_made_later(settings, row)]
         if there:
             yield _finding("OK", f"route {route}", f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there")
@@ -187,17 +211,17 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
 
 
 def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Routes without a store that no instance has: the store tells of the instances of the others."""
-    from bridge.cli.unread import intakes_of
+    """Routes whose messages wait at the intake and are not taken, and routes without a store that no instance has."""
+    from bridge.cli.unread import intakes_of, stalled_intakes
     from bridge.errors import PostdateError
-    from bridge.unread import unread
+    from bridge.unread import stalled, unread
 
     try:
-        intakes = intakes_of(settings)
+        intakes, still = intakes_of(settings), stalled_intakes(settings)
     except PostdateError as error:
         yield _finding("WARN", "instances", f"whether one takes from each intake cannot be told: {error}")
         return
-    for route, text in unread(settings, intakes):
+    for route, text in (*unread(settings, intakes), *stalled(settings, still)):
         yield _finding("WARN", f"route {route}", text)
 
 
@@ -206,7 +230,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
     from bridge.cli.exits import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
-    if state in ("none", "few", "waits"):
+    if state in ("none", "few", "unlike", "waits", "unprotected"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

@@ -8,7 +8,6 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from urllib.parse import urlsplit
 
 from adapters.rabbitmq import setup, ways
 from adapters.rabbitmq.load import ends
@@ -30,7 +29,6 @@ from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 
 #: RabbitMQ's program. Behind its port there may be another one that only passes bytes on.
 _BROKER = "beam.smp"
-_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 def why_no_plugin(settings: Settings) -> str:
@@ -93,9 +91,10 @@ class _Broker:
     """RabbitMQ's own process, where it is one of this machine."""
 
     def __init__(self, settings: RabbitMQ) -> None:
-        parts = urlsplit(settings.url.get_secret_value())
-        port = parts.port or _PORTS[parts.scheme]
-        pid = listening_pid(port) if _is_here(parts.hostname or "localhost") else None
+        from adapters.rabbitmq.hosts import addresses
+
+        first, *others = addresses(settings)  # of several, nothing tells which one does the work
+        pid = listening_pid(first.port) if _is_here(first.host) and not others else None
         self._pid = pid if pid is not None and command_of(pid) == _BROKER else None
 
     def usage(self) -> Usage:

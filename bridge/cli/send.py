@@ -26,7 +26,8 @@ def send(
     route: Annotated[str, typer.Argument(metavar="ROUTE", help="The route, as it is called in the settings.")],
     body: Annotated[str, typer.Argument(metavar="BODY", help="The body; '' is an empty one, - reads standard input.")],
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", metavar="TEXT", help="RabbitMQ: what consumers' queues are bound by.")
+        str | None,
+        typer.Option("--routing-key", metavar="TEXT", help="RabbitMQ, required: the routing key; '' is an empty one."),
     ] = None,
     record_key: Annotated[
         str | None, typer.Option("--record-key", metavar="TEXT", help="Kafka: the record's key; without, it has none.")
@@ -49,7 +50,6 @@ def send(
 ) -> None:
     """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
     from bridge.cli.moments import due_ms, read_due
-    from bridge.cli.output import say
     from bridge.cli.wiring import pack_record, park_message, settings_with_routes
     from bridge.send import Message
 
@@ -62,7 +62,8 @@ def send(
     if found.broker == "kafka":
         payload = pack_record(_intake(route, found, topic), record_key, headers, content)
     else:
-        payload = _packed(settings.allow_list_of(route), routing_key or "", headers, content, content_type, message_id)
+        raw_key = _given_key(routing_key)
+        payload = _packed(settings.allow_list_of(route), raw_key, headers, content, content_type, message_id)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
 
@@ -80,8 +81,6 @@ def send(
 
     one, message = park_message(settings.of_broker(found.broker), make)
     _tell(output, one.decode(), message.due_ms)
-    if found.broker == "rabbitmq" and routing_key is None:
-        say("Warning: it has an empty routing key, for no --routing-key was given.")
 
 
 def _tell(output: Output, one: str, due_ms: int) -> None:
@@ -111,6 +110,13 @@ def _refuse_strange(name: str, route: Route, rabbitmqs: _Given, kafkas: _Given) 
         raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
     if strange:
         raise SettingsError(f"{strange}: that is for Kafka, and route {name} is one of RabbitMQ, with --routing-key.")
+
+
+def _given_key(routing_key: str | None) -> str:
+    """The routing key, which may be empty but not forgotten: without the right one no queue takes the message."""
+    if routing_key is None:
+        raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")
+    return routing_key
 
 
 def _intake(name: str, route: Route, topic: str | None) -> str:

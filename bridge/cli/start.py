@@ -25,6 +25,7 @@ from bridge.clock import StoreClock
 from bridge.errors import PostdateError, Unreachable
 from bridge.health import Health
 from bridge.reconnect import Reconnect
+from bridge.report import Report
 from bridge.service import Running
 from bridge.settings import Settings, exposed_files, mask_url
 
@@ -35,8 +36,8 @@ T = TypeVar("T")
 _AGAIN_S = 3.0
 
 
-async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat ``attempt`` until what it needs can be reached; each new reason is logged once."""
+async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
+    """Repeat ``attempt`` until what it needs can be reached; each new reason is logged once, and told."""
     reconnect, said = Reconnect(), ""
     while True:
         try:
@@ -45,13 +46,17 @@ async def when_there(attempt: Callable[[], Awaitable[T]]) -> T:
             if str(error) != said:
                 said = str(error)
                 log.warning("waiting", because=said)
+                if report is not None:
+                    report.waits(said)
             await reconnect.wait()
 
 
-async def run_process(settings: Settings, setup: bool, token: str, whole: Settings | None = None) -> None:
+async def run_process(
+    settings: Settings, setup: bool, token: str, report: Report, whole: Settings | None = None
+) -> None:
     """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
-    ``token`` tells the process from others. ``whole``: what they are a house of, where no parent has looked before what
-    there is to say.
+    ``token`` tells the process from others; ``report`` is told how it is. ``whole``: what they are a house of, where no
+    parent has looked before what there is to say.
 
     Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
     """
@@ -61,24 +66,27 @@ async def run_process(settings: Settings, setup: bool, token: str, whole: Settin
         _warn_of_files(whole)
     if not settings.stored:
         left = emptying(settings, instance, token)
-        await _serve(settings, setup, whole, lambda: build_without_store(settings, Health(), left))
+        await _serve(settings, setup, report, whole, lambda: build_without_store(settings, Health(), left))
         return
     store = open_store(settings, clock, instance)
     try:
-        await _open(settings, store)
-        await _serve(settings, setup, whole, lambda: build(settings, store, clock, instance, token, Health()))
+        await _open(settings, store, report)
+        await _serve(settings, setup, report, whole, lambda: build(settings, store, clock, instance, token, Health()))
     finally:
         await store.close()
 
 
-async def _serve(settings: Settings, setup: bool, whole: Settings | None, made: Callable[[], Running]) -> None:
+async def _serve(
+    settings: Settings, setup: bool, report: Report, whole: Settings | None, made: Callable[[], Running]
+) -> None:
     """What both kinds of a process do between their store and a signal; ``made`` wires it when the topology stands."""
-    waits = setup and await set_up_topology(settings)
+    waits = setup and await set_up_topology(settings, report)
     if whole is not None:
         await tell_what_is_left(whole)
     service = made()
     log.info("started")
     _calm_collector()
+    report.of(service)
     async with making_what_waits(settings, waits):
         await service.run()
 
@@ -92,7 +100,7 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -> bool:
+async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, report: Report) -> bool:
     """What is done once for all workers: judge the stores of the houses, declare the topology, say what settings of
     before have left. Whether some of the topology waits for a topic of the consumers'. Raises as ``run_process``."""
     log.info(
@@ -108,10 +116,10 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool) -
             continue
         store = open_store(house, StoreClock(), instance_name(house, new_token()))
         try:
-            await _open(house, store)
+            await _open(house, store, report)
         finally:
             await store.close()
-    waits = setup and await set_up_topology(settings)
+    waits = setup and await set_up_topology(settings, report)
     await tell_what_is_left(settings)
     return waits
 
@@ -138,10 +146,10 @@ async def tell_what_is_left(settings: Settings) -> None:
             log.warning("left behind", route=one.route, what=one.text)
 
 
-async def set_up_topology(settings: Settings, again: bool = False) -> bool:
+async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
     """Declare what the routes need; whether some of it waits for a topic of the consumers'. What there is to say about
     it is not said ``again``. Raises ``TopologyMismatch`` and ``Refused``."""
-    made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings))
+    made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
     for one in made:
         if one["state"] == "made":
             log.info("declared", kind=one["kind"], name=one["name"], route=one["route"])
@@ -182,9 +190,9 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> None:
         await task
 
 
-async def _open(settings: Settings, store: Any) -> None:
+async def _open(settings: Settings, store: Any, report: Report) -> None:
     redis = settings.redis
-    words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout))
+    words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout), report)
     for text in words:
         log.warning("store", what=text)
 

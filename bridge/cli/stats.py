@@ -48,6 +48,7 @@ def _as_json(found: Stats) -> dict[str, Any]:
         "ever": dict(found.ever),
         "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
         "bytes_per_message": found.bytes_each,
+        "warnings": list(found.warnings),
         "instances": [{"name": name, **told, **_late(told)} for name, told in found.instances.items()],
     }
 
@@ -72,6 +73,7 @@ def _as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
 
     late = f", the oldest for {write_duration(_overdue_ms(found))}" if found.overdue else ""
     lines = [
+        *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
         ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "nothing waits"),
         ("overdue", f"{found.overdue}{late}"),

@@ -23,6 +23,16 @@ def intakes_of(settings: Settings) -> list[Intake]:
     return found
 
 
+def stalled_intakes(settings: Settings) -> list[Intake]:
+    """Intake queues of RabbitMQ routes in which messages wait and none is taken. Blocking. Raises as ``intakes_of``."""
+    names = settings.routes_of("rabbitmq")
+    if not names:
+        return []
+    from adapters.rabbitmq.intakes import stalled
+
+    return stalled(settings.only(names))
+
+
 def intake_places(settings: Settings) -> list[dict[str, Any]]:
     """A row for each, as ``bridge.cli.waiting`` has them of levels. Blocking. Raises as ``intakes_of``."""
     return [

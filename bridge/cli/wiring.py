@@ -58,7 +58,7 @@ def planned_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 def _end(rows: Sequence[Mapping[str, Any]]) -> int:
     """The exit code of ``setup`` on one broker where this is planned."""
     states = {row["state"] for row in rows}
-    if states & {"different", "forbidden"}:
+    if states & {"different", "forbidden", "unseen"}:
         return REFUSED
     return FAILED if "waits" in states else FINE
 
@@ -71,15 +71,19 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
     except BrokerUnavailable as error:
         return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
-    said = {"same": "there", "missing": "planned"}
-    ours = {row["what"]: said.get(row["state"], row["state"]) for row in rows if row["ours"] and row["state"] != "few"}
+    said = {"same": "there", "unprotected": "there", "missing": "planned"}
+    ours = {
+        row["what"]: said.get(row["state"], row["state"])
+        for row in rows
+        if row["ours"] and row["state"] not in ("few", "unlike")
+    }
     return ours, [text for text in words if text], FINE
 
 
 def _planned(declaration: Any, stands: Mapping[str, str]) -> str:
     """A binding, which AMQP cannot be asked about, is taken to be there where both ends are; it is made in any case."""
     from adapters.rabbitmq.declarations import Binding
-    from adapters.rabbitmq.setup import label
+    from adapters.rabbitmq.mismatches import label
 
     if not isinstance(declaration, Binding):
         return stands.get(label(declaration), "planned")
@@ -117,15 +121,17 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 
 
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
-    """How each exchange, queue and topic stands: state same, missing, outdated, different, forbidden, waits (an intake
-    topic that is not made before the topic where it leads), few (one with fewer partitions than that) or none (for a
-    rule that no topic matches yet), and a sentence. Blocking.
+    """How each exchange, queue and topic stands, as ``state`` and a sentence. Blocking.
+
+    RabbitMQ: same, missing, outdated, different, forbidden, unprotected (a
+    queue of an earlier postdate, which is used as it is). Kafka: the states of ``adapters.kafka.topics.Finding``.
 
     Raises ``BrokerUnavailable``.
     """
     found = []
     if settings.routes_of("rabbitmq"):
-        from adapters.rabbitmq.setup import label, verify
+        from adapters.rabbitmq.mismatches import label
+        from adapters.rabbitmq.setup import verify
 
         for one in verify(settings):
             ours = getattr(one.declaration, "ours", True)
@@ -137,6 +143,16 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
             topic = each.topic
             found.append(_standing(topic.route, f"topic '{topic.name}'", each.state, each.text, topic.ours))
     return found
+
+
+def judged_policies(settings: Settings) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """What policies do to the queues of RabbitMQ routes: a route and a sentence each; and the labels of the queues that
+    refuse when they are full. Blocking. Raises ``BrokerUnavailable`` where RabbitMQ's management API does not answer.
+    """
+    from adapters.rabbitmq.policies import judge_policies
+
+    found = judge_policies(settings.only(settings.routes_of("rabbitmq")))
+    return list(found.harms), frozenset(f"queue '{name}'" for name in found.protected)
 
 
 def settings_of_file(file: Path) -> Settings:

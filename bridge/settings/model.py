@@ -25,7 +25,7 @@ from bridge.settings.rules import (
     milliseconds,
     size_in_bytes,
 )
-from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, check_amqp, check_redis
+from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, WebAddress, check_amqp, check_redis
 
 _NAME = Text(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 letters, digits, dots, dashes or underscores")
 _INSTANCE = Text(r"[A-Za-z0-9_.-]{0,64}", "at most 64 letters, digits, dots, dashes or underscores")
@@ -77,14 +77,15 @@ class Redis(Section):
 class RabbitMQ(Section):
     url: Annotated[SecretStr, Url(AMQP_SCHEMES, check_amqp)] = SecretStr("amqp://guest:guest@127.0.0.1:5672/%2F")
     password: Annotated[SecretStr, Secret()] = SecretStr("")
-    # AMQP counts heartbeats in whole seconds.
-    heartbeat: Annotated[int, Duration("1s", "1h", step="1s")] = milliseconds("15s")
+    # AMQP counts heartbeats in whole seconds. RabbitMQ gives an instance up after two to three of them.
+    heartbeat: Annotated[int, Duration("1s", "1h", step="1s")] = milliseconds("5s")
     # basic.qos carries 16 bits, and 0 would mean "no limit": the whole queue in this process.
     prefetch: Annotated[int, Whole(1, 65535)] = 2000
     window: Annotated[int, Whole(1, 65535)] = 2000
     confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
     queue_type: Annotated[QueueType, OneOf(("quorum", "classic"))] = "quorum"
     delay_from: Annotated[Literal["arrival", "broker"], OneOf(("arrival", "broker"))] = "arrival"
+    management_url: Annotated[str, WebAddress()] = ""
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
@@ -109,6 +110,7 @@ class Kafka(Section):
     refresh: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
     timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
+    intake_retention: Annotated[int, Duration("1m", "36500d")] = milliseconds("7d")
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""

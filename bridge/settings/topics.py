@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from bridge.naming import Naming, is_topic, mistake, taken_by
+from bridge.naming import STAR, Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import Route, Settings
 from bridge.settings.names import ROUTES
 
 #: The names of level topics begin with the group and the route's name, and a topic's name has at most 249 characters.
 _WAITING_MAX = 200
+_TIME = "[0-9][0-9a-z]*"
+_DIGEST = "[0-9a-f]{6}"
 _RABBITMQS = ("queue", "queue_type")
 _KAFKAS = ("also", "binary_numbers", "tombstones")
 
@@ -65,9 +68,30 @@ def _without_store(settings: Settings, name: str, named: list[_Named]) -> Iterat
     if settings.routes[name].tombstones == "cancel":
         yield Conflict(((ROUTES, name, "tombstones"), mode), "must be deliver where the mode is levels")
     for one in named:
-        if one.naming.meets(Naming(f"{waiting}*", "")):
+        if takes_waiting(one.naming, waiting):
             text = f'is "{one.naming.intercept}", which takes from "{waiting}*", where records of {ROUTES}.{name} wait'
             yield Conflict((one.path("intercept"), mode), one.says(text))
+
+
+def takes_waiting(naming: Naming, waiting: str) -> bool:
+    """Whether a naming takes from a topic that can exist and in which records wait: the dead letters, or a level, whose
+    name ends in its time and six hex digits (``adapters/kafka/levels.py``). ``waiting`` begins all their names."""
+    begin = f"{waiting}level."
+    if naming.text_in(f"{waiting}dead") is not None:
+        return True
+    if not naming.is_rule:
+        return re.fullmatch(rf"{re.escape(begin)}{_TIME}\.{_DIGEST}", naming.intercept) is not None
+    head, _, tail = naming.intercept.partition(STAR)
+    begins = begin.startswith(head) or re.fullmatch(rf"{re.escape(begin)}{_TIME}(\.[0-9a-f]{{0,5}})?", head) is not None
+    return begins and _can_end(begin, tail)
+
+
+def _can_end(begin: str, tail: str) -> bool:
+    """Whether a level's name can end so."""
+    if re.fullmatch(r"[0-9a-f]{0,6}", tail):
+        return True
+    found = re.fullmatch(rf"(.*?)([0-9a-z]*)\.{_DIGEST}", tail)
+    return found is not None and (not found[1] or (bool(found[2]) and begin.endswith(found[1])))
 
 
 def _strange(name: str, route: Route) -> Iterator[Conflict]:

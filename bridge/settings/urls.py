@@ -15,6 +15,14 @@ REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+
 AMQP_SCHEMES = ("amqp", "amqps")
 
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
+#: The name of a master, and perhaps a database.
+_SENTINEL_PATH = re.compile(r"[^/]+(?:/\d*)?", re.ASCII)
+_NO_MASTER_NAME = (
+    "must end in /NAME, the master that the Sentinels know, or in /NAME/NUMBER with a database: "
+    "redis+sentinel://sentinel-1:26379,sentinel-2:26379/mymaster"
+)
+#: A second URL behind the first, where only a host belongs.
+_ANOTHER_URL = re.compile(r",\s*amqps?://")
 _ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
 
 
@@ -44,6 +52,24 @@ class Url(Secret):
 
 
 @dataclass(frozen=True)
+class WebAddress(Rule):
+    """An http:// or https:// URL without a user, "off", or "" for the usual place."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        if text in ("", "off"):
+            return text
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in ("http", "https"):
+            raise wrong('must begin with http:// or https://, or be "off"')
+        if "@" in rest:
+            raise wrong("must not name a user: the one of rabbitmq.url is used")
+        if "?" in rest or "#" in rest or not _is_host(rest.partition("/")[0]):
+            raise wrong('must be a URL with a host, such as "https://rabbit-1:15671"')
+        return text
+
+
+@dataclass(frozen=True)
 class Servers(Rule):
     """Hosts with ports, commas between."""
 
@@ -60,17 +86,21 @@ class Servers(Rule):
 def check_redis(scheme: str, rest: str) -> str | None:
     """Check what follows ``redis://``; several hosts with commas between are for sentinels and clusters."""
     wrong = _check_rest(rest, several=scheme.endswith(("sentinel", "cluster")))
-    if wrong or scheme not in ("redis", "rediss"):
+    path = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
+    if wrong or scheme.endswith("cluster"):
         return wrong
-    database = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
-    return None if re.fullmatch(r"\d*", database, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
+    if scheme.endswith("sentinel"):
+        return None if _SENTINEL_PATH.fullmatch(path) else _NO_MASTER_NAME
+    return None if re.fullmatch(r"\d*", path, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
 
 
 def check_amqp(scheme: str, rest: str) -> str | None:
     """Check what follows ``amqp://``. Options in it would be overridden, or unknown to the client library."""
+    if _ANOTHER_URL.search(rest):
+        return f'must name the scheme once, and the hosts with commas between: "{scheme}://user:password@a:5672,b:5672/%2F"'
     if "?" in rest.rpartition("@")[2]:
         return 'must not have options (what follows "?"): see rabbitmq.heartbeat, rabbitmq.ca_file and so on'
-    return _check_rest(rest, several=False)
+    return _check_rest(rest, several=True)
 
 
 def _check_rest(rest: str, *, several: bool) -> str | None:

@@ -192,7 +192,8 @@ def test_a_redis_that_somebody_empties_costs_what_was_in_it_and_no_more(
         settled(line, ledger).assert_kept(copies_max=0)
         ledger.__exit__(None, None, None)
     assert bridge.running()
-    bridge.wait_health("All well.")
+    bridge.wait_health("Redis was emptied")
+    bridge.wait_health("Messages that are gone: about ")
 
 
 def empty(redis: Redis, line: Line) -> None:

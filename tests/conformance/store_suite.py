@@ -715,9 +715,7 @@ class Instances:
         assert await other.meet(60_000, True, "{}") == ["b"]
         assert await one.meet(60_000, True, "{}") == ["a", "b"]
 
-    async def test_a_deal_is_in_force_for_everybody_until_somebody_who_has_read_it_writes_another(
-        self, rig: Rig
-    ) -> None:
+    async def test_a_deal_is_in_force_until_an_instance_that_has_read_it_writes_another(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         assert (await one.deal("", "")).deal == ""
         assert (await one.deal("", "first")).deal == "first"
@@ -726,7 +724,7 @@ class Instances:
         assert (await one.deal("first", "too late")).deal == "second"
         assert (await one.deal("second", "")).deal == "second"
 
-    async def test_with_the_deal_comes_what_those_who_can_deliver_say_of_themselves(self, rig: Rig) -> None:
+    async def test_with_the_deal_come_the_reports_of_instances_that_can_deliver(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         await one.meet(60_000, True, '{"routes": ["orders"]}')
         await other.meet(60_000, False, "{}")

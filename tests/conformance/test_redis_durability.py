@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from adapters.redis.runner import Call
+from adapters.redis.agreement import read_agreement
+from adapters.redis.call import Call
+from adapters.redis.connect import connect
 from adapters.redis.scripts import scripts
+from adapters.redis.store import RedisStore
+from bridge.clock import StoreClock
 from bridge.errors import StoreUnavailable, StoreUnfit
 from bridge.ports import Batch
 from tests.conformance.redis_rig import RedisRig
@@ -101,7 +105,7 @@ async def test_a_wait_that_fails_is_not_taken_for_a_redis_that_does_not_answer(
 ) -> None:
     rig = RedisRig(start_redis().url, key_prefix, "replicas", timeout_ms=400)
     store = await rig.open(wait_ms=400)  # as the commands call it: with redis.timeout
-    with pytest.raises(StoreUnavailable, match="waiting for replicas of Redis: 0 of 1 answered"):
+    with pytest.raises(StoreUnavailable, match=r"waiting for replicas of Redis: 0 of 1 answered\. After a failover"):
         await park(store, *(await rig.overdue()))
     await rig.close()
 
@@ -219,10 +223,39 @@ async def test_no_durability_is_taken_and_said(start_redis: StartRedis, rig_on: 
 
 async def test_instances_must_agree_on_the_number_of_shards(redis_url: str, key_prefix: str) -> None:
     rig = RedisRig(redis_url, key_prefix)
-    store = await rig.open()
-    store.shards += 1
+    await rig.open()
+    other = RedisStore(connect(rig.settings), key_prefix, SHARDS + 1, "b", StoreClock())
     with pytest.raises(StoreUnfit, match=r"made with 4 shards and redis.shards is 5: set redis.shards = 4"):
-        await store.open("everysec", 1, 1000)
+        await other.open("everysec", 1, 1000)
+    await other.close()
+    await rig.close()
+
+
+async def test_a_loss_is_seen_at_the_next_look_and_the_store_is_agreed_on_again(start_redis: StartRedis) -> None:
+    rig = RedisRig(start_redis().url, "emptied")
+    store, other = await rig.open("a"), await rig.open("b")
+    await park(store, *(await rig.overdue(3)))
+    for one in (store, other):
+        assert set((await one.look()).values()) == {""}
+    made = await read_agreement(rig.client, "emptied")
+    await rig.client.flushall()
+    for one in (store, other):
+        assert (await one.look())["store contents"].endswith("Messages that are gone: about 3")
+    assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
+    await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
+    with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
+        await store.look()
+    await rig.close()
+
+
+async def test_another_store_in_the_place_of_this_one_is_seen(start_redis: StartRedis) -> None:
+    rig = RedisRig(start_redis().url, "foreign")
+    store = await rig.open()
+    await park(store, *(await rig.overdue(2)))
+    await store.look()
+    await rig.client.hset("{foreign}:store", "id", 1)
+    assert (await store.look())["store contents"].endswith("Messages that are gone: about 2")
+    assert (await read_agreement(rig.client, "foreign"))["id"] == 1
     await rig.close()
 
 

@@ -14,6 +14,7 @@ from tests.devstack import kafka as kafka_servers
 from tests.devstack import kafka_admin, rabbitmq4
 from tests.devstack import kafka_cluster as kafka_clusters
 from tests.devstack import rabbitmq as rabbitmq3
+from tests.devstack import rabbitmq_cluster as rabbitmq_clusters
 from tests.devstack import redis as redis_servers
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
@@ -22,6 +23,7 @@ from tests.devstack.kafka_secure import SecureKafka
 from tests.devstack.kafka_tools import KafkaTools, find_kcat, find_tools
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.rabbitmq_cluster import RabbitCluster
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
 from tests.devstack.service import Unavailable, machine_lock
 
@@ -67,7 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     fetches: list[Callable[[], object]] = []
     if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
         fetches.append(redis_servers.prepare)
-    if "rabbitmq" in needed:
+    if needed & {"rabbitmq", "managed_rabbitmq", "rabbitmq_cluster"}:
         fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
     if "kafka" in needed:
         fetches.append(kafka_servers.prepare)
@@ -157,6 +159,21 @@ def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     rabbitmq.resume()
     rabbitmq.start()
     rabbitmq.calm()
+
+
+@pytest.fixture(scope="module")
+def managed_rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ with the management API, always our own."""
+    server = need(lambda: (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch(management=True))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def rabbitmq_cluster() -> Iterator[RabbitCluster]:
+    """Three RabbitMQ nodes, new for each test: to kill and pause as it likes."""
+    with need(lambda: rabbitmq_clusters.launch_cluster(wanted_rabbitmq())) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -65,22 +65,33 @@ class RabbitMQ(Service):
         super().__init__(url, runner)
         self._ctl = ctl
         self._alarmed = False
+        self.management_url = ""
+        self.node_name = ""
 
     @classmethod
-    def in_place(cls, place: Place, folder: Path) -> Self:
-        """A broker with a node name, data, plugins, cookie, epmd and ports of its own."""
-        port, dist_port, epmd_port = free_ports(3)
+    def in_place(
+        cls, place: Place, folder: Path, *, management: bool = False, epmd: tuple[int, bool] | None = None
+    ) -> Self:
+        """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
+        request. ``epmd``: the port of one that nodes share, and whether this node has it beside it."""
+        port, dist_port, epmd_port, api_port = free_ports(4)
+        epmd_port, has_epmd = epmd or (epmd_port, True)
         env = _write_home(place, folder, port, dist_port, epmd_port)
+        if management:
+            _add_management(folder, api_port)
         launch = Launch(
             command=place.command(f"{place.scripts}/rabbitmq-server"),
             folder=folder,
             env=env,
             # Left to itself, the broker would start an epmd that outlives it and belongs to nobody.
-            beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1"),
+            beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1") if has_epmd else (),
             beside_port=epmd_port,
             tool_prefix=place.enter,
         )
-        return cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
+        broker = cls(url_of(port), ProcessRunner(launch), f"{place.scripts}/rabbitmqctl").start_new()
+        broker.management_url = f"http://127.0.0.1:{api_port}" if management else ""
+        broker.node_name = env["RABBITMQ_NODENAME"]
+        return broker
 
     @classmethod
     def in_docker(cls, image: str) -> Self:
@@ -189,6 +200,13 @@ def _write_home(place: Place, folder: Path, port: int, dist_port: int, epmd_port
     return {**env, "PATH": place.path} if place.path else env
 
 
+def _add_management(folder: Path, port: int) -> None:
+    """Switch the plugin on before the first start; files keep their owner."""
+    (folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+    with (folder / "rabbitmq.conf").open("a") as conf:
+        conf.write(f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n")
+
+
 def find() -> RabbitMQ:
     """Given by URL, else RabbitMQ 3.13 from Docker, else what the machine has, else Debian's."""
     return find_or_start(URL_VARIABLE, RabbitMQ, [lambda: RabbitMQ.in_docker(IMAGE), launch])
@@ -200,8 +218,8 @@ def prepare() -> None:
         find_place()
 
 
-def launch() -> RabbitMQ:
-    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"))
+def launch(*, management: bool = False) -> RabbitMQ:
+    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management)
 
 
 def find_place(*, may_install: bool = True) -> Place:

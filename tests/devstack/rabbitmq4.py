@@ -50,8 +50,16 @@ def prepare() -> None:
         debian_root()
 
 
-def launch_local() -> RabbitMQ4:
-    return RabbitMQ4.in_place(_local_place(), new_folder("rabbitmq4"))
+def launch(*, management: bool = False) -> RabbitMQ4:
+    """One of our own."""
+    try:
+        return launch_local(management=management)
+    except Unavailable:
+        return launch_chroot(management=management)
+
+
+def launch_local(*, management: bool = False) -> RabbitMQ4:
+    return RabbitMQ4.in_place(_local_place(), new_folder("rabbitmq4"), management=management)
 
 
 def _local_place() -> Place:
@@ -64,7 +72,13 @@ def _local_place() -> Place:
     return place
 
 
-def launch_chroot() -> RabbitMQ4:
+def launch_chroot(*, management: bool = False) -> RabbitMQ4:
+    place, folder = chroot_home()
+    return RabbitMQ4.in_place(place, folder, management=management)
+
+
+def chroot_home() -> tuple[Place, Path]:
+    """The Debian root, and a new folder in it for one node."""
     root = debian_root()
     folder = root / "srv" / f"rabbitmq4-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
@@ -75,7 +89,7 @@ def launch_chroot() -> RabbitMQ4:
         owner=_owner(root, "rabbitmq"),
         path=PATH_INSIDE,
     )
-    return RabbitMQ4.in_place(place, folder)
+    return place, folder
 
 
 def enter(root: Path, *options: str) -> tuple[str, ...]:
@@ -115,12 +129,7 @@ def _mounted_below(root: Path) -> list[str]:
 
 
 def _build(root: Path) -> None:
-    if shutil.which("debootstrap") is None:
-        debian.install("debootstrap")
-    script = Path("/usr/share/debootstrap/scripts/sid")  # this machine's debootstrap may not know newer names
-    bootstrap = ["debootstrap", "--variant=minbase", "--include=ca-certificates", RELEASE, str(root), _mirror()]
-    # debootstrap mounts /proc too; in a namespace of its own it cannot leave it behind.
-    _run(["unshare", "--mount", *bootstrap, str(script)])
+    bootstrap(root, RELEASE, "ca-certificates")
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text(debian.NO_SERVICES)
     policy.chmod(0o755)
@@ -129,6 +138,16 @@ def _build(root: Path) -> None:
     _inside(root, "apt-get", "-q", "-o", "Acquire::Check-Valid-Until=false", "update")
     _inside(root, "apt-get", "-q", "install", "-y", "--no-install-recommends", "rabbitmq-server")
     _inside(root, "apt-get", "clean")
+
+
+def bootstrap(root: Path, release: str, packages: str) -> None:
+    """Unpack a small Debian of this release, with these packages (commas), from the machine's own mirror."""
+    if shutil.which("debootstrap") is None:
+        debian.install("debootstrap")
+    script = Path("/usr/share/debootstrap/scripts/sid")  # this machine's debootstrap may not know newer names
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", release, str(root), _mirror()]
+    # debootstrap mounts /proc too; in a namespace of its own it cannot leave it behind.
+    _run(["unshare", "--mount", *command, str(script)])
 
 
 def _mirror() -> str:

@@ -168,7 +168,7 @@ def launch_cluster(nodes: int = 3) -> RedisCluster:
 
 
 class RedisSentinel:
-    """A master, a replica and one Sentinel that needs nobody's agreement and takes a master for dead after a second."""
+    """A master, a replica and one Sentinel that needs nobody's agreement to take a master for dead."""
 
     MASTER = "mymaster"
 
@@ -235,7 +235,9 @@ def _is_healthy(replica: Any) -> bool:
     return fields[b"master-link-status"] == b"ok" and b"down" not in fields[b"flags"]
 
 
-def launch_sentinel() -> RedisSentinel:
+def launch_sentinel(down_after_ms: int = 1000, hurried: bool = True) -> RedisSentinel:
+    """``hurried``: Sentinel looks after its servers every 0.3 s. Else it does so as in production, and so lets an old
+    master that comes back be a master for some ten seconds."""
     started: list[Redis] = []
     try:
         # A master waits five seconds for more replicas before it sends its data; here there will be no more.
@@ -244,11 +246,12 @@ def launch_sentinel() -> RedisSentinel:
         started.append(master)
         replica = Redis.launch_process({"replicaof": f"127.0.0.1 {master.port}", **at_once})
         started.append(replica)
-        sentinel = _prepare_sentinel(master)
+        sentinel = _prepare_sentinel(master, down_after_ms)
         started.append(sentinel)
         sentinel.start_new()
-        # Else it asks for news every ten seconds and lets an old master be for eight: a second failover would wait.
-        sentinel.command("SENTINEL", "DEBUG", "INFO-PERIOD", 300, "PUBLISH-PERIOD", 300)
+        if hurried:
+            # Else it asks for news every ten seconds and lets an old master be for eight: a second failover would wait.
+            sentinel.command("SENTINEL", "DEBUG", "INFO-PERIOD", 300, "PUBLISH-PERIOD", 300)
         group = RedisSentinel([master, replica], sentinel)
         group.wait_steady()
     except BaseException:
@@ -259,6 +262,8 @@ def launch_sentinel() -> RedisSentinel:
 
 
 class Sentinel(Redis):
+    """One Sentinel, which needs nobody's agreement."""
+
     name = "sentinel"
 
     def probe(self) -> None:
@@ -266,16 +271,21 @@ class Sentinel(Redis):
             client.ping()
 
 
-def _prepare_sentinel(master: Redis) -> Sentinel:
+def _prepare_sentinel(master: Redis, down_after_ms: int) -> Sentinel:
+    return prepare_sentinel(free_ports(1)[0], master.port, (), down_after_ms)
+
+
+def prepare_sentinel(port: int, master_port: int, more: Sequence[str], down_after_ms: int = 1000) -> Sentinel:
+    """A Sentinel that is not started yet, for a master on this machine; ``more`` are lines of its file."""
     name = RedisSentinel.MASTER
-    port = free_ports(1)[0]
     folder = new_folder(f"sentinel-{port}")
     lines = [
+        *more,
         f"port {port}",
         "bind 127.0.0.1",
         f"dir {folder}",
-        f"sentinel monitor {name} 127.0.0.1 {master.port} 1",
-        f"sentinel down-after-milliseconds {name} 1000",
+        f"sentinel monitor {name} 127.0.0.1 {master_port} 1",
+        f"sentinel down-after-milliseconds {name} {down_after_ms}",
         f"sentinel failover-timeout {name} 5000",
     ]
     file = folder / "sentinel.conf"

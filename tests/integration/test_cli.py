@@ -32,6 +32,7 @@ from tests.devstack.service import free_ports
 pytestmark = pytest.mark.redis
 
 HOUR_MS = 3_600_000
+KEY = ("--routing-key", "new")
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\n\u202e"
 
 
@@ -65,7 +66,7 @@ class Shell:
 
     def send(self, *more: str) -> str:
         """Park a message; its id."""
-        found: dict[str, str] = json.loads(self("send", "orders", "body", "--in", "1h", "-o", "json", *more))
+        found: dict[str, str] = json.loads(self("send", "orders", "body", *KEY, "--in", "1h", "-o", "json", *more))
         return found["id"]
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
@@ -252,7 +253,7 @@ class TestFine:
 
     def test_a_body_on_standard_input_is_taken_as_it_is(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\x00\n")))
-        one = json.loads(shell("send", "orders", "-", "--in", "1h", "-o", "json"))["id"]
+        one = json.loads(shell("send", "orders", "-", *KEY, "--in", "1h", "-o", "json"))["id"]
         assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/wAK"
 
     def test_a_kafka_that_no_route_uses_is_spoken_of_where_rabbitmq_is_not_there(self, shell: Shell) -> None:
@@ -396,7 +397,8 @@ class TestWrong:
             (["send", "orders", "x", "--in", "5"], "5s or 5ms"),
             (["send", "orders", "x", "--in", "-5m"], "negative"),
             (["send", "orders", "x", "--at", "2027-01-01T00:00:00"], "has no offset from UTC"),
-            (["send", "orders", "x", "--in", "4000d"], "limits.max_delay"),
+            (["send", "orders", "x", *KEY, "--in", "4000d"], "limits.max_delay"),
+            (["send", "orders", "x", "--in", "1m"], "--routing-key is missing"),
             (["send", "orders", "--in", "1m"], "BODY"),
             (["send", "orders", "x", "--in", "1m", "--header", "x-delay=5"], "--in or --at"),
             (["send", "orders", "x", "--in", "1m", "--header", "x-delay-key=5"], "--key"),
@@ -404,7 +406,7 @@ class TestWrong:
             (["list", "--due-after", "1790000000"], "looks like Unix seconds"),
             (["send", "orders", "x", "--in", "1m", "--header", "novalue"], "NAME=TEXT"),
             (["send", "ordres", "x", "--in", "1m"], "There is no route 'ordres'"),
-            (["send", "orders", "x", "--in", "1m", "--key", "k" * 256], "255"),
+            (["send", "orders", "x", *KEY, "--in", "1m", "--key", "k" * 256], "255"),
             (["send", "orders", "x", "--in", "1m", "--routing-key", "k" * 256], "255"),
             (["list", "--limit", "0"], "'--limit': must be greater than or equal to 1"),
             (["show"], "--key"),
@@ -454,7 +456,7 @@ class TestHowItEnds:
         assert shell.ended(command, "--key", "never-heard-of")[0] == 3
         assert "never-heard-of" in shell.said
 
-    @pytest.mark.parametrize("words", [["list"], ["stats"], ["send", "orders", "x", "--in", "1m"]])
+    @pytest.mark.parametrize("words", [["list"], ["stats"], ["send", "orders", "x", *KEY, "--in", "1m"]])
     def test_4_where_the_store_cannot_be_reached(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
     ) -> None:
@@ -489,7 +491,7 @@ class TestHowItEnds:
     def test_5_where_a_key_may_not_be_taken(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         one = shell.send("--key", "k")
         monkeypatch.setenv("POSTDATE_HEADERS__ON_SAME_KEY", "keep")
-        assert shell.ended("send", "orders", "x", "--in", "1m", "--key", "k")[0] == 5
+        assert shell.ended("send", "orders", "x", *KEY, "--in", "1m", "--key", "k")[0] == 5
         assert shell.states() == {one: "parked"}
 
     def test_of_several_messages_those_that_can_be_are_done_and_the_worst_end_counts(self, shell: Shell) -> None:

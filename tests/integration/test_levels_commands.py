@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.levels import CLASSIC_BEFORE, STEP_HEADERS, plan_waits
+from adapters.rabbitmq.levels import CLASSICS_BEFORE, STEP_HEADERS, plan_waits
 from adapters.rabbitmq.setup import open_session
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
@@ -385,7 +385,7 @@ def test_classic_queues_of_before_are_found_and_the_broker_sees_to_it_that_they_
 ) -> None:
     classic: Tables = {"levels": {"queue_type": "classic"}}
     loaded = line.loaded(classic)
-    before = plan_waits(loaded, "orders", CLASSIC_BEFORE)
+    before = plan_waits(loaded, "orders", CLASSICS_BEFORE[-1])
     names = {before.due, *before.levels.values()}
     with open_session(loaded) as session:
         for one in before.declarations:

@@ -140,7 +140,8 @@ class TestTLS:
         with ExitStack() as stack:
             strict = Secured(stack, authority, "strict", **{"tls-auth-clients": "yes"})
             url, ours = f"rediss://127.0.0.1:{strict.port}", authority.sign("client")
-            assert "(it hangs up at once, and may want a certificate: redis.cert_file)" in said(url, ca_file=strict.ca)
+            # The server says what it wants, and hangs up; now and then the second is heard before the first.
+            assert "redis.cert_file" in said(url, ca_file=strict.ca)
             pair = {"cert_file": str(ours.cert), "key_file": str(ours.key)}
             assert said(url, ca_file=strict.ca, **pair) == ""
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.bridge_process import Bridge
+from tests.chaos.ledger import Ledger
 from tests.delay_line import QUICK, Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
@@ -19,7 +21,10 @@ from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
+#: Messages a second of each of two routes, and how many in all.
+FLOW_RATE, FLOW = 400.0, 4000
 DELAY_MS = 1500
+TAKEOVER_MS = 2000
 #: How late a message may be that the wrong instance claims first.
 LATE_S = 1.0
 
@@ -119,13 +124,45 @@ def test_a_rolling_rename_delivers_while_one_has_the_old_name_and_names_what_is_
     assert two.dead() == {}
 
 
+@pytest.mark.parametrize("routes", [("orders",), ("invoices",)], ids=["the same routes", "other routes"])
+def test_an_instance_that_freezes_keeps_its_shards_for_the_takeover_time_and_no_longer(
+    two: Two, routes: tuple[str, ...]
+) -> None:
+    frozen, other = two.having(*routes), two.having("orders")
+    wait_for(lambda: all(bridge.report()["shards"] for bridge in (frozen, other)), "both drain shards")
+    delay_ms = TAKEOVER_MS + 1500
+    two.publish_to("orders", range(40), delay_ms)
+    published = time.time()
+    wait_for(lambda: two.waiting() == 40, "they are parked")
+    frozen.pause()
+    assert two.receive_from("orders", 40, published, delay_ms) < LATE_S
+    wait_for(lambda: len(other.report()["shards"]) == 8, "it reports the shards that it drains", 3)
+    frozen.resume()
+    two.publish_to("orders", range(40), 500)
+    assert two.receive_from("orders", 40, time.time(), 500) < LATE_S
+
+
+def receipts_by_due(ledger: Ledger) -> list[float]:
+    """How late each message was, in seconds."""
+    return sorted(receipts[0].at - receipts[0].due for receipts in ledger._receipts.values())
+
+
 @pytest.mark.long
-def test_a_steady_flow_of_two_routes_between_two_instances_is_in_time_and_in_order(two: Two) -> None:
-    two.having("orders"), two.having("invoices")
-    routes = ("orders", "invoices")
-    for number in range(300):
-        for route in routes:
-            two.publish_to(route, [number], 1000)
-    for route in routes:
-        messages = two.receive(300, 20, two.queues[route])
-        assert len({message.body for message in messages}) == 300
+@pytest.mark.parametrize("first", [("orders",), ("orders", "invoices")], ids=["none in common", "one has both"])
+def test_a_flow_of_two_routes_between_two_instances_is_in_time(two: Two, first: tuple[str, ...]) -> None:
+    two.having(*first), two.having("invoices")
+    with ExitStack() as opened:
+        ledgers = {
+            route: opened.enter_context(Ledger(two.broker_url, two.fronts[route], two.queues[route]))
+            for route in ("orders", "invoices")
+        }
+        for ledger in ledgers.values():
+            ledger.produce(FLOW_RATE, (0, 2000), count=FLOW)
+        for ledger in ledgers.values():
+            ledger.produced()
+        for route, ledger in ledgers.items():
+            verdict = ledger.settle(30)
+            late = receipts_by_due(ledger)
+            print(route, f"late p50 {late[len(late) // 2]:.3f} s, p99 {late[len(late) * 99 // 100]:.3f} s")
+            verdict.assert_kept(copies_max=0)
+            assert verdict.late_max_s < 2 * LATE_S

@@ -22,12 +22,12 @@ loads = st.lists(st.floats(0, 10_000, allow_subnormal=False), min_size=1, max_si
 def deals(draw: st.DrawFn) -> tuple[list[str], list[float], list[str]]:
     """Who holds what, of whom some are gone; loads; and who is able."""
     given_loads, able = draw(loads), draw(names)
-    holders = st.sampled_from([*able, "", "somebody who is gone"])
+    holders = st.sampled_from([*able, "", "one that is gone"])
     held = draw(st.lists(holders, min_size=len(given_loads), max_size=len(given_loads)))
     return held, given_loads, able
 
 
-def nobody(shards: int = SHARDS) -> list[str]:
+def unheld(shards: int = SHARDS) -> list[str]:
     return [""] * shards
 
 
@@ -52,7 +52,7 @@ def test_every_shard_is_dealt_to_one_able_instance(case: tuple[list[str], list[f
     dealt = deal(held, given_loads, able)
     assert len(dealt) == len(held)
     assert set(dealt) <= set(able)
-    assert len(set(dealt)) == len(able) or len(able) > len(held), "nobody stands by with empty hands"
+    assert len(set(dealt)) == len(able) or len(able) > len(held), "every instance has a shard"
 
 
 @given(st.data(), deals())
@@ -72,14 +72,16 @@ def test_the_same_loads_move_nothing_again(case: tuple[list[str], list[float], l
 
 @given(names, st.integers(1, 64))
 def test_idle_shards_are_dealt_evenly(able: list[str], shards: int) -> None:
-    dealt = deal(nobody(shards), [0.0] * shards, able)
+    dealt = deal(unheld(shards), [0.0] * shards, able)
     counts = [dealt.count(name) for name in able]
     assert max(counts) - min(counts) <= 1
 
 
 @given(names, st.integers(1, 64))
-def test_who_joins_an_idle_bridge_has_an_even_part_and_only_what_it_gets_moves(able: list[str], shards: int) -> None:
-    before = deal(nobody(shards), [0.0] * shards, able)
+def test_an_instance_that_joins_idle_ones_gets_an_even_part_and_only_that_part_moves(
+    able: list[str], shards: int
+) -> None:
+    before = deal(unheld(shards), [0.0] * shards, able)
     after = deal(before, [0.0] * shards, [*able, "the new one"])
     counts = [after.count(name) for name in (*able, "the new one")]
     assert max(counts) - min(counts) <= 1
@@ -88,14 +90,14 @@ def test_who_joins_an_idle_bridge_has_an_even_part_and_only_what_it_gets_moves(a
 
 @given(names, st.integers(1, 64))
 def test_when_one_goes_only_its_shards_move(able: list[str], shards: int) -> None:
-    before = deal(nobody(shards), [0.0] * shards, [*able, "the one that goes"])
+    before = deal(unheld(shards), [0.0] * shards, [*able, "the one that goes"])
     after = deal(before, [0.0] * shards, able)
     assert all(new == old for old, new in zip(before, after, strict=True) if old != "the one that goes")
 
 
 @given(st.lists(st.floats(1, 1000), min_size=2, max_size=32), st.data())
 def test_loads_that_change_a_little_move_nothing(given_loads: list[float], data: st.DataObject) -> None:
-    dealt = deal(nobody(len(given_loads)), given_loads, [A, B])
+    dealt = deal(unheld(len(given_loads)), given_loads, [A, B])
     changed = [load * data.draw(st.floats(0.97, 1.03)) for load in given_loads]
     assert deal(dealt, changed, [A, B]) == dealt
 
@@ -106,7 +108,7 @@ def test_loads_that_are_measured_by_chance_move_nothing(partitions: int, per_s: 
     """Ten minutes of beats, of loads that are averages over random arrivals, and at most two changes."""
     seeded = random.Random(1)
     true = loads_of("orders", partitions, per_s)
-    measured, dealt, changes = list(true), deal(nobody(), [0.0] * SHARDS, [A, B]), 0
+    measured, dealt, changes = list(true), deal(unheld(), [0.0] * SHARDS, [A, B]), 0
     for _ in range(600):
         kept = 1 - 1 / WINDOW_S
         arrived = [max(0.0, seeded.gauss(load, load**0.5)) for load in true]
@@ -121,19 +123,48 @@ def test_loads_that_are_measured_by_chance_move_nothing(partitions: int, per_s: 
 def test_the_partitions_of_a_topic_are_shared_before_anything_is_known_of_their_loads(
     topic: str, partitions: int
 ) -> None:
-    idle = deal(nobody(), [0.0] * SHARDS, [A, B])
+    idle = deal(unheld(), [0.0] * SHARDS, [A, B])
     assert 0.35 <= part(idle, loads_of(topic, partitions, 500), A) <= 0.65
 
 
 def test_of_three_equal_shards_one_instance_has_two_and_stays_with_them() -> None:
     given_loads = loads_of("orders.delay", 3, 500)
-    dealt = deal(nobody(), given_loads, [A, B])
+    dealt = deal(unheld(), given_loads, [A, B])
     assert sorted(part(dealt, given_loads, name) for name in (A, B)) == pytest.approx([1 / 3, 2 / 3])
     assert deal(dealt, given_loads, [A, B]) == dealt
 
 
+def test_of_three_equal_shards_the_third_changes_sides_when_it_is_time() -> None:
+    given_loads = loads_of("orders.delay", 3, 500)
+    dealt, parts = deal(unheld(), given_loads, [A, B]), []
+    for _ in range(10):
+        before, dealt = dealt, deal(dealt, given_loads, [A, B], turn=True)
+        assert sum(old != new for old, new in zip(before, dealt, strict=True)) == 1
+        parts.append(part(dealt, given_loads, A))
+    assert sorted(parts[:2]) == pytest.approx([1 / 3, 2 / 3])
+    assert sum(parts) / len(parts) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 2, 4, 5, 6, 7, 8, 12])
+def test_where_a_deal_is_even_or_one_shard_has_all_the_load_nothing_changes_sides(partitions: int) -> None:
+    given_loads = loads_of("orders.delay", partitions, 500)
+    dealt = deal(deal(unheld(), given_loads, [A, B]), given_loads, [A, B])
+    assert deal(dealt, given_loads, [A, B], turn=True) == dealt
+
+
+@given(deals())
+def test_a_turn_moves_one_shard_at_most_and_leaves_every_shard_with_an_able_instance(
+    case: tuple[list[str], list[float], list[str]],
+) -> None:
+    held, given_loads, able = case
+    dealt = deal(held, given_loads, able)
+    turned = deal(dealt, given_loads, able, turn=True)
+    assert set(turned) <= set(able)
+    assert sum(old != new for old, new in zip(dealt, turned, strict=True)) <= 1
+
+
 @pytest.mark.parametrize("shards_in_use", [2, 4, 5, 6, 7, 8])
-def test_whoever_has_all_the_load_gives_half_of_it_away(shards_in_use: int) -> None:
+def test_an_instance_with_all_the_load_gives_half_of_it_away(shards_in_use: int) -> None:
     given_loads = [100.0] * shards_in_use + [0.0] * (SHARDS - shards_in_use)
     held = [A] * shards_in_use + [B] * (SHARDS - shards_in_use)
     held[-1] = B if shards_in_use < SHARDS else held[-1]
@@ -149,5 +180,5 @@ def test_one_hot_shard_is_alone_and_the_others_are_with_the_other_instance() -> 
 
 def test_three_instances_share_twelve_partitions() -> None:
     given_loads = loads_of("orders.delay", 12, 600)
-    dealt = deal(nobody(), given_loads, [A, B, C])
+    dealt = deal(unheld(), given_loads, [A, B, C])
     assert all(0.25 <= part(dealt, given_loads, name) <= 0.42 for name in (A, B, C))

@@ -111,3 +111,17 @@ def test_the_sentence_says_what_to_set(fsync: str | None) -> None:
         judge(GOOD._replace(version=(7, 4), fsync=fsync), "always", 1, 700)
     assert 'set "appendfsync always" there' in str(refused.value)
     assert "None" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wanted", ["always", "everysec"])
+def test_sentinel_without_a_minimum_of_replicas_is_warned_of(wanted: str) -> None:
+    followed = GOOD._replace(sentinel=True, min_replicas=0)
+    (word,) = judge(followed, wanted, 1, 700).words
+    assert word.startswith(f'Redis has min-replicas-to-write 0. With redis.durability = "{wanted}", a failover by Sent')
+    assert judge(followed._replace(min_replicas=1), wanted, 1, 700).words == ()
+    assert judge(followed._replace(min_replicas=None), wanted, 1, 700).words == ()
+    assert judge(GOOD._replace(min_replicas=0), wanted, 1, 700).words == ()
+
+
+def test_who_waits_for_replicas_needs_no_minimum_of_them() -> None:
+    assert judge(GOOD._replace(sentinel=True, min_replicas=0, replicas=2), "replicas", 1, 700).words == ()

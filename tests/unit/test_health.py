@@ -40,11 +40,18 @@ def test_a_sentence_stays_until_it_is_well_again() -> None:
     assert health.sentence() == WELL
 
 
-def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time() -> None:
-    health = Health()
-    health.say("route orders", "messages are refused", for_s=-1)
+def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time_and_not_called_well(clock: Clock) -> None:
+    health = Health(clock)
+    health.say("route orders", "messages are refused", for_s=5)
     health.say("store", "Redis does not answer", for_s=60)
+    clock.now_s += 6
     assert health.troubles() == {"store": "Redis does not answer"}
+    health.say("store", "")
+    for _ in range(3):
+        clock.now_s += 1
+        health.look()
+    ends = {line["subject"]: line["event"] for line in clock.lines[2:]}
+    assert ends == {"route orders": "not seen again", "store": "well again"}
 
 
 def test_a_running_number_is_no_news() -> None:
@@ -122,13 +129,13 @@ def test_a_trouble_that_is_the_told_one_again_is_no_news(clock: Clock) -> None:
     assert clock.said() == [("trouble", "no exchange orders")]
 
 
-def test_a_sentence_that_ran_out_is_well_again_in_the_log_too(clock: Clock) -> None:
+def test_a_sentence_that_ran_out_is_not_seen_again_in_the_log_too(clock: Clock) -> None:
     health = Health(clock)
     health.say("route orders", "messages are refused", for_s=5)
     for _ in range(7):
         clock.now_s += 1
         health.look()
-    assert clock.said() == [("trouble", "messages are refused"), ("well again", "")]
+    assert clock.said() == [("trouble", "messages are refused"), ("not seen again", "")]
 
 
 async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:

@@ -13,7 +13,7 @@ SHIPPED = sorted(file for folder in ("bridge", "adapters") for file in (ROOT / f
 MODULES = [*SHIPPED, *sorted((ROOT / "tests").rglob("*.py"))]
 TEXTS = [*MODULES, *sorted((ROOT / "adapters").rglob("*.lua"))]
 
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 TEST_MODULE_LINES_MAX = 800
 #: The one file that wires the house to the world, and the commands that call it.

@@ -72,13 +72,11 @@ class Told:
         self.answers += [(flight.claim.id, outcome, reason) for flight in flights]
 
 
-def flight(number: int) -> Flight:
+def flight(number: int, audit: bool = False) -> Flight:
     record = Record(0, 0, b"k", b"v", [])
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
-    return Flight(
-        claim, record, Out(Aim("r", [Naming("intake", "target")]), frozenset(), audit=False), keep_timestamp=False
-    )
+    return Flight(claim, record, Out(Aim("r", [Naming("intake", "target")]), frozenset(), audit), keep_timestamp=False)
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
@@ -160,3 +158,14 @@ async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_
     await until(lambda: said)
     assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
     assert (producer.sent, producer.counted) == ([1] * sendings, 0)
+
+
+@pytest.mark.parametrize(("compressed", "sendings"), [(False, 4), (True, 3)])
+async def test_what_is_too_large_is_sent_without_the_audit_headers_at_last(compressed: bool, sendings: int) -> None:
+    said: list[str] = []
+    producer = Producer(answer=MessageSizeTooLargeError())
+    lane = Lane(producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append)
+    one = flight(0, audit=True)
+    lane.add(one)
+    await until(lambda: said)
+    assert (producer.sent, producer.counted, one.headers) == ([1] * sendings, 0, [])

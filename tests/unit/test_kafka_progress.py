@@ -38,3 +38,25 @@ def test_records_that_come_later_do_not_move_what_may_be_committed() -> None:
     assert progress.committable == 6
     progress.done([9])
     assert progress.committable == 13
+
+
+@given(offsets, st.data())
+def test_offsets_without_a_record_are_committed_as_soon_as_every_record_before_them_is_done(
+    given: list[int], data: st.DataObject
+) -> None:
+    """The source reads on past the markers of transactions while records before them are not durable yet."""
+    progress, done, last = Progress(), 0, 0
+    for number, offset in enumerate(given, start=1):
+        progress.handed_over(offset)
+        after = given[number] if number < len(given) else offset + 100
+        last = data.draw(st.integers(offset + 1, after))
+        progress.reached(last)
+        step = data.draw(st.integers(done, number))
+        progress.done(given[done:step])
+        done = step
+        if done == number:
+            assert progress.committable == last
+        else:
+            assert (progress.committable or 0) <= given[done]
+    progress.done(given[done:])
+    assert progress.committable == last

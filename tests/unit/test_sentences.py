@@ -5,7 +5,7 @@ from __future__ import annotations
 import pika
 import pytest
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
-from pika.exceptions import AMQPConnectionError
+from pika.exceptions import AMQPConnectionError, IncompatibleProtocolError
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
@@ -15,8 +15,9 @@ from redis.exceptions import (
 )
 
 from adapters.rabbitmq import setup
-from adapters.rabbitmq.connection import parameters
-from adapters.rabbitmq.connection import sentence as rabbit_sentence
+from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.mismatches import crashes_lazy_queues
+from adapters.rabbitmq.trouble import sentence as rabbit_sentence
 from adapters.redis.connect import sentence, store_errors
 from bridge.cli import check
 from bridge.duration import quoted
@@ -73,6 +74,22 @@ def test_a_redis_that_is_no_cluster_is_said_and_never_a_traceback() -> None:
 
 
 @pytest.mark.parametrize(
+    ("alert", "said"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "wants a client certificate (certificate required): see rabbitmq.cert_f"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "wants a client certificate (handshake failure): see rabbitmq.cert_file"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "does not trust the certificate in rabbitmq.cert_file (unknown ca)"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "refuses the certificate in rabbitmq.cert_file (certificate expired)"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "ends the TLS handshake (protocol version): compare its ssl_options"),
+    ],
+)
+def test_what_rabbitmq_has_against_our_certificate_is_said(alert: str, said: str) -> None:
+    text = f"StreamLostError: (\"Stream connection lost: SSLError(1, '[SSL: {alert}] x (_ssl.c:2580)')\",)"
+    (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqps://h:1/"}), "test")
+    assert said in rabbit_sentence(IncompatibleProtocolError(text), wanted)
+
+
+@pytest.mark.parametrize(
     ("scheme", "error", "said"),
     [
         ("amqp", AMQPConnectionError(ConnectionRefusedError(111, "Connect call failed ('h', 1)")), "(Connection ref"),
@@ -81,7 +98,8 @@ def test_a_redis_that_is_no_cluster_is_said_and_never_a_traceback() -> None:
     ],
 )
 def test_rabbitmq(scheme: str, error: Exception, said: str) -> None:
-    text = rabbit_sentence(error, RabbitMQ.model_validate({"url": f"{scheme}://h:1/"}))
+    (wanted,) = parameters(RabbitMQ.model_validate({"url": f"{scheme}://h:1/"}), "test")
+    text = rabbit_sentence(error, wanted)
     assert said in text
     assert "h:1" in text
     assert "111" not in text
@@ -114,16 +132,24 @@ def test_a_long_text_is_cut_within_its_quotes() -> None:
     [("3.10.0", True), ("3.10.6", True), ("3.10.7", False), ("3.10.25", False), ("3.13.7", False), ("4.3.6", False)],
 )
 def test_the_versions_of_rabbitmq_that_crash_classic_levels_are_known(version: str, crashes: bool) -> None:
-    assert setup.crashes_lazy_queues(version) is crashes
+    assert crashes_lazy_queues(version) is crashes
 
 
 @pytest.mark.parametrize(("url", "password"), [("amqp://shop@h:1/v", "a:b@c"), ("amqp://shop:old@h:1/v", "a:b@c")])
 def test_a_password_of_its_own_is_used_with_a_url_that_has_another_or_none(url: str, password: str) -> None:
-    found = parameters(RabbitMQ.model_validate({"url": url, "password": password}), "test")
+    (found,) = parameters(RabbitMQ.model_validate({"url": url, "password": password}), "test")
     assert found.credentials == pika.PlainCredentials("shop", password)
     assert (found.host, found.port, found.virtual_host) == ("h", 1, "v")
 
 
+def test_each_host_of_a_url_has_its_own_port_and_they_share_all_else() -> None:
+    url = "amqps://shop:secret@a,b:5999,[::1]/v"
+    found = parameters(RabbitMQ.model_validate({"url": url}), "test")
+    assert [(one.host, one.port) for one in found] == [("a", 5671), ("b", 5999), ("::1", 5671)]
+    assert {(one.virtual_host, one.credentials.password) for one in found} == {("v", "secret")}
+    assert [one.ssl_options.server_hostname for one in found] == ["a", "b", "::1"]
+
+
 def test_a_url_with_a_user_and_no_password_anywhere_is_one_without_password() -> None:
-    found = parameters(RabbitMQ.model_validate({"url": "amqps://shop@h"}), "test")
+    (found,) = parameters(RabbitMQ.model_validate({"url": "amqps://shop@h"}), "test")
     assert found.credentials == pika.PlainCredentials("shop", "")

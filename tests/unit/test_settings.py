@@ -462,6 +462,7 @@ class TestValues:
             "rediss://u:p@h:6379/1",
             "redis://[::1]:6379/0",
             "redis+sentinel://a:1,b:2,c/main/0",
+            "rediss+sentinel://u:p@a/main?sentinel_password=x",
             "rediss+cluster://a:1,b",
         ],
     )
@@ -484,6 +485,10 @@ class TestValues:
             ("redis://u:p#ss@h", "as %23"),
             ("redis://a,b", "must name one host"),
             ("redis://h/x", "the database"),
+            ("redis+sentinel://a:1,b", "must end in /NAME, the master that the Sentinels know"),
+            ("rediss+sentinel://a/", "must end in /NAME"),
+            ("redis+sentinel://a/?sentinel_password=x", "must end in /NAME"),
+            ("redis+sentinel://a/main/x", "or in /NAME/NUMBER with a database"),
             ("redis://h h", "spaces or line breaks"),
         ],
     )
@@ -493,10 +498,23 @@ class TestValues:
         assert must in said
 
     @pytest.mark.parametrize(
-        "url", ["http://h", "amqp://", "amqp://a,b", "amqp://u:p@h:x/", "amqp://h/v?heartbeat=abc"]
+        "url", ["http://h", "amqp://", "amqp://a,,b", "amqp://a,b:x", "amqp://u:p@h:x/", "amqp://h/v?heartbeat=abc"]
     )
     def test_these_are_no_urls_of_a_broker(self, url: str) -> None:
         assert "POSTDATE_RABBITMQ__URL must " in refusal(environ={"POSTDATE_RABBITMQ__URL": url})
+
+    @pytest.mark.parametrize(
+        "url", ["amqp://a,b", "amqp://shop:pass@a:1,b:2/%2F", "amqps://shop@a,b:5671,[::1]:5673/v", "amqp://[::1],b"]
+    )
+    def test_a_broker_may_have_several_hosts(self, url: str) -> None:
+        settings = load(None, {"POSTDATE_RABBITMQ__URL": url})
+        assert settings.rabbitmq.url.get_secret_value() == url
+
+    @pytest.mark.parametrize("url", ["amqp://a,amqp://b", "amqp://u:sesame@a:1/,amqp://u:sesame@b:2/"])
+    def test_several_urls_in_place_of_several_hosts_are_answered_with_the_right_form(self, url: str) -> None:
+        said = refusal(environ={"POSTDATE_RABBITMQ__URL": url})
+        assert '"amqp://user:password@a:5672,b:5672/%2F"' in said
+        assert "sesame" not in said
 
 
 class TestConflicts:

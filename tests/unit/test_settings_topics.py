@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from adapters.kafka.levels import level_topics
 from bridge.errors import SettingsError
+from bridge.naming import Naming
 from bridge.settings import Settings, forgotten_broker, load
+from bridge.settings.topics import takes_waiting
 
 KAFKA = 'broker = "kafka"\n'
 
@@ -153,6 +157,24 @@ def test_a_wrong_word_about_levels_on_kafka_is_one_sentence(more: str, said: str
     refused = refusal(route_toml(KAFKA + more))
     assert refused.startswith(f"some.toml: {said}")
     assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "intercept", ["*.delay", "*.later", "x.*", "postdate.pay.dead.*", "postdate.pays.*", "*.level", "*.f10e3", "*.1s"]
+)
+def test_a_rule_that_no_topic_of_another_routes_levels_can_match_is_allowed_beside_it(intercept: str) -> None:
+    levels = route_toml(KAFKA + 'mode = "levels"', "pay", "pay.in", "pay")
+    assert from_toml(levels + route_toml(KAFKA, "all", intercept, "out.*"))
+
+
+def test_every_rule_that_matches_a_topic_of_another_routes_levels_is_refused() -> None:
+    levels = route_toml(KAFKA + 'mode = "levels"', "pay", "pay.in", "pay")
+    topics = level_topics(from_toml(levels + '[headers]\nlevels = ["500ms", "1h30m"]\n'), "pay")
+    for name in (*topics.levels.values(), topics.dead):
+        for start, end in combinations(range(len(name) + 1), 2):
+            rule = Naming(f"{name[:start]}*{name[end:]}", "")
+            assert takes_waiting(rule, "postdate.pay."), rule
+        assert takes_waiting(Naming(name, ""), "postdate.pay.")
 
 
 def test_no_route_may_take_from_where_the_records_of_another_wait() -> None:

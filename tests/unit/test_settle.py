@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bridge.errors import StoreUnavailable
+from bridge.errors import ShardsUnavailable, StoreUnavailable
 from bridge.message import Claim, Outcome, Refusal
 from bridge.ports import Result
 from bridge.retry import RetryRules
@@ -157,3 +157,31 @@ async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothin
     async with asyncio.timeout(5):
         while house.health.troubles():  # noqa: ASYNC110 (time alone ends it)
             await asyncio.sleep(0.01)
+
+
+async def test_a_shard_that_cannot_be_told_of_its_deliveries_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    for key in "abcdefgh":
+        house.publish(key, 1000, key)
+    await house.park()
+    house.clock.advance(1007)
+    settle, away = house.store.settle, 1
+
+    async def half(claims: list[Claim]) -> int:
+        worked = await settle([claim for claim in claims if claim.shard != away])
+        if worked < len(claims):
+            raise ShardsUnavailable("this node is away", frozenset({away}), worked)
+        return worked
+
+    monkeypatch.setattr(house.store, "settle", half)
+    assert await house.deliver() == 8
+    left = house.dispatcher.held()
+    assert {claim.shard for claim in left} == {away}
+    assert house.settler.pending() == len(left)
+    monkeypatch.setattr(house.store, "settle", settle)
+    async with asyncio.timeout(10):
+        while house.settler.pending():
+            await asyncio.sleep(0.05)
+            await house.settler.settle()
+    assert house.dispatcher.held() == []
+    assert house.count("delivered") == 8

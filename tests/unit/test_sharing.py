@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from adapters.memory import Memory
 from bridge.message import no_route
-from bridge.sharing import candidates, read_deal, read_said
+from bridge.sharing import Loads, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -30,7 +31,7 @@ async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number
 # -- by load --------------------------------------------------------------------------------------------------------
 
 
-async def test_who_delivers_everything_gives_half_of_it_away_and_everything_arrives_in_order() -> None:
+async def test_an_instance_with_all_the_load_gives_half_of_it_away() -> None:
     one, other = pair()
     members = [one.members(), other.members()]
     for _ in range(3):
@@ -59,6 +60,24 @@ async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it(
     assert one.dispatcher.shards() == ALL - new
 
 
+@pytest.mark.parametrize(("turn_s", "moves"), [(0.0, 1), (10.0, 0)])
+async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_come(
+    monkeypatch: pytest.MonkeyPatch, turn_s: float, moves: int
+) -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    one.dispatcher._taken = {0: 9000, 1: 9000, 2: 9000}
+    for _ in range(2):
+        for each in members:
+            await each.meet()
+    before = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    monkeypatch.setattr("bridge.sharing.TURN_S", turn_s)
+    await members[0].meet()
+    after = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == moves
+
+
 async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> None:
     one, other = pair()
     await beats(one, other)
@@ -69,7 +88,7 @@ async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> 
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", '["a"]', "[1, 2, 3, 4]", "null"])
-def test_a_deal_that_is_none_of_ours_is_as_good_as_none(text: str) -> None:
+def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
     assert read_deal(text, SHARDS) == [""] * SHARDS
 
 
@@ -80,6 +99,39 @@ async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -
     await beats(one, other)
     assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
     assert len(one.dispatcher.shards()) == len(other.dispatcher.shards()) == SHARDS // 2
+
+
+async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.members.BEAT_S", 60.0)
+    monkeypatch.setattr("bridge.members._LOOKS", 60_000)
+    house = House()
+    house.sink.connected = False
+    beating = asyncio.create_task(house.members().run())
+    try:
+        await turns(20)
+        assert [able for _, able, _ in house.memory.instances.values()] == [False]
+        house.sink.connected = True
+        for _ in range(5000):
+            await asyncio.sleep(0.001)
+            if house.dispatcher.shards() == ALL and all(able for _, able, _ in house.memory.instances.values()):
+                break
+        assert [able for _, able, _ in house.memory.instances.values()] == [True]
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+
+def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("bridge.sharing.time.monotonic", lambda: now[0])
+    old, new = Loads(), Loads()
+    for second in range(120):
+        now[0] += 1.0
+        old.add({3: 100} if second < 60 else {})
+        new.add({} if second < 60 else {3: 100})
+        if second > 50:
+            assert old.said().get("3", 0.0) + new.said().get("3", 0.0) == pytest.approx(100, rel=0.01)
+    assert new.said() == {"3": pytest.approx(100, rel=0.01)}
 
 
 # -- beside an old version ------------------------------------------------------------------------------------------
@@ -148,6 +200,20 @@ async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch:
     await turns(20)
     assert await one.deliver() == 1
     assert one.bodies() == ["a", "a"]
+
+
+async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back() -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    for number in range(300):
+        one.publish(f"{number}")
+    await one.park()
+    one.sink.answer = no_route("orders")
+    assert await one.deliver() == 100
+    assert await other.deliver() == 0, "the first one has not handed over"
+    await one.dispatcher._hand_over()
+    one.dispatcher._come_back(one.dispatcher._given_way.copy().pop())
+    assert await one.deliver() == 64
 
 
 async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then_named(

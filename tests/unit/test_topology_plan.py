@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.setup import Finding, State, mismatch, told
+from adapters.rabbitmq.mismatches import mismatch
+from adapters.rabbitmq.setup import Finding, State, told
 from adapters.rabbitmq.topology import RouteTopology, plan
 from bridge.header import DUE_HEADERS
 from bridge.settings import Settings, load
@@ -60,7 +61,13 @@ class TestPlan:
         assert planned(queue_type="classic").intake.arguments == {
             "x-queue-type": "classic",
             "x-single-active-consumer": True,
+            "x-overflow": "reject-publish",
         }
+
+    @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+    def test_a_full_intake_refuses_and_one_that_an_earlier_postdate_declared_is_known(self, queue_type: str) -> None:
+        intake = planned(queue_type=queue_type).intake
+        assert intake.arguments == {**(intake.earlier or {}), "x-overflow": "reject-publish"}
 
     @pytest.mark.parametrize(("order", "single"), [("key", True), ("route", True), ("none", None)])
     def test_one_instance_consumes_where_the_order_counts(self, order: str, single: bool | None) -> None:

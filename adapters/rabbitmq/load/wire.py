@@ -9,15 +9,15 @@ from typing import Any
 
 from pika import frame, spec
 
-from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.frames import METHOD, OVERHEAD, frame_head, method_id
+from adapters.rabbitmq.hosts import parameters
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.stage import broker_errors
+from adapters.rabbitmq.trouble import of_all_hosts, sentence
 from bridge.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ
 
 READ_BYTES = 1 << 18
-_TIMEOUT_S = 15
 _CLOSES = (spec.Connection.Close.INDEX, spec.Channel.Close.INDEX)
 
 
@@ -25,13 +25,26 @@ class Wire:
     """Open when it is made, with channel 1. Raises ``BrokerUnavailable``, and ``Refused`` for a lack of rights."""
 
     def __init__(self, settings: RabbitMQ, name: str) -> None:
-        wanted = parameters(settings, name)
         self._rest = bytearray()
-        with broker_errors():
-            self.socket = socket.create_connection((wanted.host, wanted.port), timeout=_TIMEOUT_S)
+        troubles = []
+        for wanted in parameters(settings, name):
+            try:
+                self._connect(wanted, name)
+            except BrokerUnavailable as error:
+                troubles.append(str(error))
+            else:
+                return
+        raise BrokerUnavailable(of_all_hosts(troubles))
+
+    def _connect(self, wanted: Any, name: str) -> None:
+        try:
+            self.socket = socket.create_connection((wanted.host, wanted.port), timeout=wanted.socket_timeout)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if wanted.ssl_options is not None:
                 self.socket = wanted.ssl_options.context.wrap_socket(self.socket, server_hostname=wanted.host)
+        except OSError as error:
+            raise BrokerUnavailable(sentence(error, wanted)) from error
+        with broker_errors():
             self._open(wanted, name)
 
     def _open(self, wanted: Any, name: str) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from adapters.kafka.aim import Aim
 from adapters.kafka.intake import Intake
@@ -114,6 +114,10 @@ class Topics:
             return topic not in await self.all()
 
         await until_true(gone, f"topic {topic} is still there")
+
+    async def remove_records(self, topic: str) -> None:
+        """Kafka removes everything that partition 0 has had so far."""
+        await self._admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=-1)})
 
     async def all(self) -> set[str]:
         """The names of the cluster's topics."""

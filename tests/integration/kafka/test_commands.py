@@ -13,6 +13,7 @@ from bridge.cli import run_command
 from tests.bridge_process import toml
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_admin import create_topic, delete_topics, partitions, topics
+from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -82,7 +83,7 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
     assert [(row["name"], row["state"]) for row in planned] == [("t.x.later", "planned"), ("t.y.later", "planned")]
     made = [(row["name"], row["state"]) for row in commands.rows("setup")]
     assert made == [("t.x.later", "made"), ("t.y.later", "made")]
-    assert len(partitions(kafka.url, f"{commands.name}.y.later")) == 3
+    wait_for(lambda: len(partitions(kafka.url, f"{commands.name}.y.later")) == 3, "every broker knows it")
 
     dry = {row["name"]: row["state"] for row in commands.rows("setup", "--dry-run")}
     assert dry == {"t.x.later": "there", "t.y.later": "there"}
@@ -157,4 +158,4 @@ def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partition
     assert f"{commands.name}.x.later" not in topics(kafka.url)
     create_topic(kafka.url, 5, name=f"{commands.name}.x")
     assert [row["state"] for row in commands.rows("setup")] == ["made", "there"]
-    assert len(partitions(kafka.url, f"{commands.name}.x.later")) == 5
+    wait_for(lambda: len(partitions(kafka.url, f"{commands.name}.x.later")) == 5, "every broker knows it")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
-from adapters.kafka.level_desk import count, remove
+from adapters.kafka.level_desk import count, intakes, remove
 from adapters.kafka.levels import level_topics
 from adapters.kafka.record import unpack
 from adapters.kafka.setup import declare, verify
@@ -114,6 +114,41 @@ def test_equal_waits_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
             of_key = [int(one.value or b"") for one in came if one.key == b"key %d" % key]
             mine = [number for number in of_key if bool(number % 3) is level]
             assert mine == sorted(mine)
+
+
+def transactions(line: KafkaLevelLine, kept: str) -> None:
+    """A transaction of one record for each letter: k is committed, a aborted."""
+    producer = Producer({"bootstrap.servers": line.url, "transactional.id": line.intake, "log_level": 0})
+    producer.init_transactions()
+    for number, letter in enumerate(kept):
+        producer.begin_transaction()
+        producer.produce(line.intake, value=b"%d" % number, partition=0)
+        assert producer.flush(DEADLINE_S) == 0  # else an abort takes back what was never sent
+        (producer.commit_transaction if letter == "k" else producer.abort_transaction)(DEADLINE_S)
+
+
+def test_only_records_are_counted_and_neither_markers_of_transactions_nor_aborted_records(idle: KafkaLevelLine) -> None:
+    declare(idle.loaded())
+
+    def waiting() -> int:
+        (intake,) = intakes(idle.loaded())
+        return intake.messages
+
+    transactions(idle, "kakaa")
+    assert waiting() == 2
+    idle.run()
+    assert values(idle.consume(2)) == [b"0", b"2"]
+    wait_for(lambda: waiting() == 0, "nothing waits")
+    admin, asked = (
+        kafka_admin.client(idle.url),
+        ConsumerGroupTopicPartitions(idle.topic, [TopicPartition(idle.intake, 0)]),
+    )
+
+    def committed() -> int:
+        answer = admin.list_consumer_group_offsets([asked])[idle.topic].result(DEADLINE_S)
+        return int(answer.topic_partitions[0].offset)
+
+    wait_for(lambda: committed() == 10, "the group has no lag")
 
 
 def test_a_short_level_behind_a_long_one_does_not_wait_for_it(line: KafkaLevelLine) -> None:

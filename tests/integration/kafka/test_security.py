@@ -178,14 +178,39 @@ def test_a_topic_that_may_not_be_written_to_makes_dead_letters_and_delays_no_oth
         assert len(line.arrivals("bad", 20)) == 20
 
 
-def test_a_group_that_may_not_be_read_with_is_told_of_and_read_with_once_it_may(line: Line) -> None:
+def test_a_group_that_may_not_be_read_with_is_logged_once_until_postdate_has_joined_it(line: Line) -> None:
     line.allow(group=False)
     with line.bridge().start() as bridge:
         bridge.wait_health(f"user '{line.user}' may not read as the consumer group '{line.user}'")
         line.produce("good", b"waits")
+        until = time.monotonic() + 5
+        wait_for(lambda: time.monotonic() > until, "it tried for five seconds")
+        said = [row for row in bridge.events() if row.get("subject", "").startswith("kafka")]
+        assert [(row["event"], row["subject"]) for row in said] == [("trouble", "kafka intake")]
         line.kafka.allow(line.user, ResourceType.GROUP, line.user, (READ,))
         assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]
         bridge.wait_health("All well.")
+        said = [row for row in bridge.events() if row.get("subject", "").startswith("kafka")]
+        assert [row["event"] for row in said] == ["trouble", "well again"]
+
+
+def test_check_does_not_call_a_topic_missing_that_postdate_may_not_see(line: Line) -> None:
+    line.allow(bad=())
+    code, found = line.check()
+    (failed,) = [row for row in found if row["level"] == "FAIL"]
+    assert failed["text"] == (
+        f"postdate may not see topic '{line.topics['bad.out']}', which route bad delivers to (no Describe permission), "
+        "so what is due is refused: give its user Write and Describe, or correct routes.bad"
+    )
+    assert code == 1
+    del line.settings["routes"]["bad"]
+    line.settings["routes"]["good"]["intercept"] = "nobody.allowed.it"
+    code, found = line.check()
+    (failed,) = [row for row in found if row["level"] == "FAIL"]
+    assert failed["text"] == (
+        "postdate may not see topic 'nobody.allowed.it' of route good (no Describe permission), so whether it exists "
+        "is not known: give its user Read and Describe"
+    )
 
 
 def wrong_password(line: Line) -> str:

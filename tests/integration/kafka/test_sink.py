@@ -7,6 +7,7 @@ import time
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
 
 from adapters.kafka.outgoing import AUDIT_HEADERS
 from adapters.kafka.partition import Choice, Partitioner
@@ -101,6 +102,21 @@ async def test_a_record_that_is_too_large_as_it_is_goes_compressed_as_it_came(to
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
         assert words(results) == ["confirmed"] * 4
     assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
+
+
+async def test_the_largest_record_of_an_intake_topic_goes_to_a_target_with_the_same_limit(topics: Topics) -> None:
+    limit = {"max.message.bytes": "20000"}
+    intake, target = await topics.make("intake", config=limit), await topics.make("target", config=limit)
+    largest = Record(0, 1_700_000_000_000, b"k", os.urandom(19_917), [(b"x-delay", b"7")])
+    await topics.write(intake, [largest])  # with the batch's head it has 20,000 bytes
+    with pytest.raises(MessageSizeTooLargeError):
+        await topics.write(intake, [largest._replace(key=b"kk")])
+    less = largest._replace(value=os.urandom(19_800))
+    out = to(target, frozenset({b"x-delay"}), audit=True)
+    async with Sink(topics, {"orders": out}) as sink:
+        assert words(await sink.publish(claim(0, largest), claim(1, less))) == ["confirmed"] * 2
+    came = {record.value: [name for name, _ in record.headers] for record in await topics.read(target, 2)}
+    assert came == {largest.value: [], less.value: [b"x-delay-id", b"x-delay-due"]}
 
 
 async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: Topics) -> None:

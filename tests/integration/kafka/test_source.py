@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -214,6 +214,57 @@ async def test_what_a_transaction_took_back_is_not_handed_over_beside_a_record_t
     async with Source(topics, topic, [topic]) as source:
         values = [unpack(delivery.payload).value for delivery in await source.take(4)]
     assert values == [NOT_TEXT.value, b"kept", NOT_TEXT.value, NOT_TEXT.value]
+
+
+async def transactions(topics: Topics, topic: str, kept: Sequence[bool]) -> None:
+    """A transaction of one record each: the record's offset is even, and that of the marker that ends it odd."""
+    producer = AIOKafkaProducer(bootstrap_servers=topics.url, transactional_id=topic)
+    await producer.start()
+    try:
+        for number, keep in enumerate(kept):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b"%d" % number, partition=0)
+            await (producer.commit_transaction() if keep else producer.abort_transaction())
+    finally:
+        await producer.stop()
+
+
+async def test_the_group_commits_past_the_markers_of_transactions_and_past_aborted_records(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await transactions(topics, topic, [True, False, True, False, False])
+
+    async def all_of_it() -> bool:
+        return await topics.committed(topic, topic) == {0: 10}
+
+    async with Source(topics, topic, [topic]) as source:
+        taken = await source.take(2, accept=False)
+        assert [unpack(delivery.payload).value for delivery in taken] == [b"0", b"2"]
+        source.source.accept(taken[:1])
+
+        async def the_first() -> bool:
+            return bool(await topics.committed(topic, topic))
+
+        await until_true(the_first, "the first record is not committed")
+        assert await topics.committed(topic, topic) == {0: 1}  # the second record is not durable yet
+        source.source.accept(taken[1:])
+        await until_true(all_of_it, "markers and aborted records are not committed")
+    assert await topics.committed(topic, topic) == {0: 10}
+
+
+async def test_a_topic_of_aborted_records_alone_leaves_no_lag_and_nothing_that_is_missed_later(topics: Topics) -> None:
+    topic = await topics.make("intake")
+    await transactions(topics, topic, [False] * 3)
+
+    async def all_of_it() -> bool:
+        return await topics.committed(topic, topic) == {0: 6}
+
+    async with Source(topics, topic, [topic]):
+        await until_true(all_of_it, "aborted records are not committed")
+    await topics.remove_records(topic)
+    async with Source(topics, topic, [topic]) as source:
+        await topics.write_many(topic, 1, 1)
+        await source.take(1)
+        assert source.health.troubles() == {}
 
 
 async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(

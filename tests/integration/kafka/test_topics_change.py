@@ -21,7 +21,7 @@ from tests.integration.kafka.rig import DEADLINE_S
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 ONE_PARTITION = ("anew", "removed")
-WORDS = (*ONE_PARTITION, "wide", "both1", f"both{PARTITIONS}")
+WORDS = (*ONE_PARTITION, "wide", "deleted", "both1", f"both{PARTITIONS}")
 #: Base offset, and the length of what follows.
 BATCH_HEAD = struct.Struct(">qi")
 DELAYED: list[tuple[str, str | bytes | None]] = [("x-delay", b"100")]
@@ -135,6 +135,20 @@ def test_records_that_kafka_removed_before_they_were_read_are_told_of_and_those_
     )
     clients.bridge.wait_health(said)
     assert '"first_offset": 1' in clients.bridge.log() or "first_offset=1" in clients.bridge.log()
+
+
+@pytest.mark.long
+def test_an_intake_topic_that_is_deleted_under_two_running_instances_is_made_again_and_read(clients: Clients) -> None:
+    topic = clients.intake("deleted")
+    with clients.second():
+        write(clients, "deleted", [b"before"])
+        assert arrived(clients, "deleted", 1) == [b"before"]
+        kafka_admin.delete_topics(clients.url, [topic])
+        wait_for(lambda: topic not in kafka_admin.topics(clients.url), "the topic has gone")
+        wait_for(lambda: topic in kafka_admin.topics(clients.url), "the topic is made again", 20)
+        assert len(kafka_admin.partitions(clients.url, topic)) == PARTITIONS
+        write(clients, "deleted", [b"after"])
+        assert arrived(clients, "deleted", 2) == [b"before", b"after"]
 
 
 def test_a_new_partition_of_a_topic_is_read_from_its_first_record_on(clients: Clients) -> None:

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Which instance is to drain each shard, agreed on without a leader: anyone may write another deal, if nobody has
--- written one meanwhile.
+-- Agrees on which instance drains each shard, without a leader: each instance may replace the deal that it has read,
+-- unless another one did so first.
 --
 -- KEYS  1 instances (zset instance -> ms until which it counts)   2 health (hash instance -> 1 or 0, can it deliver, and JSON)
 --       3 deal (string: who is to drain each shard, JSON)

@@ -1,0 +1,169 @@
+"""Scripts on a Redis Cluster, node by node: one that does not answer holds up nobody else's shards.
+
+redis-py's cluster client is not made for that: an error of one node makes it draw its map anew before the next call to
+any, and for that it may ask the very node that is frozen. So scripts have connections of their own here, and the map is
+drawn beside them. A node that is late is asked nothing more until it has answered, or until redis.timeout is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from redis.asyncio import RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.exceptions import AskError, RedisClusterException, RedisError
+
+from adapters.redis.call import Call, Wait, checked
+from bridge.errors import StoreUnavailable
+
+#: So long all shards wait for the slowest node. It grows for a node that answers, but later; else a claim that always
+#: takes longer would be taken and given back for ever.
+_PATIENCE_S = 0.3
+_GROWTH = 2.0
+_SHRINKING = 0.99
+
+
+class Cluster(RedisCluster):
+    """redis-py's client, which sends scripts by itself."""
+
+    def __init__(self, timeout_s: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._timeout_s = timeout_s
+        self._nodes: dict[str, ClusterNode] = {}
+        #: The rounds that nodes have not answered in time, by the name of the node.
+        self._late: dict[str, asyncio.Task[list[Any]]] = {}
+        #: Nodes whose last round failed or was late: nobody waits for them while there are others.
+        self._slow: set[str] = set()
+        self._patience_s: dict[str, float] = {}
+        self._drawing: asyncio.Task[None] | None = None
+
+    async def send(self, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
+        """The reply of each call, or the error it failed with, in the same place."""
+        if not self.nodes_manager.slots_cache:
+            await self.initialize()
+        by_node: dict[str, list[int]] = {}
+        for n, call in enumerate(calls):
+            by_node.setdefault(self._node_of(call), []).append(n)
+        tasks = {
+            name: asyncio.ensure_future(_on_node(self._nodes[name], [calls[n] for n in places], wait))
+            for name, places in by_node.items()
+            if name not in self._late
+        }
+        await self._wait_for(tasks, self._timeout_s if wait is not None else 0.0)
+        replies: list[Any] = [None] * len(calls)
+        for name, places in by_node.items():
+            answers = self._answers(name, tasks.get(name), len(places))
+            for n, reply in zip(places, answers, strict=True):
+                moved = isinstance(reply, AskError) and wait is None
+                replies[n] = await self._moved(calls[n]) if moved else reply
+        return replies
+
+    async def load(self, calls: Sequence[Call]) -> None:
+        """Load the scripts of these calls where they are called. Raises what redis-py raises."""
+        for name, text in {(self._node_of(call), call.script.text) for call in calls}:
+            await self._nodes[name].execute_command("SCRIPT", "LOAD", text)
+
+    async def close_nodes(self) -> None:
+        """Close the connections of the scripts."""
+        pending = [*self._late.values(), *([self._drawing] if self._drawing is not None else [])]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for node in self._nodes.values():
+            await node.disconnect()
+
+    def _node_of(self, call: Call) -> str:
+        """The name of the node that has the call's keys, as the map has it, and a node of our own of that name."""
+        node: Any = self.get_node_from_key(call.keys[0])
+        if node.name not in self._nodes:
+            options = dict(node.connection_kwargs)
+            host, port = options.pop("host"), options.pop("port")
+            self._nodes[node.name] = ClusterNode(host, port, connection_class=node.connection_class, **options)
+        return str(node.name)
+
+    async def _wait_for(self, tasks: dict[str, asyncio.Task[list[Any]]], at_least_s: float) -> None:
+        """Until all have answered that can be expected to, or until patience ends."""
+        expected = [name for name in tasks if name not in self._slow] or list(tasks)
+        if not expected:
+            return
+        patience_s = max(at_least_s, *(self._patience_s.get(name, _PATIENCE_S) for name in expected))
+        try:
+            await asyncio.wait([tasks[name] for name in expected], timeout=patience_s)
+        except asyncio.CancelledError:
+            for task in tasks.values():
+                task.cancel()
+            raise
+
+    def _answers(self, name: str, task: asyncio.Task[list[Any]] | None, count: int) -> list[Any]:
+        if task is not None and not task.done():
+            self._late[name] = task
+            self._slow.add(name)
+            task.add_done_callback(partial(self._came_late, name))
+        if task is None or not task.done():
+            return [StoreUnavailable(f"the Redis Cluster node {name} does not answer")] * count
+        if (error := task.exception()) is not None:
+            self._slow.add(name)
+            self._draw()
+            return [error] * count
+        self._slow.discard(name)
+        self._patience_s[name] = max(_PATIENCE_S, self._patience_s.get(name, _PATIENCE_S) * _SHRINKING)
+        answers = task.result()
+        if any(isinstance(answer, Exception) for answer in answers):
+            self._draw()
+        return answers
+
+    def _came_late(self, name: str, task: asyncio.Task[list[Any]]) -> None:
+        del self._late[name]
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            self._draw()
+            return
+        self._slow.discard(name)
+        self._patience_s[name] = min(self._timeout_s, self._patience_s.get(name, _PATIENCE_S) * _GROWTH)
+
+    async def _moved(self, call: Call) -> Any:
+        """The reply of a call whose slot moves: redis-py knows the way."""
+        try:
+            return await self.evalsha(call.script.sha, len(call.keys), *call.keys, *call.args)
+        except (RedisError, RedisClusterException, OSError) as error:
+            return error
+
+    def _draw(self) -> None:
+        """Draw the map of slots anew, beside the calls."""
+        if self._drawing is None or self._drawing.done():
+            self._drawing = asyncio.ensure_future(self._draw_map())
+
+    async def _draw_map(self) -> None:
+        try:
+            await self.nodes_manager.initialize()
+        except (RedisError, RedisClusterException, OSError):
+            return  # nobody could be asked: the next error draws it
+
+
+async def _on_node(node: Any, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
+    """All calls, and the wait behind them, down one connection of one node."""
+    connection = node.acquire_connection()
+    try:
+        await connection.connect()
+        commands = [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in calls]
+        if wait is not None:
+            commands.append(wait.command)
+        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except RedisError as error:
+                if not connection.is_connected:
+                    raise
+                replies.append(error)
+    except BaseException:
+        await connection.disconnect()
+        raise
+    finally:
+        node.release(connection)
+    return replies if wait is None else checked(replies[:-1], replies[-1], wait)

@@ -1,0 +1,167 @@
+"""Policies of the broker that reach postdate's queues: a length limit drops nothing that RabbitMQ has confirmed.
+
+Where a test can, it sets the policy before the queue is made: a queue that exists hears of one at a moment that nothing
+tells.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import NackError
+
+from adapters.rabbitmq.levels import plan_waits
+from adapters.rabbitmq.setup import State, declare, verify
+from adapters.rabbitmq.topology import plan
+from bridge.settings import Settings, load
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import wait_for
+
+pytestmark = pytest.mark.rabbitmq
+
+PUBLISHED = 20
+
+
+def settings_of(url: str, **more: object) -> Settings:
+    route = {"intercept": "orders.delay", "deliver_to": "orders"}
+    return load(None, {}, {"rabbitmq.url": url, "routes.orders": {**route, **more}})
+
+
+class Vhost:
+    """A virtual host whose policies a test writes."""
+
+    def __init__(self, broker: RabbitMQ, url: str) -> None:
+        self.url = url
+        self._broker = broker
+        self.name = url.rpartition("/")[2]
+        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+
+    def policy(self, pattern: str, definition: dict[str, object]) -> None:
+        self._broker.ctl(
+            "set_policy", "-p", self.name, "users", pattern, json.dumps(definition), "--apply-to", "queues"
+        )
+
+    def carry_out(self, command: str) -> None:
+        """Run what a sentence of postdate's tells to type, between its backticks."""
+        words = shlex.split(command.split("`")[1])
+        assert words[0] == "rabbitmqctl"
+        self._broker.ctl(*words[1:])
+
+    def publish(self, exchange: str, headers: dict[str, Any] | None = None, count: int = PUBLISHED) -> int:
+        """How many RabbitMQ confirms."""
+        channel = self.connection.channel()
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(headers=headers, delivery_mode=2)
+        confirmed = 0
+        for number in range(count):
+            try:
+                channel.basic_publish(exchange, "new", b"%d" % number, properties)
+            except NackError:
+                continue
+            confirmed += 1
+        channel.close()
+        return confirmed
+
+    def waiting(self, queue: str) -> int:
+        channel = self.connection.channel()
+        try:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+        finally:
+            channel.close()
+
+    def obeys(self, queue: str) -> str:
+        """The name of the policy that a queue obeys."""
+        rows = self._broker.ctl("list_queues", "-p", self.name, "name", "policy").splitlines()
+        return next(policy for name, _, policy in (row.partition("\t") for row in rows) if name == queue)
+
+    def declare(self, queue: str, arguments: dict[str, Any]) -> None:
+        self.connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+
+
+@pytest.fixture
+def vhost(own_rabbitmq: RabbitMQ, rabbitmq_vhost: str) -> Iterator[Vhost]:
+    found = Vhost(own_rabbitmq, rabbitmq_vhost)
+    yield found
+    found.connection.close()
+
+
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_an_intake_under_a_length_limit_keeps_every_message_that_was_confirmed(vhost: Vhost, queue_type: str) -> None:
+    vhost.policy("^postdate", {"max-length": 5})
+    declare(settings_of(vhost.url, queue_type=queue_type))
+    confirmed = vhost.publish("orders.delay", {"x-delay": 60_000})
+    assert 0 < confirmed < PUBLISHED
+    wait_for(lambda: vhost.waiting("postdate.orders") == confirmed, f"{confirmed} messages wait in the intake")
+
+
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_a_level_under_a_length_limit_sends_nothing_on_early(vhost: Vhost, queue_type: str) -> None:
+    """By default a full queue dead-letters its oldest message, and from a level that is an early delivery."""
+    settings = settings_of(vhost.url, mode="levels", queue_type=queue_type)
+    waits = plan_waits(settings, "orders")
+    level = waits.levels[3_600_000]
+    vhost.policy("level", {"max-length": 5})
+    declare(settings)
+    confirmed = vhost.publish(level)
+    assert 0 < confirmed < PUBLISHED
+    wait_for(lambda: vhost.waiting(level) == confirmed, f"{confirmed} messages wait in the level")
+    assert vhost.waiting(waits.due) == 0
+
+
+def test_dead_letters_of_a_route_without_a_store_are_kept_under_a_length_limit(vhost: Vhost) -> None:
+    vhost.policy("dead$", {"max-length": 5})
+    declare(settings_of(vhost.url, mode="levels"))
+    confirmed = vhost.publish("postdate.orders.dead")
+    assert 0 < confirmed < PUBLISHED
+    wait_for(lambda: vhost.waiting("postdate.orders.dead") == confirmed, "what was confirmed is there")
+
+
+def test_a_classic_due_queue_under_a_length_limit_loses_nothing_that_its_levels_send(vhost: Vhost) -> None:
+    """A classic queue does not ask whether the next one takes what it dead-letters: a due queue that refused would lose
+    it. A full one sends its oldest message to the destination, which is due."""
+    settings = settings_of(vhost.url, mode="levels", queue_type="classic")
+    channel = vhost.connection.channel()
+    channel.exchange_declare("orders", "fanout", durable=True)
+    channel.queue_declare("consumer", durable=True)
+    channel.queue_bind("consumer", "orders")
+    waits = plan_waits(settings, "orders")
+    vhost.policy("due", {"max-length": 5})
+    declare(settings)
+    assert vhost.publish(waits.levels[1000]) == PUBLISHED
+    wait_for(lambda: vhost.waiting("consumer") == PUBLISHED, "all of them came")
+
+
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_an_intake_of_an_earlier_postdate_goes_on_and_the_command_that_is_told_protects_it(
+    vhost: Vhost, queue_type: str
+) -> None:
+    settings = settings_of(vhost.url, queue_type=queue_type)
+    (route,) = plan(settings)
+    assert route.intake.earlier is not None
+    vhost.declare("postdate.orders", dict(route.intake.earlier))
+    _, warnings = declare(settings)
+    (warning,) = [text for text in warnings if "'postdate.orders'" in text]
+    found = {one.declaration.name: one for one in verify(settings)}
+    assert found["postdate.orders"].state is State.UNPROTECTED
+    assert found["postdate.orders"].text == warning
+
+    vhost.policy("^postdate", {"max-length": 5})
+    assert vhost.obeys("postdate.orders") == "users"
+    vhost.carry_out(warning)
+    wait_for(lambda: vhost.obeys("postdate.orders") == "postdate.orders", "the users' policy leaves the queue alone")
+    assert vhost.publish("orders.delay", {"x-delay": 60_000}) == PUBLISHED
+    wait_for(lambda: vhost.waiting("postdate.orders") == PUBLISHED, "all of them wait")
+
+
+def test_an_intake_that_is_told_to_drop_is_refused(vhost: Vhost) -> None:
+    settings = settings_of(vhost.url)
+    (route,) = plan(settings)
+    vhost.declare("postdate.orders", {**dict(route.intake.earlier or {}), "x-overflow": "drop-head"})
+    (finding,) = [one for one in verify(settings) if one.declaration == route.intake]
+    assert finding.state is State.DIFFERENT
+    assert "exists with x-overflow 'drop-head', and postdate needs 'reject-publish'" in finding.what

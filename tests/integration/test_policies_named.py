@@ -1,0 +1,143 @@
+"""``postdate check`` names the policies that reach postdate's queues, where RabbitMQ's management API answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adapters.rabbitmq.declarations import Queue
+from adapters.rabbitmq.policies import Governed, harms_of
+from adapters.rabbitmq.setup import declare
+from bridge.cli.commands import app
+from bridge.settings import load
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import free_ports, wait_for
+
+INTAKE = Queue("postdate.orders", {"x-queue-type": "quorum"})
+LEVEL = Queue("level", {"x-queue-type": "quorum", "x-message-ttl": 60_000, "x-dead-letter-exchange": "due"})
+
+
+def harms(queue: Queue, rules: Mapping[str, Any], **arguments: str) -> list[str]:
+    return list(harms_of(queue, Governed({**queue.arguments, **arguments}, "users", "", rules)))
+
+
+@pytest.mark.parametrize(
+    ("queue", "rules", "said"),
+    [
+        (INTAKE, {"message-ttl": 60000}, "RabbitMQ deletes messages that it has confirmed, after 1m"),
+        (LEVEL, {"message-ttl": 5000}, "RabbitMQ sends messages on early, after 5s"),
+        (INTAKE, {"expires": 3_600_000}, "deletes queue and messages after 1h without a consumer"),
+        (INTAKE, {"max-length": 5}, "above that RabbitMQ deletes the oldest message, confirmed or not"),
+        (LEVEL, {"max-length-bytes": 5}, "above that RabbitMQ sends the oldest message on early"),
+        (INTAKE, {"max-length": 5, "overflow": "reject-publish"}, "refuses messages above that"),
+    ],
+)
+def test_each_harm_is_said_as_what_it_does_to_messages(queue: Queue, rules: dict[str, Any], said: str) -> None:
+    (text,) = harms(queue, rules)
+    assert said in text
+
+
+def test_a_time_to_live_that_is_longer_than_that_of_a_level_does_no_harm() -> None:
+    assert harms(LEVEL, {"message-ttl": 60_000, "ha-mode": "all", "overflow": "drop-head"}) == []
+
+
+def test_a_policy_overrules_the_argument_of_a_quorum_queue_and_not_that_of_a_classic_one() -> None:
+    rules = {"max-length": 5, "overflow": "drop-head"}
+    classic = Queue("postdate.orders", {"x-queue-type": "classic"})
+    assert "deletes the oldest" in harms(INTAKE, rules, **{"x-overflow": "reject-publish"})[0]
+    assert "refuses messages" in harms(classic, rules, **{"x-overflow": "reject-publish"})[0]
+
+
+class Check:
+    """``postdate check`` with the settings of one route."""
+
+    def __init__(self, broker: RabbitMQ, redis_url: str, folder: Path) -> None:
+        self.broker = broker
+        self._file = folder / "postdate.toml"
+        self._redis = redis_url
+        self.api = broker.management_url
+        self.more = ""
+
+    def warnings(self) -> list[str]:
+        """What it warns of the route, and of policies."""
+        self._file.write_text(
+            f'[redis]\nurl = "{self._redis}"\ndurability = "none"\n'
+            f'[rabbitmq]\nurl = "{self.broker.url}"\nmanagement_url = "{self.api}"\n'
+            f'[routes.orders]\nintercept = "orders.delay"\ndeliver_to = "orders"\n{self.more}'
+        )
+        done = CliRunner().invoke(app, ["check", "--config", str(self._file), "-o", "json"])
+        assert done.exit_code == 0, done.output
+        rows = json.loads(done.stdout)
+        return [
+            row["text"] for row in rows if row["level"] == "WARN" and row["subject"] in ("route orders", "policies")
+        ]
+
+    def declare(self) -> None:
+        self.warnings()
+        declare(load(self._file, {}))
+
+    def policy(self, definition: dict[str, object], operator: bool = False) -> None:
+        kind = "set_operator_policy" if operator else "set_policy"
+        self.broker.ctl(kind, "users", "^postdate", json.dumps(definition), "--apply-to", "queues")
+
+
+@pytest.fixture
+def check(managed_rabbitmq: RabbitMQ, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    for name in [name for name in os.environ if name.startswith("POSTDATE_")]:
+        monkeypatch.delenv(name)
+    managed_rabbitmq.wipe()
+    with managed_rabbitmq.connect() as connection:
+        connection.channel().exchange_declare("orders", durable=True)
+    return Check(managed_rabbitmq, redis_url, tmp_path)
+
+
+pytestmark = pytest.mark.rabbitmq
+
+
+@pytest.mark.long
+class TestCheck:
+    def test_a_time_to_live_in_a_policy_is_named_and_the_command_that_is_told_ends_it(self, check: Check) -> None:
+        check.policy({"message-ttl": 60_000, "max-length": 5})
+        check.declare()
+        # What policies come to is told by a queue's statistics, every five seconds.
+        wait_for(lambda: len(check.warnings()) == 2, "both are named")
+        ttl, length = check.warnings()
+        assert ttl.startswith(
+            "policy 'users' gives 'postdate.orders' message-ttl 60000: RabbitMQ deletes messages that"
+        )
+        assert length.startswith("policy 'users' gives 'postdate.orders' max-length 5: RabbitMQ refuses messages")
+        check.broker.ctl(*shlex.split(ttl.split("`")[1])[1:])
+        wait_for(lambda: check.warnings() == [], "nothing is left to warn of")
+
+    def test_an_operator_policy_is_named_as_one_that_no_other_overrules(self, check: Check) -> None:
+        check.policy({"expires": 3_600_000}, operator=True)
+        check.declare()
+        wait_for(lambda: len(check.warnings()) == 1, "it is named")
+        assert re.search(r"operator policy 'users' gives .* narrow the pattern of operator policy", check.warnings()[0])
+
+    def test_an_intake_of_an_earlier_postdate_is_named_until_a_policy_protects_it(self, check: Check) -> None:
+        arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1, "x-single-active-consumer": True}
+        with check.broker.connect() as connection:
+            connection.channel().queue_declare("postdate.orders", durable=True, arguments=arguments)
+        check.declare()
+        (warning,) = check.warnings()
+        assert warning.startswith("queue 'postdate.orders' of route orders has no x-overflow 'reject-publish'")
+        check.broker.ctl(*shlex.split(warning.split("`")[1])[1:])
+        wait_for(lambda: check.warnings() == [], "nothing is left to warn of")
+
+    def test_an_api_that_does_not_answer_is_a_warning_only_where_it_was_named(self, check: Check) -> None:
+        check.declare()
+        check.api = f"http://127.0.0.1:{free_ports(1)[0]}"
+        (warning,) = check.warnings()
+        assert warning.startswith("RabbitMQ's policies are not known: the management API does not answer at 127.0.0.1")
+        for silent in ("", "off"):
+            check.api = silent
+            assert check.warnings() == []

@@ -1,0 +1,33 @@
+"""When an instance says that it is given nothing while messages wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.rabbitmq.idle import LOOKS, Idle
+from bridge.settings import Route, Settings
+from bridge.unread import Intake, stalled
+
+
+def test_an_instance_is_left_out_when_messages_wait_and_none_is_taken_for_eight_looks() -> None:
+    idle = Idle()
+    assert [idle.look(waiting, 0, False) for waiting in range(5, 5 + LOOKS)] == [False] * (LOOKS - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "received", "in_hand"), [(0, 0, False), (4, 0, False), (5, 1, False), (5, 0, True)]
+)
+def test_it_is_not_when_the_queue_empties_or_falls_or_when_it_has_messages_itself(
+    waiting: int, received: int, in_hand: bool
+) -> None:
+    idle = Idle()
+    for _ in range(LOOKS):
+        idle.look(5, 0, False)
+    assert not idle.look(waiting, received, in_hand)
+
+
+def test_check_tells_a_frozen_consumer_from_none() -> None:
+    settings = Settings(routes={"orders": Route(intercept="orders.delay", deliver_to="orders")})
+    told = [text for n in (1, 0) for _, text in stalled(settings, [Intake("orders", "queue", "postdate.orders", 7, n)])]
+    assert "is frozen or overloaded" in told[0]
+    assert "No postdate with this route is running" in told[1]

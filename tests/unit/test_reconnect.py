@@ -1,0 +1,49 @@
+"""How long postdate waits before it connects again."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge import reconnect as reconnect_module
+from bridge.reconnect import FIRST_S, MAX_S, Reconnect, reconnect_wait_s
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The failures in a row of each wait, which ends at once."""
+    counted: list[int] = []
+
+    def wait_s(failures: int, spread: float) -> float:
+        counted.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(reconnect_module, "reconnect_wait_s", wait_s)
+    return counted
+
+
+def test_waits_double_up_to_a_few_seconds() -> None:
+    assert [reconnect_wait_s(failures, 0.0) for failures in (0, 1, 2, 100)] == [
+        FIRST_S,
+        2 * FIRST_S,
+        4 * FIRST_S,
+        MAX_S,
+    ]
+    assert reconnect_wait_s(100, 1.0) == MAX_S / 2
+
+
+async def test_sessions_that_work_and_end_at_once_are_waited_for_longer_and_longer(failures: list[int]) -> None:
+    reconnect = Reconnect(steady_s=1000)
+    for _ in range(4):
+        reconnect.worked()
+        await reconnect.wait()
+    assert failures == [0, 1, 2, 3]
+
+
+async def test_after_a_session_that_held_the_first_wait_is_the_shortest(failures: list[int]) -> None:
+    reconnect = Reconnect()
+    await reconnect.wait()
+    await reconnect.wait()
+    reconnect.worked()
+    await reconnect.wait()
+    await reconnect.wait()
+    assert failures == [0, 1, 0, 1]
