@@ -36,7 +36,7 @@ check: $(READY) ## ruff and mypy --strict
 bench: $(READY) ## the yardstick, half an hour; postdate bench --quick takes one minute
 	@$(BIN)/python -m tests.devstack run redis rabbitmq 'kafka?' -- $(BIN)/postdate bench
 
-compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick takes less than one
+compare: $(READY) ## the ways to wait, some minutes; postdate compare --quick takes one or two
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- $(BIN)/postdate compare
 
 compare-report: $(READY) ## the same, kept in deploy/compare/ and shown in README.md

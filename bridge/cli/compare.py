@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def compare(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    quick: Annotated[bool, typer.Option("--quick", help="A look, under a minute: one rate, short delays.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A look, one to two minutes: one rate, short delays.")] = False,
     modes: Annotated[
         str | None,
         typer.Option(

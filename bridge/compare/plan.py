@@ -102,7 +102,7 @@ class Plan:
 
 
 def quick(plan: Plan) -> Plan:
-    """A look, under a minute on a small machine: one rate, delays of less than a second, no backlog and no restart."""
+    """A look of one to two minutes: one rate, delays of less than a second, no backlog and no restart."""
     return replace(
         plan,
         rates=(1000,),
