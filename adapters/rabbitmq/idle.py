@@ -1,7 +1,7 @@
 """Sees that messages wait in an intake queue and this instance is given none: the consumer that has them is frozen.
 
-AMQP counts those that RabbitMQ has not sent to a consumer yet. So this sees a frozen consumer when its prefetch is full;
-before that, heartbeats alone find it out.
+AMQP counts those that RabbitMQ has not sent to a consumer yet. So this sees a frozen consumer when its prefetch is
+full; before that, heartbeats alone find it out.
 """
 
 from __future__ import annotations
