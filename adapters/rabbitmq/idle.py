@@ -1,6 +1,6 @@
 """Sees that messages wait in an intake queue and this instance is given none: the consumer that has them is frozen.
 
-AMQP counts those that RabbitMQ has not sent to a consumer yet. So this sees a frozen consumer once its prefetch is
+AMQP counts those that RabbitMQ has not sent to a consumer yet. So this sees a frozen consumer when its prefetch is
 full; before that, heartbeats alone find it out.
 """
 

@@ -12,6 +12,8 @@ from pika.exceptions import ChannelClosed, ConnectionClosed, IncompatibleProtoco
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; and what is too early or too late.
 _OTHER_NAME, _OUT_OF_TIME = (62, 64), (9, 10)
+#: An alert of the broker is lost where it closes the connection before we have read it.
+_HUNG_UP = ("EOF occurred", "Connection reset", "Broken pipe")
 _ALERT = re.compile(r"ALERT_([A-Z_]+)")
 
 
@@ -85,6 +87,11 @@ def _of_tls(cause: BaseException, place: str) -> str | None:
         return _of_certificate(cause.verify_code, cause.verify_message.rstrip("."), place)
     if alert := _ALERT.search(text):
         return _of_alert(alert[1], place)
+    if isinstance(cause, (IncompatibleProtocolError, StreamLostError)) and any(sign in text for sign in _HUNG_UP):
+        return (
+            f"RabbitMQ at {place} hangs up after the TLS handshake: it may want another client certificate, see its "
+            "log, rabbitmq.cert_file and rabbitmq.key_file"
+        )
     if isinstance(cause, ssl.SSLError) or "setting up transport" in text:
         return f"something answers at {place}, but it does not speak TLS: see rabbitmq.url, amqp:// is without TLS"
     return None

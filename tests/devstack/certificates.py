@@ -11,6 +11,7 @@ from tests.devstack import debian
 from tests.devstack.service import Unavailable
 
 _DAYS = "30"
+_LOOPBACK = "IP:127.0.0.1,DNS:localhost"
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -34,13 +35,14 @@ class Authority:
         made = ("-keyout", str(self._key), "-out", str(self.ca), "-days", _DAYS, "-subj", f"/CN={name}")
         _openssl("req", "-x509", *_KEY, *made)
 
-    def sign(self, name: str) -> Signed:
-        """For a server on this machine's loopback address, or for a client of that name."""
+    def sign(self, name: str, hosts: str = _LOOPBACK, days: str = _DAYS) -> Signed:
+        """For a server on this machine's loopback address, or for a client of that name. With ``days`` below zero it
+        has expired."""
         cert, key, request, chain = (self._folder / f"{name}.{end}" for end in ("pem", "key", "csr", "chain.pem"))
         _openssl("req", "-new", *_KEY, "-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}")
         more = self._folder / f"{name}.ext"
-        more.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        ours = ("-CA", str(self.ca), "-CAkey", str(self._key), "-CAcreateserial", "-days", _DAYS)
+        more.write_text(f"subjectAltName={hosts}\n")
+        ours = ("-CA", str(self.ca), "-CAkey", str(self._key), "-CAcreateserial", "-days", days)
         _openssl("x509", "-req", "-in", str(request), *ours, "-extfile", str(more), "-out", str(cert))
         chain.write_text(key.read_text() + cert.read_text() + self.ca.read_text())
         return Signed(cert, key, chain)

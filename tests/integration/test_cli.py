@@ -305,11 +305,12 @@ class TestFine:
         assert [row["kind"] for row in json.loads(out)] == ["queue", "exchange", "binding"]
         assert code == shell.ended("setup")[0] == 4
 
-    def test_an_empty_routing_key_is_warned_of_unless_it_was_given(self, shell: Shell) -> None:
-        shell.send()
-        assert "empty routing key" in shell.said
-        shell.send("--routing-key", "")
-        assert "empty routing key" not in shell.said
+    def test_a_routing_key_may_be_empty_and_not_forgotten(self, shell: Shell) -> None:
+        """Without the right one the message would be a dead letter a minute after it was due."""
+        assert "--routing-key is missing" in shell.refused("send", "orders", "body", "--in", "1h")
+        assert shell.states() == {}
+        one = shell.send("--routing-key", "")
+        assert shell.states() == {one: "parked"}
 
     def test_a_cancelled_message_is_called_so(self, shell: Shell) -> None:
         assert "\tcancelled\t" in shell("cancel", shell.send())

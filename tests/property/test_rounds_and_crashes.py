@@ -69,7 +69,7 @@ async def delivered(messages: list[Sent], spread: bool, accepts: int) -> set[str
         if messages:
             await house.park()
     except Died:
-        del house.source.accept  # type: ignore[method-assign]
+        del house.source.accept
         accepted = {one.origin for one in house.source.accepted}
         missing = [number for number in range(len(messages)) if (LOG, number) not in accepted]
         if not spread:

@@ -44,8 +44,14 @@ class Wire:
                 self.socket = wanted.ssl_options.context.wrap_socket(self.socket, server_hostname=wanted.host)
         except OSError as error:
             raise BrokerUnavailable(sentence(error, wanted)) from error
-        with broker_errors():
-            self._open(wanted, name)
+        try:
+            with broker_errors():
+                self._open(wanted, name)
+        except BaseException as error:
+            self.socket.close()
+            if isinstance(error.__cause__, ssl.SSLError):
+                raise BrokerUnavailable(sentence(error.__cause__, wanted)) from error
+            raise
 
     def _open(self, wanted: Any, name: str) -> None:
         self.socket.sendall(b"AMQP\x00\x00\x09\x01")
