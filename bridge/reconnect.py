@@ -13,8 +13,8 @@ from bridge.health import Health
 
 FIRST_S = 0.1
 MAX_S = 5.0
-#: A session that ends sooner after it worked counts as one more failure: else a broker that lets postdate in and then
-#: ends the session would be asked ten times a second.
+#: Sessions that work and end sooner are waited for longer each time: else a broker that lets postdate in and then ends
+#: the session would be asked ten times a second.
 STEADY_S = 5.0
 
 
@@ -31,17 +31,21 @@ class Reconnect:
     def __init__(self, steady_s: float = 0.0) -> None:
         self._steady_s = steady_s
         self._failures = 0
+        self._short = 0
         self._worked_at: float | None = None
 
     def worked(self) -> None:
-        """The connection is there: the next failure is a first one again, if it holds for ``steady_s``."""
+        """The connection is there. The next wait is the shortest again, unless the one before held for less than
+        ``steady_s``, too."""
         if self._worked_at is None:
             self._worked_at = time.monotonic()
 
     async def wait(self) -> None:
         """Wait before the next attempt."""
-        if self._worked_at is not None and time.monotonic() - self._worked_at >= self._steady_s:
-            self._failures = 0
+        if self._worked_at is not None:
+            held = time.monotonic() - self._worked_at >= self._steady_s
+            self._failures = 0 if held else self._short
+            self._short = 0 if held else self._short + 1
         self._worked_at = None
         await asyncio.sleep(reconnect_wait_s(self._failures, random.random()))  # noqa: S311 (jitter, not a secret)
         self._failures += 1

@@ -39,6 +39,17 @@ async def test_sessions_that_work_and_end_at_once_are_waited_for_longer_and_long
     assert failures == [0, 1, 2, 3]
 
 
+async def test_after_a_long_outage_the_first_session_that_ends_at_once_costs_the_shortest_wait(
+    failures: list[int],
+) -> None:
+    reconnect = Reconnect(steady_s=1000)
+    for _ in range(3):
+        await reconnect.wait()
+    reconnect.worked()
+    await reconnect.wait()
+    assert failures == [0, 1, 2, 0]
+
+
 async def test_after_a_session_that_held_the_first_wait_is_the_shortest(failures: list[int]) -> None:
     reconnect = Reconnect()
     await reconnect.wait()

@@ -34,6 +34,8 @@ class Clients:
         self._second = second
         #: A consumer group for a test that needs one; it is deleted with the topics.
         self.group = f"{prefix}.readers"
+        #: The group that the bridge reads with.
+        self.bridge_group = prefix
 
     def topic(self, word: str) -> str:
         return f"{self._prefix}.{word}"
