@@ -264,7 +264,7 @@ class Round:
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         for position in reply.before:
             delivery = load.deliveries[position - 1]
-            self._parts.passed_over.tell("passed over", delivery.route, PARKED_BEFORE, offset=delivery.origin)
+            self._parts.passed_over.tell("passed over", delivery.route, PARKED_BEFORE, offset=_written(delivery.origin))
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)
@@ -279,6 +279,12 @@ class Round:
                 await self._store.mark_done(shard, origins)
             self._source.accept(quiet)
             del self._quiet[shard]
+
+
+def _written(origin: Origin | None) -> str:
+    """The place of a record in its log, for people."""
+    log, offset = origin or (b"", 0)
+    return f"{log.decode(errors='backslashreplace')} {offset}"
 
 
 def _fields(step: Step) -> tuple[bytes, ...]:
