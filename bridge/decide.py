@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bridge import destination
+from bridge.duration import quoted
 from bridge.envelope import found_key
 from bridge.errors import HeaderError
 from bridge.header import HeaderRules, read_due
@@ -97,7 +98,7 @@ def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
 def not_unique(key: bytes, number: int) -> Rejection:
     """A cancellation by what is no identity."""
     return Rejection(
-        f"not_unique: {number} messages are parked under {key!r}, so nothing was cancelled; "
+        f"not_unique: {number} messages are parked under {quoted(key)}, so nothing was cancelled; "
         "give each its own x-delay-key"
     )
 

@@ -18,6 +18,7 @@ TEXT_MAX = 64
 
 _BLANKS = " \t"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"([+-]?)([0-9]+)\.([0-9]+)")
 _PART = re.compile(r"([0-9]+)(?:\.([0-9]+))?[ \t]*([A-Za-z]+)[ \t]*")
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -25,7 +26,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _UNITS = {"w": 7 * _DAY, "d": _DAY, "h": _HOUR, "m": _MINUTE, "s": _SECOND, "ms": 1}
 _ISO_DATE = {"W": 7 * _DAY, "D": _DAY}
 _ISO_TIME = {"H": _HOUR, "M": _MINUTE, "S": _SECOND}
-_HINT = "like 90s, 1h 30m or PT15M, large before small"
+_HINT = "write milliseconds (90000ms), or units from large to small (90s, 1h 30m, PT15M)"
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
@@ -50,13 +51,21 @@ def read_integer(text: str) -> int:
     return int(bare)
 
 
+def read_decimal(text: str) -> int | None:
+    """Read ASCII decimal digits with a point, rounded up to a whole number; None for anything else."""
+    match = _DECIMAL.fullmatch(_bare(text))
+    if match is None:
+        return None
+    whole, is_whole = int(match[2]), not match[3].strip("0")
+    return -whole if match[1] == "-" else whole + (not is_whole)
+
+
 def read_duration_ms(text: str) -> int:
     """Read a duration as milliseconds; a leading minus makes it negative (a header may be, a setting checks).
 
     Three forms: bare digits are milliseconds; numbers with w, d, h, m, s, ms from large to small ("90s", "1.5h",
     "1h 30m"); ISO 8601 with weeks, days, hours, minutes, seconds in either case ("PT15M", "P1DT2H", "P2W", after
-    ISO 8601-1:2019 5.5.2, decimal comma too). A fraction needs a unit and must come to whole milliseconds. "5000.0"
-    is refused, since bare digits are a count, and a count with a point is a sign of seconds.
+    ISO 8601-1:2019 5.5.2, decimal comma too). A fraction needs a unit and must come to whole milliseconds.
     Raises ValueError with the reason; for years and months too, as their length is not fixed.
     """
     bare = _bare(text)
@@ -159,7 +168,7 @@ def _sum(text: str, units: dict[str, int]) -> int:
     while at < len(text) or not at:
         part = _PART.match(text, at)
         if part is None or part[3] not in order:
-            raise ValueError(f"write a number with one of {', '.join(units)} ({_HINT})")
+            raise ValueError(_HINT)
         order = order[order.index(part[3]) + 1 :]
         total += _scaled(part[1], part[2] or "", units[part[3]])
         at = part.end()

@@ -3,10 +3,11 @@
 Whatever stands in a header, the answer is a ``Due`` or a HeaderError with the reason; never another exception, and
 never an earlier moment than the one asked for. A value that could be guessed at is refused rather than guessed.
 
-Text, on every header: UTF-8, at most 64 bytes, spaces and tabs around it ignored, ASCII digits with an optional sign.
-"1_000", "0x10", "1e3" and "5000.0" are refused (a float *type* that is integral is taken: .NET and JavaScript write
-those). Eight bytes that begin with 0 or 255 are a number, big-endian and signed, where the route says so
-(``HeaderRules.binary``): no text begins with either, and no moment of ours is so large that it begins with another.
+A null value counts as no header. Text: UTF-8, at most 64 bytes, spaces and tabs around it ignored, ASCII digits with an
+optional sign; "1_000", "0x10" and "1e3" are refused. A fraction of a millisecond, in a float or as decimal text, is
+rounded up, so that nothing is early; a number of seconds and a level are whole. Eight bytes that begin with 0 or 255
+are a number, big-endian and signed, where the route says so (``HeaderRules.binary``): no text begins with either, and
+no moment of ours is so large that it begins with another.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
+from math import ceil, isfinite
 
 from bridge.duration import (
     TEXT_MAX,
     quoted,
+    read_decimal,
     read_duration_ms,
     read_integer,
     read_moment_ms,
@@ -40,7 +43,7 @@ class Kind(Enum):
     MOMENT = "Unix ms, RFC 3339 text, or an AMQP timestamp: absolute"
     AT_MS = "Unix ms: absolute"
     AT_S = "Unix seconds: absolute"
-    AT_ISO = "ISO 8601 text, UTC where it has no offset; null means no delay: absolute"
+    AT_ISO = "ISO 8601 text, UTC where it has no offset: absolute"
 
 
 # Which header is read, and how. The order is the precedence: the first one present decides, the others are not even
@@ -131,14 +134,12 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
     a clock at 0 was never set), else from ``arrived_ms``. Zero, negative and past moments are due on arrival.
     Raises HeaderError, and only that: the header's name, its value made printable, and the reason.
     """
-    if CANCEL in headers:
+    if headers.get(CANCEL) is not None:
         return Due(None, None, None, _read_key(CANCEL, headers[CANCEL]))
     for name, read, absolute in rules.plan:
-        if name not in headers:
-            continue
-        value = headers[name]
-        if value is None and name == "eta":
-            continue  # Celery writes the header on every message, null where there is no delay
+        value = headers.get(name)
+        if value is None:
+            continue  # as the plugin does; and Celery writes a null "eta" where there is no delay
         if rules.binary:
             value = _unpacked(value)
         try:
@@ -147,7 +148,8 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
         except ValueError as error:
             raise HeaderError(f"header {name}: {error}{_perhaps_a_number(value, rules)}") from None
         delay_ms = None if absolute else max(asked, 0)
-        return Due(due_ms, delay_ms, _read_key(_KEY, headers[_KEY]) if _KEY in headers else None)
+        key = headers.get(_KEY)
+        return Due(due_ms, delay_ms, _read_key(_KEY, key) if key is not None else None)
     return _NOT_DELAYED
 
 
@@ -233,6 +235,15 @@ def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) 
     raise ValueError(f"{_shown(value)} cannot be a delay")
 
 
+def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
+    """A number of milliseconds, of which a fraction is rounded up; text goes through ``read_text``."""
+    if isinstance(value, float) and isfinite(value):
+        return ceil(value)
+    if isinstance(value, (str, bytes)) and (rounded := read_decimal(_text(value))) is not None:
+        return rounded
+    return _number(value, read_text)
+
+
 def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
     # RocketMQ takes 0 as "now" and 19 as 18. Both are refused: no level is called 0, and 18 would be early.
     level = _number(value)
@@ -250,7 +261,7 @@ def _moment(value: HeaderValue) -> int:
 def _at_ms(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
     """Unix seconds of our days, read as milliseconds, are a day in January 1970: past, so "deliver now". That would be
     the one silent early delivery that a producer can cause by a plain mistake, and nobody means that January."""
-    moment = _number(value, read_text)
+    moment = _milliseconds(value, read_text)
     if 10**9 <= moment < 10**10:
         raise ValueError(f"{_shown(value)} looks like Unix seconds, and this header counts in milliseconds")
     return moment
@@ -263,8 +274,8 @@ def _iso(value: HeaderValue) -> int:
 
 
 _READERS: dict[Kind, _Reader] = {
-    Kind.DURATION: lambda value: _number(value, read_duration_ms),
-    Kind.WAIT_MS: _number,
+    Kind.DURATION: lambda value: _milliseconds(value, read_duration_ms),
+    Kind.WAIT_MS: _milliseconds,
     Kind.WAIT_S: lambda value: 1000 * _number(value),
     Kind.MOMENT: _moment,
     Kind.AT_MS: _at_ms,

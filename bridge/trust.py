@@ -24,7 +24,7 @@ class Trust:
 
     def refusal(self, delivery: Delivery) -> str:
         """Why a delivery becomes a dead letter; "" where it does not."""
-        if CANCEL in delivery.headers:  # it goes nowhere, so its routing key does not matter
+        if delivery.headers.get(CANCEL) is not None:  # it goes nowhere, so its routing key does not matter
             said = f"{NOT_ALLOWED}: header {CANCEL} cancels nothing here, the route's cancel is false"
             return "" if self.cancel else said
         if self.queues is not None and delivery.order_key not in self.queues:

@@ -139,8 +139,8 @@ def read_value(tag: int, raw: bytes) -> HeaderValue:
     """One value from ``raw``, the bytes between value start and value end as ``walk`` gives them.
 
     Integers keep sign and width; text that is not UTF-8 stays bytes; a timestamp is signed, as the POSIX ``time_t``
-    that section 4.2.5.4 names; NaN and infinities come out as such. A decimal without a fraction is an int; its
-    fraction, tables, arrays and unknown tags are Unreadable. Raises UnreadableTable when ``raw`` has not the length
+    that section 4.2.5.4 names; NaN and infinities come out as such. A decimal is an int, or a float where it has a
+    fraction; tables, arrays and unknown tags are Unreadable. Raises UnreadableTable when ``raw`` has not the length
     that its tag asks for.
     """
     number = _NUMBERS.get(tag)
@@ -174,7 +174,7 @@ def _other(tag: int, raw: bytes) -> HeaderValue:
         # Section 4.2.5.5: the number of decimal places, then a signed integer. (RabbitMQ's parser calls it unsigned.)
         places, scaled = _decimal(raw)
         whole, fraction = divmod(scaled, 10**places)
-        return whole if fraction == 0 else Unreadable("a decimal fraction")
+        return int(whole) if fraction == 0 else float(scaled / 10**places)
     if tag in (TABLE, ARRAY):
         return Unreadable("a table" if tag == TABLE else "an array")
     if tag not in _OTHERS:

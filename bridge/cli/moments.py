@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from bridge.duration import read_duration_ms, read_integer, read_moment_ms, write_duration
+from bridge.duration import read_decimal, read_duration_ms, read_integer, read_moment_ms, write_duration
 from bridge.errors import SettingsError
 
 
@@ -14,11 +14,11 @@ def read_wait_ms(option: str, text: str) -> int:
     A bare number, which is milliseconds in a header, is refused here: half of those who type one mean seconds.
     """
     try:
+        if _is_number(text) or read_decimal(text) is not None:
+            raise SettingsError(f"{option}: {text.strip()} has no unit: write {text.strip()}ms or {text.strip()}s")
         ms = read_duration_ms(text)
     except ValueError as error:
         raise SettingsError(f"{option}: {error}") from None
-    if _is_number(text):
-        raise SettingsError(f"{option}: {text.strip()} has no unit: write {text.strip()}s or {text.strip()}ms")
     if ms < 0:
         raise SettingsError(f"{option}: {text.strip()} is negative")
     return ms

@@ -135,7 +135,8 @@ class Limits(Section):
     # A frame of 128 KiB holds 65,000 entries of two bytes, at a microsecond and more for each.
     header_entries: Annotated[int, Whole(1, 100_000)] = 1000
     # Redis takes no value of more than 512 MiB, and the message travels with its properties in one value.
-    max_body: Annotated[int, Size("1B", "500MiB")] = size_in_bytes("128MiB")
+    # By default what RabbitMQ 4 takes by default, 16 MiB, with its headers.
+    max_body: Annotated[int, Size("1B", "500MiB")] = size_in_bytes("17MiB")
     intake_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")
     # Lua's unpack and Redis's command arguments end in the thousands.
     batch_max: Annotated[int, Whole(1, 5000)] = 500

@@ -115,7 +115,7 @@ def test_options_change_single_numbers() -> None:
         ("500;2000", None, "--rates: '500;2000' is no number; write numbers above 0, with commas"),
         (None, "5", "--duration: '5' is less than 1s: without a unit it is milliseconds, write 5s"),
         (None, "500ms", "--duration: '500ms' is less than 1s"),
-        (None, "", "--duration: '' is not a duration: write a number with one of w, d, h, m, s, ms"),
+        (None, "", "--duration: '' is not a duration: write milliseconds (90000ms), or units"),
     ],
 )
 def test_a_wrong_number_is_told_with_what_is_wrong_about_it(rates: str | None, duration: str | None, said: str) -> None:

@@ -45,7 +45,7 @@ VALUES = [
     ("d", struct.pack(">d", math.inf), math.inf),
     ("D", b"\0" + struct.pack(">i", -5), -5),
     ("D", b"\2" + struct.pack(">i", 1500), 15),
-    ("D", b"\2" + struct.pack(">i", 150), Unreadable("a decimal fraction")),
+    ("D", b"\2" + struct.pack(">i", 150), 1.5),
     ("D", b"\xff" + struct.pack(">i", 0), 0),
     ("S", sized("grün".encode()), "grün"),
     ("S", sized(b""), ""),

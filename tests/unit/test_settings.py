@@ -66,7 +66,7 @@ class TestDefaults:
             15000,
             4000,
         )
-        assert (settings.limits.max_body, settings.limits.batch_bytes) == (128 * MiB, 8 * MiB)
+        assert (settings.limits.max_body, settings.limits.batch_bytes) == (17 * MiB, 8 * MiB)
         assert settings.limits.max_delay == 365 * 86_400_000
         assert settings.headers.levels == LEVELS_MS
         assert settings.routes == {}
