@@ -258,9 +258,14 @@ def test_what_is_rounding_of_the_time_until_all_are_out_is_told_apart_where_ther
 
 
 def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_is_written(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = quick(PLAN)
+    print_table([result("redis")], look)
+    piped = capsys.readouterr()
+    assert {line.count("\t") for line in piped.out.splitlines()} == {3}
+    assert "A look only: 1.5 s of messages" in piped.err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_table([result("redis")], look)
     assert "A look only: 1.5 s of messages" in capsys.readouterr().out
     assert "A look only: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
