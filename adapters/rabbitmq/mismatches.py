@@ -31,6 +31,12 @@ def label(declaration: Declaration) -> str:
     return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
 
 
+def is_newer(wanted: Queue, text: str) -> bool:
+    """Whether RabbitMQ names an argument that an earlier postdate did not declare. It names the first that differs."""
+    found = _INEQUIVALENT.search(text)
+    return found is not None and found["name"] in wanted.arguments.keys() - (wanted.earlier or {}).keys()
+
+
 def mismatch(route: str, wanted: Exchange | Queue, text: str, waits: bool = False) -> tuple[str, str]:
     """Pure: what exists and what is needed, and what to do, from what RabbitMQ says to a declaration that is not
     equal. ``waits``: messages of its route wait in queues, and not in a store."""

@@ -23,6 +23,7 @@ from adapters.rabbitmq.mismatches import (
     crashes,
     crashes_lazy_queues,
     forbidden,
+    is_newer,
     is_ours,
     label,
     mismatch,
@@ -176,7 +177,7 @@ class Session:
             return Finding(route, wanted, State.FORBIDDEN, forbidden(closed.reply_text))
         if isinstance(wanted, Exchange) and wanted.remade:
             return Finding(route, wanted, State.OUTDATED, outdated(route, wanted))
-        if isinstance(wanted, Queue) and wanted.earlier is not None:
+        if isinstance(wanted, Queue) and wanted.earlier is not None and is_newer(wanted, closed.reply_text):
             closed = self._ask(Queue(wanted.name, wanted.earlier), passive=False)
             if closed is None:
                 return Finding(route, wanted, State.UNPROTECTED, *unprotected(route, wanted, self._vhost))

@@ -158,6 +158,16 @@ def test_an_intake_of_an_earlier_postdate_goes_on_and_the_command_that_is_told_p
     wait_for(lambda: vhost.waiting("postdate.orders") == PUBLISHED, "all of them wait")
 
 
+def test_another_type_is_named_as_the_difference_whether_a_queue_is_of_an_earlier_postdate_or_not(vhost: Vhost) -> None:
+    (route,) = plan(settings_of(vhost.url))
+    for arguments in (route.intake.earlier, route.intake.arguments):
+        vhost.declare("postdate.orders", dict(arguments or {}))
+        (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
+        assert finding.state is State.DIFFERENT
+        assert "exists with x-queue-type 'quorum', and postdate needs 'classic'" in finding.what
+        vhost.connection.channel().queue_delete("postdate.orders")
+
+
 def test_an_intake_that_is_told_to_drop_is_refused(vhost: Vhost) -> None:
     settings = settings_of(vhost.url)
     (route,) = plan(settings)
