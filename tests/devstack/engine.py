@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +30,18 @@ class EngineFailed(RuntimeError):
 class Engine:
     """An engine, by its command line.
 
-    `read_only` are the options of `run` that leave no writable path. `environ` names the engine to other programs.
-    `keeps_health` says whether the engine runs health checks itself.
+    `environ` names the engine to other programs. `podman` differs from Docker here in three ways: it keeps `/tmp`
+    writable unless told otherwise, leaves health checks to systemd, and builds without DNS in a network of its own.
     """
 
     command: tuple[str, ...]
     environ: Mapping[str, str]
-    read_only: tuple[str, ...]
-    keeps_health: bool
+    podman: bool
+
+    @property
+    def read_only(self) -> tuple[str, ...]:
+        """The options of `create` that leave no writable path."""
+        return ("--read-only", "--read-only-tmpfs=false") if self.podman else ("--read-only",)
 
     def run(self, *words: str, deadline_s: float = 60.0) -> str:
         """Run one command of the engine. Return its standard output."""
@@ -54,8 +58,8 @@ class Engine:
 
     @contextmanager
     def health_checks(self) -> Iterator[None]:
-        """Meanwhile health checks run. podman leaves them to systemd, which a small machine may not have."""
-        if self.keeps_health:
+        """Meanwhile health checks run."""
+        if not self.podman:
             yield
             return
         done = threading.Event()
@@ -121,7 +125,7 @@ def docker() -> Engine:
     program = shutil.which("docker")
     if program is None or not engine_answers():
         raise Unavailable("no Docker engine answers")
-    return Engine((program,), os.environ, ("--read-only",), keeps_health=True)
+    return Engine((program,), os.environ, podman=False)
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], deadline_s: float, errors_too: bool = False) -> str:
@@ -143,11 +147,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], deadline_s: float, e
     return done.stdout
 
 
-Build = Callable[[Engine], None]
-
-
-def build(engine: Engine, dockerfile: Path, context: Path, tag: str, arguments: Mapping[str, str]) -> None:
-    """Build an image. The build may use the network of the machine."""
-    words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    options = ("--network", "host", "--file", str(dockerfile), "--tag", tag, *words)
-    engine.run("build", *options, str(context), deadline_s=900)
+def build(engine: Engine, dockerfile: Path, context: Path, tag: str) -> None:
+    """Build an image."""
+    network = ("--network", "host") if engine.podman else ()
+    engine.run("build", *network, "--file", str(dockerfile), "--tag", tag, str(context), deadline_s=900)

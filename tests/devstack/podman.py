@@ -102,8 +102,7 @@ def _service(private_network: bool, store: Path | None, above: Path | None) -> I
     engine = Engine(
         ("podman", "--remote", "--url", socket),
         {**environ, "DOCKER_HOST": socket},
-        ("--read-only", "--read-only-tmpfs=false"),
-        keeps_health=False,
+        podman=True,
     )
     try:
         runner.start()
