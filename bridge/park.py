@@ -36,9 +36,9 @@ log = structlog.get_logger("postdate")
 
 #: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
 _GATHER_S = 0.016
-#: Cancellations and messages with keys of their own in one round, over all routes: what takes the store some
-#: milliseconds. Another route's message waits for the rest of one round and for its own.
-_KEYED_MAX = 128
+#: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: some milliseconds of
+#: work. Another route's message waits for the rest of one round and for its own.
+_HEAVY_MAX = 128
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,14 @@ class Parker:
         return Step(delivery, decision, shard)
 
     async def _advance(self) -> None:
-        """Carry out the next run of each route that has something waiting: first of those that need no look under a
-        key, which is one call, then of the others."""
+        """Carry out the next run of each route that has something waiting: first those that are only parked, which is
+        one call, then the others."""
         plain: list[Run] = []
         heavy: list[Run] = []
         now_ms = self._store.clock.now_ms()
-        keyed_max = max(1, _KEYED_MAX // max(1, len(self._waiting)))
+        heavy_max = max(1, _HEAVY_MAX // max(1, len(self._waiting)))
         for route, waiting in tuple(self._waiting.items()):
-            run = next_run(waiting, self._routes[route].on_same_key == "replace", now_ms, keyed_max)
+            run = next_run(waiting, self._routes[route].on_same_key == "replace", now_ms, heavy_max)
             if not waiting:
                 del self._waiting[route]
             (heavy if run.heavy else plain).append(run)

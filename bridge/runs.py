@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bridge.decide import Cancellation, Parking, Step
+from bridge.decide import Cancellation, Parking, Rejection, Step
 from bridge.envelope import found_key
 
 #: What is due later than this can wait a little for company.
@@ -19,7 +19,7 @@ SOON_MS = 100
 
 class Run(NamedTuple):
     """The next steps of a route. ``superseded`` are those that nobody parks, because a later one of the run replaces
-    them; ``heavy`` says that something has to be looked up by its key."""
+    them; ``heavy`` says that some of it is more work than parking: looking up a key, or keeping a dead letter."""
 
     steps: list[Step]
     superseded: list[Step]
@@ -35,27 +35,32 @@ def urgent(steps: Iterable[Step], now_ms: int) -> bool:
     )
 
 
-def next_run(waiting: deque[Step], replace: bool, now_ms: int, keyed_max: int) -> Run:
-    """Take the next run from the front of what waits of one route: as much as its order allows, with ``keyed_max``
-    cancellations and messages with keys of their own. ``replace`` is what the route does with the same key."""
+def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -> Run:
+    """Take the next run from the front of what waits of one route: as much as its order allows, with ``heavy_max``
+    cancellations, messages with keys of their own, and rejections. ``replace`` says what the route does with the same
+    key."""
     steps: list[Step] = []
     superseded: list[Step] = []
     parked: dict[bytes, list[Step]] = {}
-    keyed = 0
+    heavy = 0
     while waiting:
         step = waiting[0]
         decision = step.decision
         if isinstance(decision, Cancellation):
-            if keyed == keyed_max or decision.key in parked or found_key(decision.key) in parked:
+            if heavy == heavy_max or decision.key in parked or found_key(decision.key) in parked:
                 break
-            keyed += 1
-        elif isinstance(decision, Parking) and decision.key:
+            heavy += 1
+        elif isinstance(decision, Rejection):
+            if heavy == heavy_max:
+                break
+            heavy += 1
+        elif decision.key:
             if decision.owned:
                 older = parked.get(decision.key, [])
                 moves = bool(older) and older[0].shard != step.shard
-                if keyed == keyed_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
+                if heavy == heavy_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
                     break
-                keyed += 1
+                heavy += 1
                 if moves:
                     superseded += parked.pop(decision.key)
             parked.setdefault(decision.key, []).append(step)
@@ -63,7 +68,7 @@ def next_run(waiting: deque[Step], replace: bool, now_ms: int, keyed_max: int) -
     if superseded:
         left_out = {id(step) for step in superseded}
         steps = [step for step in steps if id(step) not in left_out]
-    return Run(steps, superseded, keyed > 0)
+    return Run(steps, superseded, heavy > 0)
 
 
 def _leave_no_trace(older: Sequence[Step], younger: Step, now_ms: int) -> bool:
