@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 
 import structlog
 
@@ -113,13 +114,8 @@ class Parker:
     def _queue(self, deliveries: Iterable[Delivery]) -> list[Step]:
         """Decide what becomes of these, and let them wait for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
-        waiting = self._waiting
-        for step in steps:
-            route = step.delivery.route
-            if route in waiting:
-                waiting[route].append(step)
-            else:
-                waiting[route] = deque((step,))
+        for route, some in groupby(steps, lambda step: step.delivery.route):
+            self._waiting.setdefault(route, deque()).extend(some)
         self.received += len(steps)
         return steps
 

@@ -39,12 +39,10 @@ def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -
     """Take the next run from the front of what waits of one route: as much as its order allows, with ``heavy_max``
     cancellations, messages with keys of their own, and rejections. ``replace`` says what the route does with the same
     key."""
-    steps: list[Step] = []
     superseded: list[Step] = []
     parked: dict[bytes, list[Step]] = {}
-    heavy = 0
-    while waiting:
-        step = waiting[0]
+    heavy = count = 0
+    for step in waiting:
         decision = step.decision
         if isinstance(decision, Cancellation):
             if heavy == heavy_max or decision.key in parked or found_key(decision.key) in parked:
@@ -64,7 +62,8 @@ def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -
                 if moves:
                     superseded += parked.pop(decision.key)
             parked.setdefault(decision.key, []).append(step)
-        steps.append(waiting.popleft())
+        count += 1
+    steps = [waiting.popleft() for _ in range(count)]
     if superseded:
         left_out = {id(step) for step in superseded}
         steps = [step for step in steps if id(step) not in left_out]
