@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 
 import structlog
 
@@ -36,9 +37,9 @@ log = structlog.get_logger("postdate")
 
 #: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
 _GATHER_S = 0.016
-#: Cancellations and messages with keys of their own in one round, over all routes: what takes the store some
-#: milliseconds. Another route's message waits for the rest of one round and for its own.
-_KEYED_MAX = 128
+#: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: some milliseconds of
+#: work. Another route's message waits for the rest of one round and for its own.
+_HEAVY_MAX = 128
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,8 @@ class Parker:
     def _queue(self, deliveries: Iterable[Delivery]) -> list[Step]:
         """Decide what becomes of these, and let them wait for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
-        waiting = self._waiting
-        for step in steps:
-            route = step.delivery.route
-            if route in waiting:
-                waiting[route].append(step)
-            else:
-                waiting[route] = deque((step,))
+        for route, some in groupby(steps, lambda step: step.delivery.route):
+            self._waiting.setdefault(route, deque()).extend(some)
         self.received += len(steps)
         return steps
 
@@ -148,15 +144,15 @@ class Parker:
         return Step(delivery, decision, shard)
 
     async def _advance(self) -> None:
-        """Carry out the next run of each route that has something waiting: first of those that need no look under a
-        key, which is one call, then of the others."""
+        """Carry out the next run of each route that has something waiting: first those that are only parked, which is
+        one call, then the others."""
         self._rounds += 1
         plain: list[Run] = []
         heavy: list[Run] = []
         now_ms = self._store.clock.now_ms()
-        keyed_max = max(1, _KEYED_MAX // max(1, len(self._waiting)))
+        heavy_max = max(1, _HEAVY_MAX // max(1, len(self._waiting)))
         for route, waiting in tuple(self._waiting.items()):
-            run = next_run(waiting, self._routes[route].on_same_key == "replace", now_ms, keyed_max)
+            run = next_run(waiting, self._routes[route].on_same_key == "replace", now_ms, heavy_max)
             if not waiting:
                 del self._waiting[route]
             (heavy if run.heavy else plain).append(run)

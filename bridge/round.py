@@ -6,7 +6,7 @@ with the same token, so that a lost reply parks nothing twice. A delivery is acc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,8 +72,7 @@ def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str)
 class Round:
     """See the head of this file. Call ``attempt`` until it has not failed."""
 
-    def __init__(self, runs: Iterable[Run], parts: RoundParts) -> None:
-        runs = list(runs)
+    def __init__(self, runs: Sequence[Run], parts: RoundParts) -> None:
         self._parts = parts
         self._source, self._store = parts.source, parts.store
         self._steps = [step for run in runs for step in run.steps]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bridge.decide import Cancellation, Parking, Step
+from bridge.decide import Cancellation, Parking, Rejection, Step
 from bridge.envelope import found_key
 from bridge.message import Delivery
 
@@ -20,7 +20,8 @@ SOON_MS = 100
 
 class Run(NamedTuple):
     """The next steps of a route. ``superseded`` are deliveries that are not parked, because a later one of the run
-    replaces them, with its shard; ``heavy`` says that something has to be looked up by its key."""
+    replaces them, with its shard; ``heavy`` says that some of it is more work than parking: to look up a key, or to keep
+    a dead letter."""
 
     steps: list[Step]
     superseded: list[tuple[Delivery, int]]
@@ -36,41 +37,45 @@ def urgent(steps: Iterable[Step], now_ms: int) -> bool:
     )
 
 
-def next_run(waiting: deque[Step], replace: bool, now_ms: int, keyed_max: int) -> Run:
-    """Take the next run from the front of what waits of one route: as much as its order allows, with ``keyed_max``
-    cancellations and messages with keys of their own. ``replace`` is what the route does with the same key."""
-    steps: list[Step] = []
+def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -> Run:
+    """Take the next run from the front of what waits of one route: as much as its order allows, with ``heavy_max``
+    cancellations, messages with keys of their own, and rejections. ``replace`` says what the route does with the same
+    key."""
     superseded: list[Step] = []
     parked: dict[bytes, list[Step]] = {}
     cancelled: dict[bytes, int] = {}
-    keyed = 0
-    while waiting:
-        step = waiting[0]
+    heavy = count = 0
+    for step in waiting:
         decision = step.decision
         if isinstance(decision, Cancellation):
-            if keyed == keyed_max or decision.key in parked or found_key(decision.key) in parked:
+            if heavy == heavy_max or decision.key in parked or found_key(decision.key) in parked:
                 break
-            keyed += 1
+            heavy += 1
             cancelled[decision.key] = cancelled[found_key(decision.key)] = step.shard
-        elif isinstance(decision, Parking) and decision.key:
+        elif isinstance(decision, Rejection):
+            if heavy == heavy_max:
+                break
+            heavy += 1
+        elif decision.key:
             if step.delivery.origin is not None and cancelled.get(decision.key, step.shard) != step.shard:
                 break  # the mark of its shard says nothing of the cancellation, which would be done again and take it
             if decision.owned:
                 older = parked.get(decision.key, [])
                 moves = bool(older) and older[0].shard != step.shard
-                if keyed == keyed_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
+                if heavy == heavy_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
                     break
-                keyed += 1
+                heavy += 1
                 if moves:
                     superseded += parked.pop(decision.key)
             parked.setdefault(decision.key, []).append(step)
-        steps.append(waiting.popleft())
+        count += 1
+    steps = [waiting.popleft() for _ in range(count)]
     if not superseded:
-        return Run(steps, [], keyed > 0)
+        return Run(steps, [], heavy > 0)
     left_out = {id(step) for step in superseded}
     heirs = {step.decision.key: step.shard for step in steps if isinstance(step.decision, Parking)}
     replaced = [(step.delivery, heirs[step.decision.key]) for step in superseded if isinstance(step.decision, Parking)]
-    return Run([step for step in steps if id(step) not in left_out], replaced, keyed > 0)
+    return Run([step for step in steps if id(step) not in left_out], replaced, heavy > 0)
 
 
 def _leave_no_trace(older: Sequence[Step], younger: Step, now_ms: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -42,6 +42,7 @@ class Intakes:
         self._intakes = list(intakes)
         self._names = frozenset(one.naming.intercept for one in self._intakes if not one.naming.is_rule)
         self._known: dict[str, Intake] = {}
+        self.routes = frozenset(one.route for one in self._intakes)
 
     def pattern(self) -> str:
         """A regular expression that matches these topics and no other.
@@ -58,6 +59,11 @@ class Intakes:
             known = next(one for one in self._intakes if one.naming.text_in(topic) is not None)
             self._known[topic] = known
         return known
+
+    def but_those_of(self, routes: Collection[str], places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions to poll while some ``routes`` have no room; none where all have. What was fetched of the
+        others stays fetched: to pause them would throw it away."""
+        return [place for place in places if self.of(place.topic).route not in routes] if routes else []
 
     def missing(self, topics: set[str]) -> list[str]:
         """The topics that are taken from by name and are not among the cluster's."""

@@ -19,6 +19,7 @@ from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, To
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import answers, first_end, give_up_consumer, new_consumer, start
 from adapters.kafka.commits import Commits
+from adapters.kafka.held import Held
 from adapters.kafka.intake import Intake, Intakes, Part
 from adapters.kafka.listener import Listener
 from adapters.kafka.places import Places, go_to
@@ -37,6 +38,8 @@ _SUBJECT = "kafka intake"
 #: Records in one poll at most, and how long a poll waits for the first.
 _POLL_RECORDS = 500
 _POLL_MS = 500
+#: How long a poll waits while one route has no room: it may have some again at any moment.
+_TURN_MS = 10
 _COMMIT_S = 1.0
 _ANSWER_S = 3.0
 #: Between two errors over topics that may not be read: there is one for each of their partitions.
@@ -68,7 +71,6 @@ class KafkaSource:
         self._rules = rules
         self._intakes = Intakes(intakes)
         self._clock = clock
-        self._bytes_max = bytes_max
         self._health = health
         self._places = Places(rules, self._intakes, health)
         self._parts = self._places.parts
@@ -77,8 +79,7 @@ class KafkaSource:
         self._joined = False
         self._look_around = True
         self._arrivals = Arrivals()
-        self._held = 0
-        self._bytes = 0
+        self._held = Held(rules.window, bytes_max, len(self._intakes.routes))
         self._room = asyncio.Event()
         self._let_out = asyncio.Event()
         self._careful_until = 0.0
@@ -135,16 +136,15 @@ class KafkaSource:
         return self._arrivals.empty()
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
-        self._held -= len(deliveries)
-        self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
-        if self._held <= self._rules.window // 2 and self._bytes <= self._bytes_max // 2:
+        self._held.forget(deliveries)
+        if self._held.half_empty():
             self._room.set()
 
     def _full(self) -> bool:
-        return self._stopping or self._held >= self._rules.window or self._bytes >= self._bytes_max
+        return self._stopping or self._held.full()
 
     def _most(self) -> int:
-        return max(1, min(_POLL_RECORDS, self._rules.window - self._held))
+        return max(1, min(_POLL_RECORDS, self._held.room()))
 
     def _drop_buffer(self, parts: set[Part]) -> None:
         self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] in parts))
@@ -257,8 +257,11 @@ class KafkaSource:
         if time.monotonic() < self._careful_until:
             await self._poll_each(consumer)
         else:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=self._most())
-            await self._take_in(consumer, fetched)
+            places = self._intakes.but_those_of(self._held.crowded(), consumer.assignment())
+            timeout_ms = _TURN_MS if places else _POLL_MS
+            await self._take_in(
+                consumer, await consumer.getmany(*places, timeout_ms=timeout_ms, max_records=self._most())
+            )
         await asyncio.sleep(0)  # a poll that finds records does not let anybody else run
 
     async def _wait_for_room(self, consumer: AIOKafkaConsumer) -> None:
@@ -288,8 +291,7 @@ class KafkaSource:
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
         self._arrivals.add(deliveries)
-        self._held += len(deliveries)
-        self._bytes += sum(len(delivery.payload) for delivery in deliveries)
+        self._held.add(deliveries)
 
     # -- a record that cannot be decoded ----------------------------------------------------------------------------
 
@@ -360,7 +362,7 @@ class KafkaSource:
                 self._health.say(_SUBJECT, "")
             self.look_around()
             self._topics.look(consumer)
-            if self._full():
+            if self._full() or self._held.crowded():
                 stuck.forget()
             else:
                 await stuck.look(self._took_at)

@@ -223,12 +223,11 @@ def test_a_dialect_that_is_not_switched_on_is_a_header_like_any_other(line: Line
 
 BAD: dict[str, Entry] = {
     "no number": text("x-delay", "soon"),
-    "a fraction of a millisecond": (b"x-delay", "d", struct.pack(">d", 1.5)),
+    "a fraction of a millisecond with a unit": text("x-delay", "1.5ms"),
     "too long": text("x-delay", "400d"),
     "a boolean": (b"x-delay", "t", b"\1"),
     "a table": (b"x-delay", "F", sized(b"")),
-    "nothing": (b"x-delay", "V", b""),
-    "a point": text("x-delay", "5000.0"),
+    "a point without a fraction": text("x-delay", "5000."),
     "no UTF-8": text("x-delay", b"\xff\xfe"),
     "no level": (b"x-delay-level", "I", struct.pack(">i", 99)),
     "no moment": text("x-deliver-at", "tomorrow"),
@@ -248,6 +247,28 @@ def test_a_bad_header_is_a_dead_letter_with_a_reason_and_its_neighbours_arrive(l
     assert len(reasons) == len(BAD)
     assert all(why.startswith("bad_header: header x-de") for why in reasons), reasons
     assert line.receive_until(1, 0.3) == []
+
+
+FRACTIONS: list[Entry] = [
+    (b"x-delay", "d", struct.pack(">d", 300.7)),
+    (b"x-delay", "f", struct.pack(">f", 300.5)),
+    (b"x-delay", "D", struct.pack(">Bi", 1, 3007)),
+    text("x-delay", "300.7"),
+]
+
+
+@pytest.mark.parametrize("header", FRACTIONS, ids=lambda header: header[1])
+def test_a_fraction_of_a_millisecond_is_rounded_up(line: Line, header: Entry) -> None:
+    sent = time.time()
+    put(line, b"rounded", header)
+    message = line.receive(1, 3)[0]
+    assert (message.body, message.at - sent >= 0.301) == (b"rounded", True)
+
+
+def test_a_null_value_is_no_delay_header(line: Line) -> None:
+    put(line, b"null", (b"x-delay", "V", b""), text("tenant", "acme"))
+    message = line.receive(1, 3)[0]
+    assert (message.body, parts(message.properties).headers) == (b"null", [b"\x06tenantS\x00\x00\x00\x04acme"])
 
 
 def test_a_delay_header_that_comes_twice_is_a_dead_letter_or_the_one_that_rabbitmq_left(line: Line) -> None:

@@ -226,7 +226,7 @@ def test_a_body_a_bit_smaller_than_16_mib_arrives_whole(line: Line) -> None:
 
 
 def test_100_kib_of_headers_arrive(line: Line) -> None:
-    assert_same(line, Props([(b"h%05d" % n, "S", sized(b"v" * 80)) for n in range(1110)]))
+    assert_same(line, Props([(b"h%05d" % n, "S", sized(b"v" * 91)) for n in range(990)]))
 
 
 def full(size: int) -> Props:

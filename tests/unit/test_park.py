@@ -142,14 +142,14 @@ def step(name: str, due_ms: int, origin: Origin | None = None) -> Step:
 
 
 def pieces(
-    names: str, mode: str = "replace", due_in_ms: int = 0, keyed_max: int = 100, origin: Origin | None = None
+    names: str, mode: str = "replace", due_in_ms: int = 0, heavy_max: int = 100, origin: Origin | None = None
 ) -> list[str]:
     """The runs of a route, as the names of their steps; those that are superseded in brackets."""
     steps = [(step(name, NOW_MS + due_in_ms, origin), name) for name in names.split()]
     given = {id(one.delivery): name for one, name in steps}
     waiting, found = deque(one for one, _ in steps), []
     while waiting:
-        run = next_run(waiting, mode == "replace", NOW_MS, keyed_max)
+        run = next_run(waiting, mode == "replace", NOW_MS, heavy_max)
         away = [f"({given[id(one)]})" for one, _ in run.superseded]
         found.append(" ".join([*away, *(given[id(one.delivery)] for one in run.steps)]))
     return found
@@ -203,8 +203,9 @@ def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:
     assert pieces("k0 k1", due_in_ms=1000, origin=(b"log", 1)) == ["k0", "k1"]
 
 
-def test_a_run_has_only_so_many_keys_and_cancellations_and_any_number_of_others() -> None:
-    assert pieces("- k0 - ! - m0 - -", keyed_max=1) == ["- k0 -", "! -", "m0 - -"]
+def test_a_run_has_only_so_many_keys_cancellations_and_dead_letters_and_any_number_of_others() -> None:
+    assert pieces("- k0 - ! - m0 - x - f f", heavy_max=1) == ["- k0 -", "! -", "m0 -", "x - f f"]
+    assert pieces("k0 ! x m0 m0", heavy_max=2) == ["k0", "! x", "m0 m0"]
 
 
 @pytest.mark.parametrize(

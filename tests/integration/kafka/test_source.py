@@ -284,7 +284,7 @@ async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is
         held = await source.take(100, accept=False)
         # The second pause comes after a poll of partitions that were paused: it brought nothing.
         await until(lambda: pauses[:2] == [2, 2], "the partitions are not paused")
-        assert source.source._held == 100
+        assert source.source._held.messages == 100
         source.source.accept(held)
         rest = await source.take(1100)
     offsets = sorted((d.order_key, d.origin[1]) for d in [*held, *rest] if d.origin)
