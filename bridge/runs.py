@@ -20,8 +20,8 @@ SOON_MS = 100
 
 class Run(NamedTuple):
     """The next steps of a route. ``superseded`` are deliveries that are not parked, because a later one of the run
-    replaces them, with its shard; ``heavy`` says that some of it is more work than parking: to look up a key, or to keep
-    a dead letter."""
+    replaces them, with its shard; ``heavy`` says that some of it is more work than parking: a look under a key, or a
+    dead letter."""
 
     steps: list[Step]
     superseded: list[tuple[Delivery, int]]
