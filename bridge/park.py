@@ -159,7 +159,6 @@ class Parker:
         for runs in (plain, heavy):
             if heard := [self._still_heard(run) for run in runs]:
                 await self._until_answered(Round(heard, self._parts))
-        self._health.say("store intake", "")
 
     def _still_heard(self, run: Run) -> Run:
         """A run with those of its steps that are alive; the rest goes back, because what came before it may have."""
@@ -182,6 +181,7 @@ class Parker:
                 self._health.say("store intake", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
+                self._health.say("store intake", "")
                 return
         self._gave_up = self.stopping and failed
         self._source.drop(one.pending())
