@@ -15,7 +15,7 @@ def read_wait_ms(option: str, text: str) -> int:
     """
     try:
         if _is_number(text) or read_decimal(text) is not None:
-            raise SettingsError(f"{option}: {text.strip()} has no unit: write {text.strip()}ms or {text.strip()}s")
+            raise SettingsError(f"{option}: {text.strip()} has no unit: write {text.strip()}s or {text.strip()}ms")
         ms = read_duration_ms(text)
     except ValueError as error:
         raise SettingsError(f"{option}: {error}") from None

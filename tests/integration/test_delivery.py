@@ -268,7 +268,8 @@ def test_a_fraction_of_a_millisecond_is_rounded_up(line: Line, header: Entry) ->
 def test_a_null_value_is_no_delay_header(line: Line) -> None:
     put(line, b"null", (b"x-delay", "V", b""), text("tenant", "acme"))
     message = line.receive(1, 3)[0]
-    assert (message.body, parts(message.properties).headers) == (b"null", [b"\x06tenantS\x00\x00\x00\x04acme"])
+    left = parts(message.properties).without(b"x-delay-id", b"x-delay-due").headers
+    assert (message.body, left) == (b"null", [b"\x06tenantS\x00\x00\x00\x04acme"])
 
 
 def test_a_delay_header_that_comes_twice_is_a_dead_letter_or_the_one_that_rabbitmq_left(line: Line) -> None:

@@ -28,7 +28,7 @@ FLOOD = 8000
 EVERY_S, WAITS_MS = 0.005, 150
 P99_MS = 100.0
 #: A machine that is busy with something else delays everybody by more than this, so one good round of these suffices.
-ROUNDS = 6
+ROUNDS = 12
 Flood = Iterable[tuple[int, list[tuple[str, bytes]]]]
 
 
