@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 
 from tests.bridge_process import Bridge
 from tests.devstack.kafka import Kafka
-from tests.devstack.kafka_admin import delete_topics
+from tests.devstack.kafka_admin import create_topic, delete_topics
 from tests.devstack.service import wait_for
 from tests.integration.kafka.rig import DEADLINE_S
 
@@ -92,6 +92,7 @@ class Line:
 @pytest.fixture
 def line(kafka: Kafka, kafka_topics: Any, redis_url: str, tmp_path: Path) -> Iterator[Line]:
     line = Line(kafka, redis_url, kafka_topics(PARTITIONS, max_message_bytes=str(TAKEN_BYTES)), tmp_path)
+    create_topic(kafka.url, PARTITIONS, name=line.intake)  # one that postdate makes takes no more than its target
     with line.bridge.start():
         wait_for(lambda: '"started"' in line.bridge.log_tail(), f"it started: {line.bridge.log_tail()}")
         yield line
