@@ -30,6 +30,10 @@ class Exchange:
 #: which RabbitMQ has confirmed. It only matters under a length limit, which postdate never sets and a policy may.
 #: A policy that says ``overflow`` itself beats this on a quorum queue, and not on a classic one (tried: 3.10.8, 4.3.6).
 REFUSE_WHEN_FULL: Arguments = MappingProxyType({"x-overflow": "reject-publish"})
+#: When the node dies to which a consumer is connected, RabbitMQ 4.3 keeps a quorum queue for that consumer for a minute
+#: by default: nothing is taken meanwhile, although postdate is back at another node at once (tried: 4.3.6). Older
+#: versions hand over at once, and ignore this.
+HAND_OVER_SOON: Arguments = MappingProxyType({"x-consumer-disconnected-timeout": 5_000})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from adapters.rabbitmq.declarations import (
     DELIVERY_LIMIT,
+    HAND_OVER_SOON,
     REFUSE_WHEN_FULL,
     Arguments,
     Binding,
@@ -79,7 +80,8 @@ def intake_queue(name: str, queue_type: str, order: str) -> Queue:
         arguments["x-delivery-limit"] = DELIVERY_LIMIT
     if order != "none":
         arguments["x-single-active-consumer"] = True
-    return Queue(name, {**arguments, **REFUSE_WHEN_FULL}, earlier=arguments)
+    more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
+    return Queue(name, {**arguments, **more}, earlier=arguments)
 
 
 def _front_arguments(deliver_to: str) -> Arguments:

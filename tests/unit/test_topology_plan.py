@@ -67,7 +67,15 @@ class TestPlan:
     @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
     def test_a_full_intake_refuses_and_one_that_an_earlier_postdate_declared_is_known(self, queue_type: str) -> None:
         intake = planned(queue_type=queue_type).intake
-        assert intake.arguments == {**(intake.earlier or {}), "x-overflow": "reject-publish"}
+        assert intake.arguments["x-overflow"] == "reject-publish"
+        assert intake.earlier is not None
+        assert "x-overflow" not in intake.earlier
+        assert {**intake.arguments, **intake.earlier} == intake.arguments
+
+    @pytest.mark.parametrize(("queue_type", "waits_ms"), [("quorum", 5000), ("classic", None)])
+    def test_rabbitmq_hands_the_intake_of_a_dead_node_over_soon(self, queue_type: str, waits_ms: int | None) -> None:
+        """RabbitMQ 4.3 would keep it for the consumer of that node for a minute."""
+        assert planned(queue_type=queue_type).intake.arguments.get("x-consumer-disconnected-timeout") == waits_ms
 
     @pytest.mark.parametrize(("order", "single"), [("key", True), ("route", True), ("none", None)])
     def test_one_instance_consumes_where_the_order_counts(self, order: str, single: bool | None) -> None:
