@@ -67,11 +67,10 @@ def test_a_producer_cannot_cancel_what_another_has_parked(closed: Line) -> None:
     put(closed, b"by message_id", delay(700), message_id=short(b"b"))
     put(closed, b"cancels", text("x-delay-cancel", "a"))
     put(closed, b"cancels", text("x-delay-cancel", "b"), delay(100))
-    put(closed, b"cancels", (b"x-delay-cancel", "V", b""))
     assert {one.body for one in closed.receive(2)} == {b"by key", b"by message_id"}
-    reasons = closed.wait_dead(before + 3)
+    reasons = closed.wait_dead(before + 2)
     said = "not_allowed: header x-delay-cancel cancels nothing here, the route's cancel is false"
-    assert reasons.count(said) == 3
+    assert reasons.count(said) == 2
     assert closed.receive_until(1, 0.3) == []
 
 
