@@ -149,6 +149,7 @@ def shell(
         f'[rabbitmq]\nurl = "amqp://guest:sesame@127.0.0.1:{free_ports(1)[0]}/%2F"\n'
         '[routes.orders]\nintercept = "orders.delay"\ndeliver_to = "orders"\n'
     )
+    (tmp_path / "postdate.toml").chmod(0o600)
     return Shell(redis_url, key_prefix, capsys)
 
 
