@@ -39,6 +39,8 @@ from tests.devstack.service import (
     wait_for,
 )
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[1]
 
 

@@ -17,6 +17,8 @@ from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.service import PORTS, NotOurs, Unavailable, wait_for
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 30.0
 # Names more than once, an empty value and none at all: all of them are legal, and none may be lost on the way.
 HEADERS: list[tuple[str, str | bytes | None]] = [
