@@ -64,12 +64,14 @@ def arm(parts: Any, step: str, nth: int) -> None:
 
 
 def _before_park(parts: Any, countdown: Countdown) -> None:
-    """What was parked before is accepted, and the broker has heard it."""
+    """What was parked before is accepted, and the broker has heard it. Nothing is on its way out either."""
     park = parts.store.park
 
     async def wrapped(batches: Any) -> Any:
         if countdown.step():
             await asyncio.sleep(_QUIET_S)
+            while parts.dispatcher.held():
+                await asyncio.sleep(0.001)
             countdown.die()
         return await park(batches)
 
