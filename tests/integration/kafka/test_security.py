@@ -190,6 +190,7 @@ def test_a_group_that_may_not_be_read_with_is_logged_once_until_postdate_has_joi
         line.kafka.allow(line.user, ResourceType.GROUP, line.user, (READ,))
         assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]
         bridge.wait_health("All well.")
+        wait_for(lambda: any(row["event"] == "well again" for row in bridge.events()), "the log says so a second later")
         said = [row for row in bridge.events() if row.get("subject", "").startswith("kafka")]
         assert [row["event"] for row in said] == ["trouble", "well again"]
 
