@@ -234,6 +234,7 @@ def test_a_tombstone_cancels_what_waits_under_its_key_once_and_is_delayed_itself
             world.produce(word, b"gone", None, in_s(1))
         world.produced()
         wait_for(lambda: world.ever_parked() == 9 + 10, f"all were parked; {world.bridge.log_tail()}")
+        wait_for(lambda: world.bridge.report()["delivered"] == 9, "a kill copies what is on its way, so nothing is")
         world.bridge.kill()
     with world.start("again", cancelling=cancelling, passing=passing):  # reads everything again, tombstones, too
         wait_for(lambda: "passed over" in world.bridge.log(), f"it reads again; {world.bridge.log_tail()}")
