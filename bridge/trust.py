@@ -32,6 +32,11 @@ class Trust:
         return ""
 
 
+def is_cancellation(reason: str) -> bool:
+    """Whether a dead letter with this reason is a cancellation: one is never delivered, so it cannot be retried."""
+    return reason.startswith(("not_unique:", "long_key:", "not_possible:", f"{NOT_ALLOWED}: header {CANCEL}"))
+
+
 def no_such_queue(routing_key: bytes) -> str:
     """What is said of a routing key that is not on the list."""
     return f"the routing key {quoted(routing_key)} is not in the route's allow_to"

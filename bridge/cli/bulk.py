@@ -24,22 +24,30 @@ _SAMPLE, _BATCH = 5, 500
 
 
 def at_dead_letters(
-    settings: Settings, wanted: Filter, verb: tuple[str, str], yes: bool, output: Output, act: Act
+    settings: Settings,
+    wanted: Filter,
+    verb: tuple[str, str],
+    yes: bool,
+    output: Output,
+    act: Act,
+    spares: Callable[[Row], bool] = lambda _: False,
 ) -> None:
     """Do ``act`` to all dead letters that match, after asking, and print to how many it was done. ``verb``: as an order
-    and as a deed, such as "retry" and "retried"."""
+    and as a deed, such as "retry" and "retried". ``spares`` says which ones are left alone."""
     from bridge.cli.output import facts
     from bridge.cli.stores import at_desk
     from bridge.cli.targets import judge_strange_route
 
     order, deed = verb
-    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act), wanted.route)
+    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act, spares), wanted.route)
     facts(output, {deed: done}, [(deed, str(done))])
     if not done:
         judge_strange_route(settings, wanted.route)
 
 
-async def _on_dead_letters(desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act) -> int:
+async def _on_dead_letters(
+    desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act, spares: Callable[[Row], bool]
+) -> int:
     """How many it was done to.
 
     All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
@@ -51,6 +59,8 @@ async def _on_dead_letters(desk: Desk, wanted: Filter, verb: str, yes: bool, act
     sample: list[Row] = []
     ids: list[bytes] = []
     async for row in desk.rows(State.DEAD, wanted):
+        if spares(row):
+            continue
         ids.append(row.id)
         if len(sample) < _SAMPLE:
             sample.append(row)

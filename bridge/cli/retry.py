@@ -31,7 +31,10 @@ def retry(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Retry dead letters: they become due now, with all their tries before them. Ids, a key, or a filter."""
+    """Retry dead letters: they become due now, with all their tries before them. Ids, a key, or a filter.
+
+    A cancellation that was refused is never delivered, so it is left alone.
+    """
     from bridge.cli.bulk import at_dead_letters
     from bridge.cli.stores import at_desk
     from bridge.cli.targets import targets
@@ -39,13 +42,20 @@ def retry(
     from bridge.cli.wiring import settings_from
     from bridge.desk import Filter
     from bridge.errors import SettingsError
+    from bridge.trust import is_cancellation
 
     settings = settings_from(config)
     if not ids and key is None:
         if not (everything or route is not None or reason is not None):
             raise SettingsError("Give ids, --key with --route, a filter (--route, --reason), or --all.")
         return at_dead_letters(
-            settings, Filter(route=route, reason=reason), ("retry", "retried"), yes, output, _retry_many
+            settings,
+            Filter(route=route, reason=reason),
+            ("retry", "retried"),
+            yes,
+            output,
+            _retry_many,
+            lambda row: is_cancellation(row.reason),
         )
     if everything or reason is not None:
         raise SettingsError("--all and --reason are for many: leave out ids and --key.")
@@ -56,14 +66,27 @@ def retry(
     return answer(output, at_desk(settings, work, route))
 
 
+_NEVER = "it is a cancellation, which is never delivered. Cancel it, and what it meant by `postdate cancel --key`"
+
+
 async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:
     """Some of them; a row each."""
-    from bridge.cli.verdicts import ON_ITS_WAY, judged, with_due
+    from bridge.cli.exits import REFUSED
+    from bridge.cli.verdicts import ON_ITS_WAY, Verdict, judged, with_due
+    from bridge.state import State
+    from bridge.trust import is_cancellation
 
-    states = {row.id: row.state.value for row in await desk.look(meant, 0)}
-    await desk.retry([one for one in meant if states.get(one) == "dead"])
+    rows = await desk.look(meant, 0)
+    states = {row.id: row.state.value for row in rows}
+    never = {row.id for row in rows if row.state is State.DEAD and is_cancellation(row.reason)}
+    await desk.retry([one for one in meant if states.get(one) == "dead" and one not in never])
     refused = {"claimed": ON_ITS_WAY, "parked": "it is parked and no dead letter: `postdate deliver` makes it due now"}
-    verdicts = [judged(one, states.get(one, "none"), {"dead": "parked"}, refused) for one in meant]
+    verdicts = [
+        Verdict(one, "dead", _NEVER, REFUSED)
+        if one in never
+        else judged(one, states.get(one, "none"), {"dead": "parked"}, refused)
+        for one in meant
+    ]
     return await with_due(desk, verdicts)
 
 

@@ -490,6 +490,14 @@ class TestHowItEnds:
         assert shell.ended("deliver", one)[0] == 5
         assert "postdate retry" in shell.said
 
+    def test_5_where_a_refused_cancellation_would_be_delivered_by_a_retry(self, shell: Shell) -> None:
+        reason = "not_allowed: header x-delay-cancel cancels nothing here, the route's cancel is false"
+        one, other = shell.dead(reason), shell.dead("unroutable: nobody")
+        assert shell.ended("retry", one)[0] == 5
+        assert "which is never delivered" in shell.said
+        assert json.loads(shell("retry", "--all", "--yes", "-o", "json")) == {"retried": 1}
+        assert shell.states() == {one: "dead", other: "parked"}
+
     def test_5_where_a_key_may_not_be_taken(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         one = shell.send("--key", "k")
         monkeypatch.setenv("POSTDATE_HEADERS__ON_SAME_KEY", "keep")
