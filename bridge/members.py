@@ -68,13 +68,15 @@ class Members:
                 return
             report = {**self._report(), **self._sharing.report(self._dispatcher.taken())}
             self._said_able = self._able()
-            names = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
-            mine = await self._sharing.mine(names)
-            if mine != self._dispatcher.shards():
-                self._dispatcher.take_over(mine)
-            await self._dispatcher.renew()
-            if mine:
-                await self._store.recover(sorted(mine))
+            try:
+                names = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
+                mine = await self._sharing.mine(names)
+                if mine != self._dispatcher.shards():
+                    self._dispatcher.take_over(mine)
+            finally:  # on a Cluster the instances are on one node, and its absence must not cost the others' leases
+                await self._dispatcher.renew()
+                if self._dispatcher.shards():
+                    await self._store.recover(sorted(self._dispatcher.shards()))
 
     async def leave(self) -> None:
         """Say goodbye and give back what is claimed. After the beat that is under way: one that came after the goodbye

@@ -29,6 +29,7 @@ from bridge.neighbours import Neighbours
 from bridge.notices import Notices
 from bridge.ports import Source, Store
 from bridge.reconnect import Reconnect
+from bridge.redelivery import Given
 from bridge.round import Round, RoundParts
 from bridge.runs import Run, next_run, urgent
 from bridge.shard import shard_for, shard_of_record
@@ -72,7 +73,9 @@ class Parker:
         self._limits = limits
         self._dead = Notices(log.warning)
         self._passed_over = Notices(log.info)
-        self._parts = RoundParts(source, store, routes, ids, parked, limits.recent_max, self._dead, self._passed_over)
+        self._parts = RoundParts(
+            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._passed_over
+        )
         self._neighbours = Neighbours()
         self._spread = 0
         #: By route, in order: what is taken and decided, and has not been in a round yet. No queue here is empty.

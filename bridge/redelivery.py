@@ -7,18 +7,44 @@ are alike to the byte. But both copies then carry one id, so that a consumer can
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from bridge.identity import ID_BYTES
+from bridge.message import Delivery
 
 DIGEST_BYTES = 8
 _ENTRY_BYTES = DIGEST_BYTES + ID_BYTES
+#: Ids that are remembered as given away. A connection redelivers once, at its start, what was in flight.
+_GIVEN_MAX = 50_000
+
+
+class Given:
+    """First ids that redelivered messages have got. While such a message is alive, its id is no other message's."""
+
+    def __init__(self, alive: Callable[[Delivery], bool]) -> None:
+        self._alive = alive
+        self._to: dict[bytes, Delivery] = {}
+
+    def note(self, first: bytes, delivery: Delivery) -> None:
+        """This message has got that id."""
+        if len(self._to) >= _GIVEN_MAX:
+            alive = {one: to for one, to in self._to.items() if self._alive(to)}
+            self._to = dict(list(alive.items())[-_GIVEN_MAX // 2 :])
+        self._to[first] = replace(delivery, payload=b"", headers={})
+
+    def is_held(self, first: bytes) -> bool:
+        """Whether a message that is still alive has got it."""
+        to = self._to.get(first)
+        return to is not None and self._alive(to)
 
 
 class FirstCopies:
     """What was parked lately, by digest."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_held: Callable[[bytes], bool] = lambda _: False) -> None:
+        """``is_held(id)``: another redelivered message has got this id."""
+        self._is_held = is_held
         self._ids: dict[bytes, list[bytes]] = {}
 
     def learn(self, recent: Iterable[bytes]) -> None:
@@ -33,5 +59,8 @@ class FirstCopies:
 
         The newest, because what comes again is the end of what was delivered.
         """
-        ids = self._ids.get(digest)
-        return ids.pop() if ids else b""
+        ids = self._ids.get(digest, [])
+        while ids:
+            if not self._is_held(first := ids.pop()):
+                return first
+        return b""

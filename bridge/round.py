@@ -17,7 +17,7 @@ from bridge.identity import Ids, shard_of
 from bridge.message import Delivery, Origin
 from bridge.notices import Notices
 from bridge.ports import Batch, Found, Keyed, Parked, Source, Store
-from bridge.redelivery import FirstCopies
+from bridge.redelivery import FirstCopies, Given
 from bridge.runs import Run
 
 #: The reason in the log, of which the first word is its kind.
@@ -35,6 +35,7 @@ class RoundParts:
     ids: Ids
     parked: Callable[[int, int], None]
     recent_max: int
+    given: Given
     dead: Notices
     passed_over: Notices
 
@@ -99,17 +100,30 @@ class Round:
     async def attempt(self) -> None:
         """Go on to the end. Raises ``StoreUnavailable``; what was done by then is not done again."""
         if self._loads is None:
+            self._leave_dead()
             firsts = await self._first_copies()
             self._sort(firsts, await self._look() if self._heavy else _NOTHING)
         await self._send()
         if self._quiet:
             await self._mark()
 
+    def _leave_dead(self) -> None:
+        """Drop what is not alive: it comes again, to another instance perhaps, which may have gone on from there. To
+        carry it out here would take back what came after it."""
+        alive = self._source.alive
+        dead = [step.delivery for step in self._steps if not alive(step.delivery)]
+        for shard, older in tuple(self._superseded.items()):
+            dead += (delivery for delivery in older if not alive(delivery))
+            self._superseded[shard] = [delivery for delivery in older if alive(delivery)]
+        if dead:
+            self._steps = [step for step in self._steps if alive(step.delivery)]
+            self._source.drop(dead)
+
     # -- what the store has -----------------------------------------------------------------------------------------
 
     async def _first_copies(self) -> FirstCopies:
         """Only redelivered messages need it, so the store is asked only when there are any."""
-        firsts = FirstCopies()
+        firsts = FirstCopies(self._parts.given.is_held)
         shards: set[int] = set()
         for step in self._steps:
             if step.delivery.redelivered:
@@ -136,7 +150,7 @@ class Round:
         looked, gone, asked = _Looked(set(), {}), dict[bytes, None](), dict[bytes, tuple[str, bytes]]()
         for n, some in fields.items():
             step = self._steps[n]
-            if step.delivery.origin in done:
+            if step.delivery.origin in done or not self._source.alive(step.delivery):
                 continue
             if isinstance(step.decision, Cancellation):
                 gone.update(dict.fromkeys(self._to_cancel(step.delivery.route, step.decision.key, some, found, looked)))
@@ -179,6 +193,7 @@ class Round:
     def _sort(self, firsts: FirstCopies, looked: _Looked) -> None:
         """Sort the steps into calls. What RabbitMQ gave and needs no call is accepted first: if its acknowledgement
         came behind that of a newer message and was lost, the cancellation would come again and take that one."""
+        self._leave_dead()
         self._loads = loads = dict[int, _Load]()
         over: list[Delivery] = []
         for step in self._steps:
@@ -207,6 +222,8 @@ class Round:
             decision = looked.refused[delivery.route, decision.key]
         message_id = self._parts.ids.next(delivery.arrived_ms, shard)
         first = firsts.take(delivery.digest) if delivery.redelivered else b""
+        if first:
+            self._parts.given.note(first, delivery)
         route = delivery.route.encode()
         arrived_ms = delivery.arrived_ms
         if isinstance(decision, Parking) and _is_taken(delivery, decision, looked):

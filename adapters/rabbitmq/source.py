@@ -24,7 +24,7 @@ from adapters.rabbitmq.fields import Field
 from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.payload import pack
 from adapters.rabbitmq.properties import UnreadableTable, ordered, read
-from adapters.rabbitmq.trouble import sentence
+from adapters.rabbitmq.trouble import no_answer, sentence
 from bridge.arrivals import Arrivals
 from bridge.clock import StoreClock
 from bridge.errors import BrokerUnavailable, PostdateError
@@ -34,6 +34,8 @@ from bridge.reconnect import Reconnect, keep_connected
 from bridge.settings import RabbitMQ
 
 _NOT_FOUND = 404
+#: A queue that has not let postdate consume by then is spoken of. A quorum queue without a leader never answers.
+_ANSWER_S = 10.0
 #: So often the binding of an intake queue is made again.
 _BIND_S = 3.0
 _COUNT = b"-count"
@@ -304,7 +306,10 @@ class RabbitSource:
         except AMQPError as error:  # it closed between its opening and now
             lane.alive = False
             raise BrokerUnavailable(sentence(error)) from error
-        await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((started, ended), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            self._health.say(f"rabbitmq queue {intake.queue}", no_answer(intake.queue))
+            await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
             self._look(lane)

@@ -130,3 +130,11 @@ def _at_the_door(text: str) -> str | None:
         return "RabbitMQ refuses the user or the password: see rabbitmq.url and rabbitmq.password"
     found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
     return f"RabbitMQ does not open that virtual host ({found[1]}): see the end of rabbitmq.url" if found else None
+
+
+def no_answer(queue: str) -> str:
+    """About a queue of which RabbitMQ lets nobody consume, and does not say why."""
+    return (
+        f"nothing is taken from the queue {queue}: RabbitMQ does not answer for it. It may have no leader: see "
+        "`rabbitmqctl list_queues name state leader`"
+    )

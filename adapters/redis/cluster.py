@@ -34,7 +34,7 @@ class Cluster(RedisCluster):
         self._timeout_s = timeout_s
         self._nodes: dict[str, ClusterNode] = {}
         #: The rounds that nodes have not answered in time, by the name of the node.
-        self._late: dict[str, asyncio.Task[list[Any]]] = {}
+        self._late: dict[str, set[asyncio.Task[list[Any]]]] = {}
         #: Nodes whose last round failed or was late: nobody waits for them while there are others.
         self._slow: set[str] = set()
         self._patience_s: dict[str, float] = {}
@@ -68,7 +68,10 @@ class Cluster(RedisCluster):
 
     async def close_nodes(self) -> None:
         """Close the connections of the scripts."""
-        pending = [*self._late.values(), *([self._drawing] if self._drawing is not None else [])]
+        pending = [
+            *(task for late in self._late.values() for task in late),
+            *([self._drawing] if self._drawing is not None else []),
+        ]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
@@ -99,7 +102,7 @@ class Cluster(RedisCluster):
 
     def _answers(self, name: str, task: asyncio.Task[list[Any]] | None, count: int) -> list[Any]:
         if task is not None and not task.done():
-            self._late[name] = task
+            self._late.setdefault(name, set()).add(task)
             self._slow.add(name)
             task.add_done_callback(partial(self._came_late, name))
         if task is None or not task.done():
@@ -116,7 +119,10 @@ class Cluster(RedisCluster):
         return answers
 
     def _came_late(self, name: str, task: asyncio.Task[list[Any]]) -> None:
-        del self._late[name]
+        late = self._late[name]
+        late.discard(task)
+        if not late:
+            del self._late[name]
         if task.cancelled():
             return
         if task.exception() is not None:

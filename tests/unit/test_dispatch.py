@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -397,3 +397,37 @@ async def test_a_message_of_a_newer_version_waits_is_named_once_and_health_says_
     house.memory.shards[SHARD].messages[one] = b"\x01" + house.memory.shards[SHARD].messages[one][1:]
     await house.deliver()
     assert sorted(house.bodies()) == numbers(3)
+
+
+async def test_leases_are_renewed_and_recovered_while_the_instances_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a Cluster the list is on one node, and the claims are on others."""
+    house = House()
+    members = house.members()
+    await members.meet()
+    house.publish("held", 0)
+    await house.park()
+    house.sink.answer = HOLD
+    await house.deliver()
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("one node of the cluster is away")
+
+    monkeypatch.setattr(house.store, "meet", away)
+    calls: list[str] = []
+    for name in ("renew", "recover"):
+        monkeypatch.setattr(house.store, name, _noted(getattr(house.store, name), calls, name))
+    for claim in house.dispatcher.held():
+        claim.lease_ends = 0
+    with pytest.raises(StoreUnavailable):
+        await members.meet()
+    assert calls == ["renew", "recover"]
+
+
+def _noted(call: Callable[..., Awaitable[int]], calls: list[str], name: str) -> Callable[..., Awaitable[int]]:
+    async def noted(*args: object) -> int:
+        calls.append(name)
+        return await call(*args)
+
+    return noted
