@@ -42,7 +42,8 @@ def store_client(url: str) -> Any:
     if parts.scheme == "redis+sentinel":
         sentinel = Sentinel([(parts.hostname or "", parts.port or 26379)], socket_timeout=2)  # type: ignore[no-untyped-call]
         return sentinel.master_for(parts.path.split("/")[1], socket_timeout=2)  # type: ignore[no-untyped-call]
-    return redis.Redis.from_url(url, socket_timeout=5)
+    more = {"ssl_cert_reqs": "none"} if parts.scheme == "rediss" else {}
+    return redis.Redis.from_url(url, socket_timeout=5, **more)
 
 
 class Bridge:
