@@ -160,17 +160,8 @@ class Parker:
                 del self._waiting[route]
             (heavy if run.heavy else plain).append(run)
         for runs in (plain, heavy):
-            if heard := [self._still_heard(run) for run in runs]:
-                await self._until_answered(Round(heard, self._parts))
-
-    def _still_heard(self, run: Run) -> Run:
-        """A run with those of its steps that are alive; the rest goes back, because what came before it may have."""
-        if run.steps[0].delivery.origin is None:
-            return run
-        alive = [step for step in run.steps if self._source.alive(step.delivery)]
-        if len(alive) < len(run.steps):
-            self._source.drop([step.delivery for step in run.steps if not self._source.alive(step.delivery)])
-        return run._replace(steps=alive)
+            if runs:
+                await self._until_answered(Round(runs, self._parts))
 
     async def _until_answered(self, one: Round) -> None:
         """Repeat until the store has answered, or until nobody would hear our accepting it: then it comes again."""

@@ -1,4 +1,4 @@
-"""What a source has handed over and nobody has accepted or dropped yet: its bounds, and each route's share of them."""
+"""Deliveries of a source that are not accepted or dropped yet: their bounds, and each route's share of them."""
 
 from __future__ import annotations
 

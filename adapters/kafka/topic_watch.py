@@ -1,4 +1,4 @@
-"""Says which intake topics are missing or may not be read, and has those made again that somebody deleted."""
+"""Report intake topics that are missing or may not be read, and recreate deleted ones."""
 
 from __future__ import annotations
 

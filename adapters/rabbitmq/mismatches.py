@@ -1,4 +1,4 @@
-"""What a person is told of an exchange or queue that is not as postdate needs it. Pure."""
+"""Sentences about exchanges and queues that differ from what postdate needs. Pure."""
 
 from __future__ import annotations
 

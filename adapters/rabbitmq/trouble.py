@@ -133,7 +133,7 @@ def _at_the_door(text: str) -> str | None:
 
 
 def no_answer(queue: str) -> str:
-    """About a queue of which RabbitMQ lets nobody consume, and does not say why."""
+    """Sentence for a queue on which RabbitMQ does not answer basic.consume."""
     return (
         f"nothing is taken from the queue {queue}: RabbitMQ does not answer for it. It may have no leader: see "
         "`rabbitmqctl list_queues name state leader`"
