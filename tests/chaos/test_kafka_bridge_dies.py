@@ -25,7 +25,8 @@ HELD = 2 * WINDOW
 #: At which time of its stage the victim dies, and how many copies that leaves.
 DEATHS = {
     victim.BEFORE_PARK: (2, 0, 0),
-    victim.AFTER_PARK: (1, 0, 0),
+    # The acceptance comes after the answers of all shards: what one has parked may be published while another is slow.
+    victim.AFTER_PARK: (1, 0, HELD),
     victim.AFTER_CLAIM: (2, 0, 0),
     victim.AFTER_PUBLISH: (3, 1, HELD),
     victim.AFTER_CONFIRM: (3, 1, HELD),
