@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import redis
 from redis.sentinel import Sentinel
 
-from bridge.health import WELL
+from bridge.telemetry.health import WELL
 from tests.devstack import keeper
 from tests.devstack.service import wait_for
 

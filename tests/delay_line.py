@@ -14,9 +14,9 @@ from typing import Any, Self
 import pika
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.setup import declare
-from adapters.rabbitmq.topology import plan
+from adapters.rabbitmq.topology.declarations import Binding
+from adapters.rabbitmq.topology.plan import plan
+from adapters.rabbitmq.topology.setup import declare
 from bridge.settings import load
 from tests.bridge_process import RUN, Bridge, Tables, store_client, toml
 from tests.devstack.service import wait_for

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
-from adapters.kafka.levels import LevelTopics, level_topics
+from adapters.kafka.levels.plan import LevelTopics, level_topics
 from bridge.settings import Settings, load
 from tests.bridge_process import Bridge, Tables, toml
 from tests.delay_line import merged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adapters.rabbitmq.levels import Waits, plan_waits
-from adapters.rabbitmq.packing import REASON_HEADER
+from adapters.rabbitmq.levels.packing import REASON_HEADER
+from adapters.rabbitmq.levels.plan import Waits, plan_waits
 from bridge.settings import Settings, load
 from tests.bridge_process import Bridge, Tables, toml
 from tests.delay_line import Line, blocking, merged

@@ -22,7 +22,7 @@ from aiokafka.errors import (
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bridge.errors import BrokerUnavailable, Refused
+from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import Kafka
 
 _ASK_MS = 3000

@@ -26,7 +26,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import OffsetAndMetadata
 
 from adapters.kafka.access import broker_errors, security, sentence, why_not
-from bridge.errors import BrokerUnavailable
+from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Kafka
 
 _CLOSE_S = 2.0

@@ -11,8 +11,8 @@ from aiokafka.errors import KafkaError
 from adapters.kafka.access import sentence
 from adapters.kafka.client import commit_once
 from adapters.kafka.intake import Part
-from bridge.health import Health
 from bridge.settings import Kafka
+from bridge.telemetry.health import Health
 
 _SUBJECT = "kafka commit"
 _ANSWER_S = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bridge.message import Delivery
+from bridge.core.message import Delivery
 
 
 class Held:

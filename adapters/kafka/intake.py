@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from adapters.kafka.begin import Begin, note_of
 from adapters.kafka.progress import Progress
-from adapters.kafka.record import Header, Record, pack
-from adapters.kafka.topic_ids import TopicId
-from bridge.destination import HEADER as DESTINATION
-from bridge.message import Delivery, HeaderValue
-from bridge.naming import Naming
+from adapters.kafka.raw.record import Header, Record, pack
+from adapters.kafka.start_offset import Begin, note_of
+from adapters.kafka.topology.topic_ids import TopicId
+from bridge.core.message import Delivery, HeaderValue
+from bridge.delay.destination import HEADER as DESTINATION
+from bridge.delay.naming import Naming
 
 
 @dataclass(frozen=True)

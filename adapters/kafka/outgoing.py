@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.kafka.aim import Aim, Always
-from adapters.kafka.odd_names import OddName
-from adapters.kafka.record import Record
-from bridge.message import Claim
+from adapters.kafka.raw.raw_headers import OddName
+from adapters.kafka.raw.record import Record
+from adapters.kafka.routing import Aim, Always
+from bridge.core.message import Claim
 
 ID_HEADER = "x-delay-id"
 DUE_HEADER = "x-delay-due"

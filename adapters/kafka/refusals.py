@@ -21,7 +21,7 @@ from aiokafka.errors import (
     kafka_errors,
 )
 
-from bridge.message import Refusal
+from bridge.core.message import Refusal
 
 
 class InvalidRecordError(BrokerResponseError):

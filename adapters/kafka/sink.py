@@ -16,17 +16,17 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from adapters.kafka import refusals
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import answers, give_up_producer, new_producer, start
-from adapters.kafka.lane import Lane
 from adapters.kafka.outgoing import Flight, Out
-from adapters.kafka.partition import Choice
-from adapters.kafka.record import headers_in, topic_of, unpack
+from adapters.kafka.partition_queue import Lane
+from adapters.kafka.partitioner import Choice
+from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from adapters.kafka.targets import Targets
-from bridge.errors import BrokerUnavailable
-from bridge.health import Health
-from bridge.message import Claim, Outcome, Refusal, no_route
-from bridge.ports import Result
-from bridge.reconnect import Reconnect, keep_connected
+from bridge.core.errors import BrokerUnavailable
+from bridge.core.message import Claim, Outcome, Refusal, no_route
+from bridge.core.ports import Result
 from bridge.settings import Kafka
+from bridge.telemetry.health import Health
+from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _SUBJECT = "kafka publish"
 #: A broker hangs up over a larger request (socket.request.max.bytes, 100 MiB unless it is told otherwise) and says
@@ -38,7 +38,7 @@ _ANSWER_S = 3.0
 
 
 class KafkaSink:
-    """``bridge.ports.Sink`` on Kafka. ``run`` keeps it connected."""
+    """``bridge.core.ports.Sink`` on Kafka. ``run`` keeps it connected."""
 
     def __init__(
         self,
@@ -69,21 +69,21 @@ class KafkaSink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """See ``bridge.ports.Sink.ready``."""
+        """See ``bridge.core.ports.Sink.ready``."""
         return self._reachable
 
     def able(self) -> bool:
-        """See ``bridge.ports.Sink.able``."""
+        """See ``bridge.core.ports.Sink.able``."""
         return self._reachable
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.ports.Sink.room``."""
+        """See ``bridge.core.ports.Sink.room``."""
         if not self._reachable:
             return 0, 0
         return self._rules.window - self._out, self._window_bytes - self._bytes
 
     def publish(self, claims: Sequence[Claim]) -> None:
-        """See ``bridge.ports.Sink.publish``."""
+        """See ``bridge.core.ports.Sink.publish``."""
         targets = self._targets
         if targets is None:
             self._answered([Result(claim, Outcome.UNKNOWN, None) for claim in claims])

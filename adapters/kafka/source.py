@@ -17,22 +17,22 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from adapters.kafka.access import broker_errors
+from adapters.kafka.assignments import Places, go_to
 from adapters.kafka.client import answers, first_end, give_up_consumer, new_consumer, start
 from adapters.kafka.commits import Commits
 from adapters.kafka.held import Held
 from adapters.kafka.intake import Intake, Intakes, Part
 from adapters.kafka.listener import Listener
-from adapters.kafka.places import Places, go_to
-from adapters.kafka.poison import fetch_batch
-from adapters.kafka.stuck import Stuck
-from adapters.kafka.topic_watch import TopicWatch
-from bridge.arrivals import Arrivals
-from bridge.clock import StoreClock
-from bridge.errors import BrokerUnavailable
-from bridge.health import Health
-from bridge.message import Delivery
-from bridge.reconnect import Reconnect, keep_connected
+from adapters.kafka.raw.poison import fetch_batch
+from adapters.kafka.topology.topic_watch import TopicWatch
+from adapters.kafka.watchdog import Stuck
+from bridge.core.clock import StoreClock
+from bridge.core.errors import BrokerUnavailable
+from bridge.core.message import Delivery
+from bridge.pipeline.intake import Arrivals
 from bridge.settings import Kafka
+from bridge.telemetry.health import Health
+from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _SUBJECT = "kafka intake"
 #: Records in one poll at most, and how long a poll waits for the first.
@@ -56,7 +56,7 @@ _IN_HAND_S = 2.0
 
 
 class KafkaSource:
-    """``bridge.ports.Source`` on Kafka. ``run`` keeps it connected."""
+    """``bridge.core.ports.Source`` on Kafka. ``run`` keeps it connected."""
 
     def __init__(
         self,
@@ -89,20 +89,20 @@ class KafkaSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.ports.Source.take``."""
+        """See ``bridge.core.ports.Source.take``."""
         return _in_hand(await self._arrivals.take(messages_max, bytes_max))
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.ports.Source.more``."""
+        """See ``bridge.core.ports.Source.more``."""
         return _in_hand(self._arrivals.more(messages_max, bytes_max, without))
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.ports.Source.alive``."""
+        """See ``bridge.core.ports.Source.alive``."""
         part: Part = delivery.tag[0]
         return part.alive and not part.leaving
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.accept``."""
+        """See ``bridge.core.ports.Source.accept``."""
         offsets: dict[Part, list[int]] = {}
         for delivery in deliveries:
             part, offset = delivery.tag
@@ -115,14 +115,14 @@ class KafkaSource:
         self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.drop``."""
+        """See ``bridge.core.ports.Source.drop``."""
         for delivery in deliveries:
             delivery.tag[0].in_hand -= 1
         self._let_out.set()
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.ports.Source.place``."""
+        """See ``bridge.core.ports.Source.place``."""
         part, offset = delivery.tag
         return {"topic": part.place.topic, "partition": part.place.partition, "offset": offset}
 
@@ -132,7 +132,7 @@ class KafkaSource:
         self._drop_buffer(set(self._parts.values()))
 
     def emptied(self) -> bool:
-        """See ``bridge.ports.Source.emptied``."""
+        """See ``bridge.core.ports.Source.emptied``."""
         return self._arrivals.empty()
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:

@@ -21,7 +21,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka import refusals
-from bridge.message import Refusal
+from bridge.core.message import Refusal
 
 #: How long a topic that Kafka refused is left alone before a record may try again.
 _REST_S = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.clock import StoreClock
+from bridge.core.clock import StoreClock
 
 #: Some moment in 2027, so that ids and envelopes look as they do in earnest.
 START_MS = 1_800_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.ports import Found
+from bridge.core.ports import Found
 
 #: Above so many ids a key is no identity any more, and only their number is kept.
 IDS_MAX = 16

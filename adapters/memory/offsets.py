@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bridge.message import Origin
+from bridge.core.message import Origin
 
 
 class Offsets:

@@ -1,4 +1,4 @@
-"""One shard in memory. Each move of ``bridge.state`` is a method of the same name and happens as a whole.
+"""One shard in memory. Each move of ``bridge.core.state`` is a method of the same name and happens as a whole.
 
 The comments on why a move is as it is stand in the Lua file of the same name.
 """
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from adapters.memory.due import DueSet
 from adapters.memory.key_index import KeyIndex
 from adapters.memory.offsets import Offsets
-from bridge.envelope import VERSION, UnopenedEnvelope, index_field, unseal
-from bridge.identity import ID_BYTES
-from bridge.message import Origin
-from bridge.ports import Batch, Parked
+from bridge.core.message import Origin
+from bridge.core.ports import Batch, Parked
+from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, unseal
+from bridge.parking.identity import ID_BYTES
 
 _DUE = struct.Struct(">Q")
 _DUE_AND_TRIES = struct.Struct(">QH")

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from bridge.message import Claim, Outcome, Refusal
-from bridge.ports import Result
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.core.ports import Result
 
 
 class Hold(Enum):
@@ -23,7 +23,7 @@ Answer = Outcome | Refusal | Hold
 
 
 class MemorySink:
-    """``bridge.ports.Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
+    """``bridge.core.ports.Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
 
     def __init__(
         self, answered: Callable[[list[Result]], None], window: int = 2000, window_bytes: int = 64 << 20
@@ -67,21 +67,21 @@ class MemorySink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """See ``bridge.ports.Sink.ready``."""
+        """See ``bridge.core.ports.Sink.ready``."""
         return self.connected and not self.blocked
 
     def able(self) -> bool:
-        """See ``bridge.ports.Sink.able``."""
+        """See ``bridge.core.ports.Sink.able``."""
         return self.connected
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.ports.Sink.room``."""
+        """See ``bridge.core.ports.Sink.room``."""
         if not self.ready():
             return 0, 0
         return self._window - len(self._flights), self._window_bytes - sum(len(c.payload) for c in self._flights)
 
     def publish(self, claims: Sequence[Claim]) -> None:
-        """See ``bridge.ports.Sink.publish``."""
+        """See ``bridge.core.ports.Sink.publish``."""
         if not self.connected:
             self._answer(claims, Outcome.UNKNOWN)
             return

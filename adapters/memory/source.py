@@ -9,9 +9,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from bridge.arrivals import Arrivals
-from bridge.clock import StoreClock
-from bridge.message import Delivery, HeaderValue, Origin
+from bridge.core.clock import StoreClock
+from bridge.core.message import Delivery, HeaderValue, Origin
+from bridge.pipeline.intake import Arrivals
 
 
 class _Tag(NamedTuple):
@@ -20,7 +20,7 @@ class _Tag(NamedTuple):
 
 
 class MemorySource:
-    """``bridge.ports.Source`` in memory. ``prefetch`` bounds what is handed out and not accepted.
+    """``bridge.core.ports.Source`` in memory. ``prefetch`` bounds what is handed out and not accepted.
 
     Unlike a broker it does not forgive: to accept or drop a delivery twice raises ``ValueError``.
     """
@@ -99,15 +99,15 @@ class MemorySource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.ports.Source.take``."""
+        """See ``bridge.core.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.ports.Source.more``."""
+        """See ``bridge.core.ports.Source.more``."""
         return self._arrivals.more(messages_max, bytes_max, without)
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.accept``."""
+        """See ``bridge.core.ports.Source.accept``."""
         for delivery in deliveries:
             self._finish(delivery.tag)
             if self.hears and self._out.pop(delivery.tag, None) is not None:
@@ -115,7 +115,7 @@ class MemorySource:
         self._deliver()
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.drop``."""
+        """See ``bridge.core.ports.Source.drop``."""
         for delivery in deliveries:
             self._finish(delivery.tag)
 
@@ -125,17 +125,17 @@ class MemorySource:
         self._finished.add(tag)
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.ports.Source.alive``."""
+        """See ``bridge.core.ports.Source.alive``."""
         return bool(delivery.tag.connection == self._connection)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.ports.Source.place``."""
+        """See ``bridge.core.ports.Source.place``."""
         return {} if delivery.origin is None else {"offset": delivery.origin[1]}
 
     def stop(self) -> None:
-        """See ``bridge.ports.Source.stop``."""
+        """See ``bridge.core.ports.Source.stop``."""
         self._stopped = True
 
     def emptied(self) -> bool:
-        """See ``bridge.ports.Source.emptied``."""
+        """See ``bridge.core.ports.Source.emptied``."""
         return self._arrivals.empty()

@@ -15,12 +15,12 @@ from itertools import count
 
 from adapters.memory.clock import ManualClock
 from adapters.memory.shard import Shard, Taken
-from bridge.clock import StoreClock
-from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
-from bridge.errors import StoreUnavailable
-from bridge.identity import shard_of
-from bridge.message import Claim, Origin, unopened
-from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Claim, Origin, unopened
+from bridge.core.ports import Batch, Claimed, Dealt, Found, Parked, Release
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
+from bridge.parking.identity import shard_of
 
 
 class Memory:
@@ -45,7 +45,7 @@ class Memory:
 
 
 class MemoryStore:
-    """``bridge.ports.Store`` in memory."""
+    """``bridge.core.ports.Store`` in memory."""
 
     def __init__(self, memory: Memory | None = None, instance: str = "memory") -> None:
         self.memory = Memory() if memory is None else memory
@@ -74,13 +74,13 @@ class MemoryStore:
             raise StoreUnavailable("the reply was lost")
 
     def new_token(self) -> bytes:
-        """See ``bridge.ports.Store.new_token``."""
+        """See ``bridge.core.ports.Store.new_token``."""
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
     # -- the way in -------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """See ``bridge.ports.Store.park``."""
+        """See ``bridge.core.ports.Store.park``."""
         try:
             async with self._call(adds=True):
                 return {shard: self.memory.shards[shard].park(self.instance, batch) for shard, batch in batches.items()}
@@ -90,30 +90,30 @@ class MemoryStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """See ``bridge.ports.Store.reject``."""
+        """See ``bridge.core.ports.Store.reject``."""
         async with self._call(adds=True):
             return self.memory.shards[shard].reject(self.instance, token, messages, origins)
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """See ``bridge.ports.Store.done``."""
+        """See ``bridge.core.ports.Store.done``."""
         async with self._call():
             return set(filter(self.memory.shards[shard].offsets.done, origins))
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """See ``bridge.ports.Store.mark_done``."""
+        """See ``bridge.core.ports.Store.mark_done``."""
         async with self._call():
             for origin in origins:
                 self.memory.shards[shard].offsets.note(origin)
 
     async def recent(self, shard: int) -> list[bytes]:
-        """See ``bridge.ports.Store.recent``."""
+        """See ``bridge.core.ports.Store.recent``."""
         async with self._call():
             return list(self.memory.shards[shard].recent)
 
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """See ``bridge.ports.Store.find``."""
+        """See ``bridge.core.ports.Store.find``."""
         async with self._call():
             return {field: self._find(field) for field in fields}
 
@@ -122,12 +122,12 @@ class MemoryStore:
         return Found([message_id for one in found for message_id in one.ids], sum(one.unlisted for one in found))
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """See ``bridge.ports.Store.parked``."""
+        """See ``bridge.core.ports.Store.parked``."""
         async with self._call():
             return {message_id for message_id in ids if message_id in self._shard(message_id).due}
 
     async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
-        """See ``bridge.ports.Store.cancel``."""
+        """See ``bridge.core.ports.Store.cancel``."""
         async with self._call():
             return {message_id: self._shard(message_id).cancel(message_id, dead_too) for message_id in ids}
 
@@ -146,7 +146,7 @@ class MemoryStore:
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """See ``bridge.ports.Store.claim``."""
+        """See ``bridge.core.ports.Store.claim``."""
         token = self.new_token()
         lease_ends = time.monotonic() + lease_ms / 1000
         claimed: dict[int, Claimed | StoreUnavailable] = {}
@@ -168,12 +168,12 @@ class MemoryStore:
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """See ``bridge.ports.Store.renew``."""
+        """See ``bridge.core.ports.Store.renew``."""
         async with self._call():
             return sum(self._of(claim).renew([claim.id + claim.token], lease_ms) for claim in claims)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """See ``bridge.ports.Store.settle``."""
+        """See ``bridge.core.ports.Store.settle``."""
         async with self._call():
             return sum(
                 self._of(c).settle([(c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")])
@@ -181,7 +181,7 @@ class MemoryStore:
             )
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """See ``bridge.ports.Store.release``."""
+        """See ``bridge.core.ports.Store.release``."""
         async with self._call():
             return sum(
                 self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason)])
@@ -189,14 +189,14 @@ class MemoryStore:
             )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """See ``bridge.ports.Store.bury``."""
+        """See ``bridge.core.ports.Store.bury``."""
         async with self._call():
             return sum(
                 self._of(claim).bury([(claim.id + claim.token, claim.tries, reason)]) for claim, reason in burials
             )
 
     async def recover(self, shards: Sequence[int]) -> int:
-        """See ``bridge.ports.Store.recover``."""
+        """See ``bridge.core.ports.Store.recover``."""
         async with self._call():
             lost, self._lost = self._lost, []
             return sum(
@@ -206,13 +206,13 @@ class MemoryStore:
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
-        """See ``bridge.ports.Store.hand_over``."""
+        """See ``bridge.core.ports.Store.hand_over``."""
         async with self._call():
             for shard in shards:
                 self.memory.shards[shard].hand_over(self.instance)
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """See ``bridge.ports.Store.meet``."""
+        """See ``bridge.core.ports.Store.meet``."""
         async with self._call():
             now_ms, there = self.memory.now_ms(), self.memory.instances
             if ttl_ms > 0:
@@ -224,7 +224,7 @@ class MemoryStore:
             return sorted(name for name, (_, able_too, _) in there.items() if able_too)
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """See ``bridge.ports.Store.deal``."""
+        """See ``bridge.core.ports.Store.deal``."""
         async with self._call():
             if wanted and self.memory.deal == read:
                 self.memory.deal = wanted
@@ -232,7 +232,7 @@ class MemoryStore:
             return Dealt(self.memory.deal, {name: said for name, (_, able, said) in there if able})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """See ``bridge.ports.Store.listen``."""
+        """See ``bridge.core.ports.Store.listen``."""
         async with self._call():
             self.memory.listeners.append(heard)
             try:

@@ -24,10 +24,10 @@ from pika.adapters.utils import io_services_utils
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
 from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
 from adapters.rabbitmq.trouble import of_all_hosts, sentence
-from bridge.errors import BrokerUnavailable, PostdateError
+from bridge.core.errors import BrokerUnavailable, PostdateError
 from bridge.settings import RabbitMQ
 
 #: pika reads 4 KiB at a time; at ten thousand messages a second that is a thousand needless system calls.

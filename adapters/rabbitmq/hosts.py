@@ -10,7 +10,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.trouble import of_all_hosts, of_files, sentence
-from bridge.errors import BrokerUnavailable
+from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
 
 _PATIENCE_S = 15

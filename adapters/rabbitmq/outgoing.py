@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from adapters.rabbitmq import frames
-from adapters.rabbitmq.fields import long_entry, negated_entry, text_entry
-from adapters.rabbitmq.payload import unpack
-from adapters.rabbitmq.properties import TooManyEntries, alike, edit, header_tag, read
+from adapters.rabbitmq.raw import frames
+from adapters.rabbitmq.raw.fields import long_entry, negated_entry, text_entry
+from adapters.rabbitmq.raw.payload import unpack
+from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header_tag, read
 from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large, too_many_headers
-from bridge.message import Claim, Refusal
+from bridge.core.message import Claim, Refusal
 
 _ID = b"x-delay-id"
 _DUE = b"x-delay-due"

@@ -20,18 +20,19 @@ from typing import Any
 from pika.channel import Channel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
-from adapters.rabbitmq import frames, refusals
+from adapters.rabbitmq import refusals
 from adapters.rabbitmq.connection import Link, RawProperties, open_link
 from adapters.rabbitmq.outgoing import Encoder, Out
-from adapters.rabbitmq.payload import routing_key, unpack
-from adapters.rabbitmq.properties import UnreadableTable, read
+from adapters.rabbitmq.raw import frames
+from adapters.rabbitmq.raw.payload import routing_key, unpack
+from adapters.rabbitmq.raw.properties import UnreadableTable, read
 from adapters.rabbitmq.trouble import sentence
-from bridge.errors import BrokerUnavailable
-from bridge.health import Health
-from bridge.message import Claim, Outcome, Refusal, no_route
-from bridge.ports import Result
-from bridge.reconnect import Reconnect, keep_connected
+from bridge.core.errors import BrokerUnavailable
+from bridge.core.message import Claim, Outcome, Refusal, no_route
+from bridge.core.ports import Result
 from bridge.settings import RabbitMQ
+from bridge.telemetry.health import Health
+from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _ID_NAME = frozenset({b"x-delay-id"})
 #: How long an exchange, or a routing key on it, that RabbitMQ refused is left alone before one message may try again.
@@ -60,7 +61,7 @@ class _Flight:
 
 
 class RabbitSink:
-    """``bridge.ports.Sink`` on RabbitMQ. ``run`` keeps it connected."""
+    """``bridge.core.ports.Sink`` on RabbitMQ. ``run`` keeps it connected."""
 
     def __init__(
         self,
@@ -92,15 +93,15 @@ class RabbitSink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """See ``bridge.ports.Sink.ready``."""
+        """See ``bridge.core.ports.Sink.ready``."""
         return self._encoder is not None and not self._blocked
 
     def able(self) -> bool:
-        """See ``bridge.ports.Sink.able``."""
+        """See ``bridge.core.ports.Sink.able``."""
         return self._encoder is not None
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.ports.Sink.room``."""
+        """See ``bridge.core.ports.Sink.room``."""
         if not self.ready():
             return 0, 0
         if self._careful:
@@ -108,7 +109,7 @@ class RabbitSink:
         return self._settings.window - len(self._flights), self._window_bytes - self._bytes
 
     def publish(self, claims: Sequence[Claim]) -> None:
-        """See ``bridge.ports.Sink.publish``."""
+        """See ``bridge.core.ports.Sink.publish``."""
         link, encoder = self._link, self._encoder
         if link is None or encoder is None or not link.is_open():
             self._results += (Result(claim, Outcome.UNKNOWN, None) for claim in claims)

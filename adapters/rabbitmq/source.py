@@ -17,21 +17,21 @@ from typing import Any
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq import frames
 from adapters.rabbitmq.connection import Link, open_link
-from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.fields import Field
 from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
-from adapters.rabbitmq.payload import pack
-from adapters.rabbitmq.properties import UnreadableTable, ordered, read
+from adapters.rabbitmq.raw import frames
+from adapters.rabbitmq.raw.fields import Field
+from adapters.rabbitmq.raw.payload import pack
+from adapters.rabbitmq.raw.properties import UnreadableTable, ordered, read
+from adapters.rabbitmq.topology.declarations import Binding
 from adapters.rabbitmq.trouble import no_answer, sentence
-from bridge.arrivals import Arrivals
-from bridge.clock import StoreClock
-from bridge.errors import BrokerUnavailable, PostdateError
-from bridge.health import Health
-from bridge.message import Delivery
-from bridge.reconnect import Reconnect, keep_connected
+from bridge.core.clock import StoreClock
+from bridge.core.errors import BrokerUnavailable, PostdateError
+from bridge.core.message import Delivery
+from bridge.pipeline.intake import Arrivals
 from bridge.settings import RabbitMQ
+from bridge.telemetry.health import Health
+from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _NOT_FOUND = 404
 #: A queue that has not let postdate consume by then is spoken of. A quorum queue without a leader never answers.
@@ -133,7 +133,7 @@ def _ordered_digest(routing_key: bytes, properties: bytes, body: bytes, fields: 
 
 
 class RabbitSource:
-    """``bridge.ports.Source`` on RabbitMQ. ``run`` keeps it connected."""
+    """``bridge.core.ports.Source`` on RabbitMQ. ``run`` keeps it connected."""
 
     def __init__(
         self,
@@ -163,20 +163,20 @@ class RabbitSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.ports.Source.take``."""
+        """See ``bridge.core.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.ports.Source.more``."""
+        """See ``bridge.core.ports.Source.more``."""
         return self._arrivals.more(messages_max, bytes_max, without)
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.ports.Source.alive``."""
+        """See ``bridge.core.ports.Source.alive``."""
         lane: _Lane = delivery.tag[0]
         return lane.alive
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.accept``."""
+        """See ``bridge.core.ports.Source.accept``."""
         tags: dict[_Lane, list[int]] = {}
         for delivery in deliveries:
             lane, tag = delivery.tag
@@ -191,11 +191,11 @@ class RabbitSource:
         self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.ports.Source.drop``."""
+        """See ``bridge.core.ports.Source.drop``."""
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.ports.Source.place``."""
+        """See ``bridge.core.ports.Source.place``."""
         return {}
 
     def stop(self) -> None:
@@ -206,7 +206,7 @@ class RabbitSource:
             lane.cancel()
 
     def emptied(self) -> bool:
-        """See ``bridge.ports.Source.emptied``."""
+        """See ``bridge.core.ports.Source.emptied``."""
         return self._arrivals.empty() and all(lane.cancelled or not lane.alive for lane in self._lanes.values())
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:

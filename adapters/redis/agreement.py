@@ -7,8 +7,8 @@ from typing import Any
 
 from adapters.redis.connect import Client, store_errors
 from adapters.redis.keys import StoreKeys
-from bridge.duration import write_moment
-from bridge.errors import StoreUnfit
+from bridge.core.errors import StoreUnfit
+from bridge.delay.duration import write_moment
 
 #: The layout of the keys and of the envelope.
 FORMAT = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from adapters.redis.scripts import Script
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 
 
 class Call(NamedTuple):

@@ -17,7 +17,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import AskError, RedisClusterException, RedisError
 
 from adapters.redis.call import Call, Wait, checked
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 
 #: So long all shards wait for the slowest node. It grows for a node that answers, but later; else a claim that always
 #: takes longer would be taken and given back for ever.

@@ -34,7 +34,7 @@ from adapters.redis.sentinel import (
     ask_role,
     master_client,
 )
-from bridge.errors import SettingsError, StoreUnavailable
+from bridge.core.errors import SettingsError, StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 
 Client = Redis | Cluster

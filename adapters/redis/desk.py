@@ -1,4 +1,4 @@
-"""``bridge.desk.Desk`` on Redis: reads by scripts that write nothing, changes by the same moves as the bridge."""
+"""``bridge.admin.desk.Desk`` on Redis: reads by scripts that write nothing, changes by the same moves as the bridge."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
 from adapters.redis.stats import sum_up
 from adapters.redis.store import RedisStore
-from bridge.desk import Filter, Row, Stats
-from bridge.envelope import UnopenedEnvelope, index_fields, plain_key, unseal
-from bridge.errors import StoreUnavailable
-from bridge.identity import ID_BYTES, shard_of
-from bridge.ports import Found
-from bridge.state import State
+from bridge.admin.desk import Filter, Row, Stats
+from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import Found
+from bridge.core.state import State
+from bridge.parking.envelope import UnopenedEnvelope, index_fields, plain_key, unseal
+from bridge.parking.identity import ID_BYTES, shard_of
 
 #: Places read from a shard in the first call and, as more are wanted, at most; the bytes of envelopes a call may touch.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
@@ -32,7 +32,7 @@ _BATCH = 200
 
 
 class RedisDesk:
-    """See ``bridge.desk.Desk``."""
+    """See ``bridge.admin.desk.Desk``."""
 
     def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
         """``broker`` is the one whose messages this store holds."""
@@ -50,7 +50,7 @@ class RedisDesk:
         judge_agreement(await read_agreement(self._client, self._prefix), self._shards)
 
     async def now_ms(self) -> int:
-        """See ``bridge.desk.Desk.now_ms``."""
+        """See ``bridge.admin.desk.Desk.now_ms``."""
         with store_errors():
             seconds, microseconds = await self._client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -58,7 +58,7 @@ class RedisDesk:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """See ``bridge.desk.Desk.rows``."""
+        """See ``bridge.admin.desk.Desk.rows``."""
         readers = [_Reader(shard) for shard in range(self._shards)]
         heads: list[tuple[int, bytes, int, Row]] = []
         unread = readers
@@ -98,7 +98,7 @@ class RedisDesk:
             reader.rows.extend(row for row in found if _takes(wanted, row, by_due))
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """See ``bridge.desk.Desk.look``."""
+        """See ``bridge.admin.desk.Desk.look``."""
         by_shard = self._sorted(ids)
         calls = []
         for shard, some in by_shard.items():
@@ -114,14 +114,14 @@ class RedisDesk:
         return [rows[one] for one in ids if one in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
-        """See ``bridge.desk.Desk.find``."""
+        """See ``bridge.admin.desk.Desk.find``."""
         found = await self._store.find(index_fields(route.encode(), key))
         return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, str]:
-        """See ``bridge.desk.Desk.cancel``."""
+        """See ``bridge.admin.desk.Desk.cancel``."""
         words: dict[bytes, str] = dict.fromkeys(ids, "none")
         known = [one for some in self._sorted(ids).values() for one in some]
         for at in range(0, len(known), _BATCH):
@@ -129,7 +129,7 @@ class RedisDesk:
         return words
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, str]:
-        """See ``bridge.desk.Desk.reschedule``."""
+        """See ``bridge.admin.desk.Desk.reschedule``."""
         words: dict[bytes, str] = dict.fromkeys(ids, "none")
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
@@ -139,7 +139,7 @@ class RedisDesk:
         return words
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """See ``bridge.desk.Desk.retry``."""
+        """See ``bridge.admin.desk.Desk.retry``."""
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
@@ -149,7 +149,7 @@ class RedisDesk:
         return retried
 
     async def stats(self) -> Stats:
-        """See ``bridge.desk.Desk.stats``."""
+        """See ``bridge.admin.desk.Desk.stats``."""
         calls = []
         for keys in self._keys.shards:
             calls.append(Call(self._scripts["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ()))

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from adapters.redis.call import Wait
 from adapters.redis.connect import Client, store_errors
 from adapters.redis.sentinel import FollowingPool
-from bridge.errors import StoreUnfit
+from bridge.core.errors import StoreUnfit
 
 #: Scripts that may write when memory is full (flags=allow-oom), ZMSCORE and PEXPIRE within scripts: Redis 7.0.
 OLDEST = (7, 0)

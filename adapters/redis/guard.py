@@ -17,7 +17,7 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.room import dead_letters, memory_of, nearly_full
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 
 #: The memory is looked at with every so many looks: it takes a question to every server.
 _MEMORY_EVERY = 10

@@ -4,7 +4,7 @@
 key                    type    holds
 =====================  ======  ==========================================================================
 {postdate:K}:due       zset    id -> Unix ms at which it is due, or at which the next try is
-{postdate:K}:msg       hash    id -> envelope (bridge/envelope.py), for parked, claimed and dead alike
+{postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), for parked, claimed and dead alike
 {postdate:K}:claimed   zset    id + token of the claim (8 bytes) -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
 {postdate:K}:why       hash    id -> the last reason it was not delivered for

@@ -11,10 +11,10 @@ from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
-from bridge.envelope import UnopenedEnvelope, unseal
-from bridge.errors import StoreUnavailable
+from bridge.admin.strays import Looked
+from bridge.core.errors import StoreUnavailable
+from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.settings import Redis
-from bridge.strays import Looked
 
 #: So many messages are looked at in all shards together, and so many bytes of them are read within Redis.
 _MESSAGES, _BYTES = 2000, 8 * 1024 * 1024

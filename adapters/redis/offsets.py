@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bridge.message import Origin
-from bridge.ports import Batch
+from bridge.core.message import Origin
+from bridge.core.ports import Batch
 
 _OWED = b"\0owed"
 _OFFSET = struct.Struct(">Q")

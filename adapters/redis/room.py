@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridge.desk import Memory
+from bridge.admin.desk import Memory
 
 #: From this part of maxmemory on, a warning. At all of it nothing new is parked.
 _NEARLY = 0.8

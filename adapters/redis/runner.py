@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError
 from adapters.redis.call import Call, Wait, checked
 from adapters.redis.cluster import Cluster
 from adapters.redis.connect import Client, sentence, store_errors
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 
 
 class Runner:

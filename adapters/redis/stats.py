@@ -12,7 +12,7 @@ from adapters.redis.agreement import loss_in, read_pairs
 from adapters.redis.connect import store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.room import dead_letters, memory_of, nearly_full
-from bridge.desk import Stats
+from bridge.admin.desk import Stats
 
 #: How many shards are measured for the estimate, and how many fields of a hash Redis looks at for it.
 _SHARDS, _SAMPLES = 4, 20

@@ -19,12 +19,12 @@ from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.offsets import origin_args, read_done
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
-from bridge.clock import StoreClock
-from bridge.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
-from bridge.errors import ShardsUnavailable, StoreUnavailable
-from bridge.identity import ID_BYTES, shard_of
-from bridge.message import Claim, Origin, unopened
-from bridge.ports import Batch, Claimed, Dealt, Found, Parked, Release
+from bridge.core.clock import StoreClock
+from bridge.core.errors import ShardsUnavailable, StoreUnavailable
+from bridge.core.message import Claim, Origin, unopened
+from bridge.core.ports import Batch, Claimed, Dealt, Found, Parked, Release
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
+from bridge.parking.identity import ID_BYTES, shard_of
 
 _RECOVER_MAX = 500
 #: Stands for the origin of a message that has none.
@@ -35,7 +35,7 @@ _LISTEN_S = 1.0
 
 
 class RedisStore:
-    """``bridge.ports.Store`` on Redis or Valkey."""
+    """``bridge.core.ports.Store`` on Redis or Valkey."""
 
     def __init__(self, client: Client, prefix: str, shards: int, instance: str, clock: StoreClock) -> None:
         self.shards = shards
@@ -85,7 +85,7 @@ class RedisStore:
     # -- the way in -------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """See ``bridge.ports.Store.park``."""
+        """See ``bridge.core.ports.Store.park``."""
         park, wait = self._scripts["park"], self._wait
         calls = []
         for shard, batch in batches.items():
@@ -113,7 +113,7 @@ class RedisStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """See ``bridge.ports.Store.reject``."""
+        """See ``bridge.core.ports.Store.reject``."""
         keys = self._keys.shards[shard]
         args: list[Any] = [token]
         for message, origin in zip(messages, origins or [_NOWHERE] * len(messages), strict=True):
@@ -122,17 +122,17 @@ class RedisStore:
         return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """See ``bridge.ports.Store.done``."""
+        """See ``bridge.core.ports.Store.done``."""
         with store_errors():
             return await read_done(self._client, self._keys.shards[shard].offsets, origins)
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """See ``bridge.ports.Store.mark_done``."""
+        """See ``bridge.core.ports.Store.mark_done``."""
         args = [part for origin in origins for part in origin]
         await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
 
     async def recent(self, shard: int) -> list[bytes]:
-        """See ``bridge.ports.Store.recent``."""
+        """See ``bridge.core.ports.Store.recent``."""
         client: Any = self._client
         with store_errors():
             entries = await client.lrange(self._keys.shards[shard].recent, 0, -1)
@@ -141,14 +141,14 @@ class RedisStore:
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """See ``bridge.ports.Store.find``."""
+        """See ``bridge.core.ports.Store.find``."""
         client: Any = self._client
         with store_errors():
             rows = await asyncio.gather(*(client.hmget(keys.keys, fields) for keys in self._keys.shards))
         return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """See ``bridge.ports.Store.parked``."""
+        """See ``bridge.core.ports.Store.parked``."""
         client: Any = self._client
         found: set[bytes] = set()
         with store_errors():
@@ -158,7 +158,7 @@ class RedisStore:
         return found
 
     async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
-        """See ``bridge.ports.Store.cancel``."""
+        """See ``bridge.core.ports.Store.cancel``."""
         by_shard = _ids_by_shard(ids)
         calls = []
         for shard, some in by_shard.items():
@@ -177,7 +177,7 @@ class RedisStore:
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """See ``bridge.ports.Store.claim``."""
+        """See ``bridge.core.ports.Store.claim``."""
         token = self.new_token()
         args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms)
         calls = []
@@ -202,7 +202,7 @@ class RedisStore:
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """See ``bridge.ports.Store.renew``."""
+        """See ``bridge.core.ports.Store.renew``."""
         by_shard = _by_shard((claim, (claim.id + claim.token,)) for claim in claims)
         return await self._sum(
             by_shard,
@@ -210,7 +210,7 @@ class RedisStore:
         )
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """See ``bridge.ports.Store.settle``."""
+        """See ``bridge.core.ports.Store.settle``."""
         by_shard = _by_shard(
             (c, (c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")) for c in claims
         )
@@ -223,7 +223,7 @@ class RedisStore:
         )
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """See ``bridge.ports.Store.release``."""
+        """See ``bridge.core.ports.Store.release``."""
         by_shard = _by_shard(
             (r.claim, (r.claim.id + r.claim.token, -1 if r.wait_ms is None else r.wait_ms, r.tries, r.reason))
             for r in releases
@@ -237,7 +237,7 @@ class RedisStore:
         )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """See ``bridge.ports.Store.bury``."""
+        """See ``bridge.core.ports.Store.bury``."""
         by_shard = _by_shard((claim, (claim.id + claim.token, claim.tries, reason)) for claim, reason in burials)
         return await self._sum(
             by_shard,
@@ -248,7 +248,7 @@ class RedisStore:
         )
 
     async def recover(self, shards: Sequence[int]) -> int:
-        """See ``bridge.ports.Store.recover``."""
+        """See ``bridge.core.ports.Store.recover``."""
         lost = list(self._lost)
         self._lost.clear()
         recover = self._scripts["recover"]
@@ -272,7 +272,7 @@ class RedisStore:
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
-        """See ``bridge.ports.Store.hand_over``."""
+        """See ``bridge.core.ports.Store.hand_over``."""
         script = self._scripts["hand_over"]
         wanted = list(shards)
         keys = [self._keys.shards[shard] for shard in wanted]
@@ -280,7 +280,7 @@ class RedisStore:
             await self._sum(wanted, (Call(script, (one.drain,), (self.instance, one.wake)) for one in keys))
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """See ``bridge.ports.Store.meet``."""
+        """See ``bridge.core.ports.Store.meet``."""
         names = await self._runner.one(
             Call(
                 self._scripts["meet"],
@@ -291,14 +291,14 @@ class RedisStore:
         return [name.decode() for name in names]
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """See ``bridge.ports.Store.deal``."""
+        """See ``bridge.core.ports.Store.deal``."""
         keys = (self._keys.instances, self._keys.health, self._keys.deal)
         now, *told = await self._runner.one(Call(self._scripts["deal"], keys, (read, wanted)))
         pairs = zip(told[::2], told[1::2], strict=True)
         return Dealt(now.decode(), {name.decode(): said.decode() for name, said in pairs})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """See ``bridge.ports.Store.listen``."""
+        """See ``bridge.core.ports.Store.listen``."""
         shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
         client: Any = self._client
         with store_errors():

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from bridge.cli.exits import FAILED, FINE, INTERRUPTED, code_of
-from bridge.errors import PostdateError
+from bridge.core.errors import FAILED, FINE, INTERRUPTED, PostdateError, code_of
 
 
 def main() -> NoReturn:
@@ -47,7 +46,7 @@ def run_command(arguments: Sequence[str]) -> int:
     import typer
 
     from bridge.cli.commands import app
-    from bridge.cli.output import complain
+    from bridge.telemetry.printable import complain
 
     try:
         code: int = app(list(arguments), prog_name="postdate", standalone_mode=False) or FINE

@@ -14,9 +14,9 @@ import typer
 from bridge.cli.options import ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
-    from bridge.bench.measure import Bench
-    from bridge.bench.plan import Plan
-    from bridge.cli.bar import Bar
+    from bridge.lab.bar import Bar
+    from bridge.lab.bench.measure import Bench
+    from bridge.lab.bench.plan import Plan
     from bridge.settings import Settings
     from bridge.settings.model import BrokerKind
 
@@ -65,10 +65,10 @@ def bench(
     Exit code 1 if a message was lost, came twice, came early or out of its order. Its queues, topics and keys are
     removed at the end. All of it takes up to a quarter of an hour for each broker, and of Kafka 2 GB of disk meanwhile.
     """
-    from bridge.cli.bench_parts import base_plan
+    from bridge.app.wiring import settings_from
     from bridge.cli.numbers import a_plan
-    from bridge.cli.told import check_place
-    from bridge.cli.wiring import settings_from
+    from bridge.cli.report_file import check_place
+    from bridge.lab.bench_parts import base_plan
 
     settings = settings_from(config)
     if out:
@@ -99,11 +99,11 @@ def _measure(
     out: Path | None,
 ) -> None:
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
-    from bridge.cli.bar import Bar
-    from bridge.cli.bench_parts import steps_of
-    from bridge.cli.told import told
-    from bridge.cli.trial import answering, every_signal_interrupts
-    from bridge.errors import PostdateError
+    from bridge.cli.report_file import told
+    from bridge.core.errors import PostdateError
+    from bridge.lab.bar import Bar
+    from bridge.lab.bench_parts import steps_of
+    from bridge.lab.trial.open import answering, every_signal_interrupts
 
     brokers = answering(settings, required)
     measured: list[_Measured] = []
@@ -118,9 +118,9 @@ def _measure(
 
 
 def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, measured: list[_Measured]) -> None:
-    from bridge.cli.bench_parts import make_bench, versions
-    from bridge.cli.trial import Trial
-    from bridge.trial.config import new_names, trial_settings
+    from bridge.lab.bench_parts import make_bench, versions
+    from bridge.lab.trial.config import new_names, trial_settings
+    from bridge.lab.trial.open import Trial
 
     names = new_names("bench", broker)
     own = trial_settings(settings, names, broker=broker, log={"level": "warning"})
@@ -132,7 +132,7 @@ def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, m
 
 
 def _wrong(measured: _Measured) -> list[str]:
-    from bridge.bench.report import complaints
+    from bridge.lab.bench.report import complaints
     from bridge.settings.model import TITLES
 
     return [f"{TITLES[measured.settings.broker]}, {text}" for text in complaints(measured.bench.rows)]
@@ -145,10 +145,11 @@ def _report(measured: Sequence[_Measured], brokers: int, output: Output, out: Pa
     """
     import json
 
-    from bridge.bench.machine import machine
-    from bridge.bench.report import document, section
     from bridge.cli import output as to
-    from bridge.cli.told import write_whole
+    from bridge.cli.report_file import write_whole
+    from bridge.lab.bench.machine import machine
+    from bridge.lab.bench.report import document, section
+    from bridge.telemetry.printable import say
 
     if not any(row.runs for one in measured for row in one.bench.rows):
         return
@@ -166,14 +167,14 @@ def _report(measured: Sequence[_Measured], brokers: int, output: Output, out: Pa
             _print(measured)
         else:
             (to.document if output is Output.JSON else to.line)(found)
-    to.say(f"Written to {file}.")
+    say(f"Written to {file}.")
 
 
 def _print(measured: Sequence[_Measured]) -> None:
     """The tables and what there is to say about them."""
     from rich.console import Console
 
-    from bridge.bench.report import notes, table
+    from bridge.lab.bench.report import notes, table
     from bridge.settings.model import TITLES
 
     console = Console()

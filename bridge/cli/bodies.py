@@ -5,7 +5,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 
-from bridge.printable import printable_lines
+from bridge.telemetry.printable import printable_lines
 
 _WIDTH = 16
 

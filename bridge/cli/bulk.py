@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bridge.cli.exits import FAILED
-from bridge.errors import SettingsError
-from bridge.plural import counted
+from bridge.core.errors import FAILED, SettingsError
+from bridge.telemetry.plural import counted
 
 if TYPE_CHECKING:
+    from bridge.admin.desk import Desk, Filter, Row
     from bridge.cli.options import Output
-    from bridge.desk import Desk, Filter, Row
     from bridge.settings import Settings
 
     #: Does something to these dead letters; to how many it was done.
@@ -34,9 +33,9 @@ def at_dead_letters(
 ) -> None:
     """Do ``act`` to all dead letters that match, after asking, and print to how many it was done. ``verb``: as an order
     and as a deed, such as "retry" and "retried". ``spares`` says which ones are left alone."""
+    from bridge.app.open_desk import at_desk
     from bridge.cli.output import facts
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import judge_strange_route
+    from bridge.cli.select import judge_strange_route
 
     order, deed = verb
     done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act, spares), wanted.route)
@@ -53,8 +52,8 @@ async def _on_dead_letters(
     All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
     where nobody can be asked, ``typer.Exit`` where the answer is no.
     """
-    from bridge.cli.output import say
-    from bridge.state import State
+    from bridge.core.state import State
+    from bridge.telemetry.printable import say
 
     sample: list[Row] = []
     ids: list[bytes] = []
@@ -77,8 +76,7 @@ async def _on_dead_letters(
 
 
 def _ask(verb: str, count: int, sample: list[Row]) -> None:
-    from bridge.cli.output import say
-    from bridge.printable import printable
+    from bridge.telemetry.printable import printable, say
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise SettingsError(f"This would {verb} {counted(count, 'dead letter')} and there is nobody to ask: add --yes.")

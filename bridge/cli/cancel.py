@@ -18,7 +18,7 @@ from bridge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk
+    from bridge.admin.desk import Desk
 
 
 def cancel(
@@ -32,13 +32,13 @@ def cancel(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Cancel messages: they are deleted and never delivered. One that is claimed is on its way and stays (exit 5)."""
+    from bridge.admin.desk import Filter
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.bulk import at_dead_letters
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import targets
-    from bridge.cli.verdicts import ON_ITS_WAY, answer, judged, with_due
-    from bridge.cli.wiring import settings_from
-    from bridge.desk import Filter
-    from bridge.errors import SettingsError
+    from bridge.cli.results import ON_ITS_WAY, answer, judged, with_due
+    from bridge.cli.select import targets
+    from bridge.core.errors import SettingsError
 
     settings = settings_from(config)
     if dead:

@@ -23,9 +23,9 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or a broker
     cannot be reached.
     """
-    from bridge.cli.exits import FINE
+    from bridge.app.wiring import settings_of_file, settings_with_routes
     from bridge.cli.output import rows
-    from bridge.cli.wiring import settings_of_file, settings_with_routes
+    from bridge.core.errors import FINE
     from bridge.settings import exposed_files, forgotten_broker, open_routes
 
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
@@ -48,15 +48,14 @@ def _finding(level: str, subject: str, text: str, code: int = 0) -> dict[str, An
 
 
 def _failed(subject: str, error: Exception) -> dict[str, Any]:
-    from bridge.cli.exits import FAILED, UNREACHABLE
-    from bridge.errors import Unreachable
+    from bridge.core.errors import FAILED, UNREACHABLE, Unreachable
 
     return _finding("FAIL", subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
 
 
 def _store(settings: Settings) -> Iterator[dict[str, Any]]:
-    from bridge.cli.wiring import inspect_store
-    from bridge.errors import PostdateError
+    from bridge.app.wiring import inspect_store
+    from bridge.core.errors import PostdateError
     from bridge.settings import mask_url
 
     yield from _store_of_before(settings)
@@ -79,8 +78,8 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
     """What is still parked of routes that need no store any more. A Redis that nobody has named need not be there."""
-    from bridge.cli.wiring import left_in_store
-    from bridge.errors import PostdateError, Unreachable
+    from bridge.app.wiring import left_in_store
+    from bridge.core.errors import PostdateError, Unreachable
     from bridge.settings import mask_url
 
     where = mask_url(settings.redis.url.get_secret_value())
@@ -105,15 +104,15 @@ def _strays(settings: Settings) -> Iterator[dict[str, Any]]:
     """What is parked under routes that the settings do not have."""
     import asyncio
 
-    from bridge.cli.strays import strays_of
+    from bridge.app.strays import strays_of
 
     for route, text in asyncio.run(strays_of(settings)):
         yield _finding("WARN", f"route {route}", text) if route else _finding("OK", "store", text)
 
 
 def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
-    from bridge.cli.wiring import verify_topology
-    from bridge.errors import PostdateError
+    from bridge.app.wiring import verify_topology
+    from bridge.core.errors import PostdateError
 
     try:
         found = verify_topology(settings)
@@ -131,8 +130,8 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
 def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[str]]:
     """What policies of RabbitMQ do to messages that wait, and the queues that one of them protects. An API that nobody
     has named need not be there."""
-    from bridge.cli.wiring import judged_policies
-    from bridge.errors import PostdateError
+    from bridge.app.wiring import judged_policies
+    from bridge.core.errors import PostdateError
 
     named = settings.rabbitmq.management_url
     if named == "off" or not settings.routes_of("rabbitmq"):
@@ -181,8 +180,8 @@ def _is_made_later(settings: Settings, row: dict[str, Any]) -> bool:
 
 def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
     """What a change of the mode or of the levels has left in queues and in topics."""
-    from bridge.cli.waiting import left_over, level_places
-    from bridge.errors import PostdateError
+    from bridge.app.leftovers import left_over, level_places
+    from bridge.core.errors import PostdateError
 
     try:
         places, unknown = level_places(settings, before)
@@ -197,7 +196,7 @@ def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[
 
 def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A front exchange without its intake queue sends delayed messages on to the consumers like all others."""
-    from bridge.cli.exits import FAILED
+    from bridge.core.errors import FAILED
 
     for route in dict.fromkeys(row["route"] for row in found):
         states = {row["what"]: row["state"] for row in found if row["route"] == route and row["ours"]}
@@ -212,9 +211,9 @@ def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[di
 
 def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
     """Routes whose messages wait at the intake and are not taken, and routes without a store that no instance has."""
-    from bridge.cli.unread import intakes_of, stalled_intakes
-    from bridge.errors import PostdateError
-    from bridge.unread import stalled, unread
+    from bridge.admin.unread import stalled, unread
+    from bridge.app.unread import intakes_of, stalled_intakes
+    from bridge.core.errors import PostdateError
 
     try:
         intakes, still = intakes_of(settings), stalled_intakes(settings)
@@ -227,7 +226,7 @@ def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
     """What is neither there nor made by itself."""
-    from bridge.cli.exits import FAILED
+    from bridge.core.errors import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
     if state in ("none", "few", "unlike", "waits", "unprotected"):

@@ -13,9 +13,9 @@ import typer
 from bridge.cli.options import ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
-    from bridge.compare.modes import Mode
-    from bridge.compare.plan import Plan
-    from bridge.compare.result import Result
+    from bridge.lab.compare.modes import Mode
+    from bridge.lab.compare.plan import Plan
+    from bridge.lab.compare.result import Result
     from bridge.settings import Settings
 
 
@@ -50,8 +50,8 @@ def compare(
     table.md, report.html and the pictures. Exit code 1 if one of postdate's modes lost, doubled or hastened a message.
     Its queues, exchanges and keys are removed at the end.
     """
+    from bridge.app.wiring import settings_from
     from bridge.cli.compare_numbers import chosen, comparison_plan
-    from bridge.cli.wiring import settings_from
 
     settings = settings_from(config)
     _compare(settings, comparison_plan(quick, rates, duration, count, seed), chosen(modes), output, out)
@@ -59,17 +59,17 @@ def compare(
 
 def _compare(settings: Settings, plan: Plan, wanted: list[str], output: Output, out: Path | None) -> None:
     """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
-    from bridge.cli.bar import Bar
-    from bridge.cli.bench_parts import own_versions
     from bridge.cli.compare_files import before_it_starts, folder_for
-    from bridge.cli.compare_parts import check_servers, measurement, why_no_plugin
-    from bridge.cli.output import say
-    from bridge.cli.told import told
-    from bridge.cli.trial import every_signal_interrupts
-    from bridge.compare.modes import BY_NAME, as_set, left_out
-    from bridge.compare.plan import load_sentence
-    from bridge.compare.result import Result, complaints
-    from bridge.errors import PostdateError, Refused
+    from bridge.cli.report_file import told
+    from bridge.core.errors import PostdateError, Refused
+    from bridge.lab.bar import Bar
+    from bridge.lab.bench_parts import own_versions
+    from bridge.lab.compare.modes import BY_NAME, as_set, left_out
+    from bridge.lab.compare.plan import load_sentence
+    from bridge.lab.compare.result import Result, complaints
+    from bridge.lab.compare_parts import check_servers, measurement, why_no_plugin
+    from bridge.lab.trial.open import every_signal_interrupts
+    from bridge.telemetry.printable import say
 
     results: list[Result] = []
     versions = own_versions()
@@ -114,11 +114,11 @@ def _report(
     The figures are written in any case; who interrupts the pictures, which take seconds, is told that they are missing.
     Raises ``PostdateError`` for what cannot be written, after it was printed.
     """
-    from bridge.bench.machine import machine
     from bridge.cli import compare_files
-    from bridge.cli import output as to
-    from bridge.cli.trial import uninterrupted
-    from bridge.compare.result import document, unfinished
+    from bridge.lab.bench.machine import machine
+    from bridge.lab.compare.result import document, unfinished
+    from bridge.lab.trial.open import uninterrupted
+    from bridge.telemetry.printable import say
 
     measured = [result for result in results if result.steps]
     if not measured:
@@ -137,17 +137,17 @@ def _report(
     try:
         with uninterrupted():
             compare_files.write_figures(folder, found, measured, plan, about)
-        to.say("The pictures are drawn ...")
+        say("The pictures are drawn ...")
         written = compare_files.write_pictures(folder, measured, missing, plan, about, open_ends)
     except KeyboardInterrupt:
         with uninterrupted():
-            to.say(f"Written to {folder}: compare.json and table.md, and no report: the pictures were interrupted.")
+            say(f"Written to {folder}: compare.json and table.md, and no report: the pictures were interrupted.")
         raise
     finally:
         _print(found, measured, plan, output)
         for sentence in open_ends:
-            to.say(sentence)
-    to.say(written)
+            say(sentence)
+    say(written)
 
 
 def _print(found: dict[str, Any], measured: list[Result], plan: Plan, output: Output) -> None:

@@ -13,18 +13,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.cli.output import say
-from bridge.cli.told import write_whole
-from bridge.compare.lines import lines
-from bridge.compare.page import page
-from bridge.compare.plan import Plan, caution
-from bridge.compare.result import Result, complaints
-from bridge.compare.summary import markdown
-from bridge.errors import SettingsError
+from bridge.cli.report_file import write_whole
+from bridge.core.errors import SettingsError
+from bridge.lab.compare.lines import lines
+from bridge.lab.compare.page import page
+from bridge.lab.compare.plan import Plan, caution
+from bridge.lab.compare.result import Result, complaints
+from bridge.lab.compare.summary import markdown
 from bridge.settings import Settings
+from bridge.telemetry.printable import say
 
 if TYPE_CHECKING:
-    from bridge.compare.plots import Picture
+    from bridge.lab.compare.plots import Picture
 
 #: How many letters an answer has at least, and the blanks between two.
 _ANSWER_LEAST, _BETWEEN = 7, 2
@@ -135,7 +135,7 @@ def settings_that_matter(settings: Settings) -> dict[str, Any]:
 def _pictures(results: Sequence[Result], plan: Plan) -> list[Picture] | None:
     """None where matplotlib is missing."""
     try:
-        from bridge.compare.plots import pictures
+        from bridge.lab.compare.plots import pictures
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "matplotlib":
             raise

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.cli.numbers import numbers, seconds
-from bridge.compare.modes import MODES
-from bridge.compare.plan import Plan
-from bridge.compare.plan import quick as quick_plan
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
+from bridge.lab.compare.modes import MODES
+from bridge.lab.compare.plan import Plan
+from bridge.lab.compare.plan import quick as quick_plan
 
 
 def comparison_plan(quick: bool, rates: str | None, duration: str | None, count: int | None, seed: int | None) -> Plan:

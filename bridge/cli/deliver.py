@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk
+    from bridge.admin.desk import Desk
 
 
 def deliver(
@@ -18,11 +18,11 @@ def deliver(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Deliver parked messages now: they become due at once, and a running postdate publishes them."""
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.reschedule import move
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import targets
-    from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import settings_from
+    from bridge.cli.results import answer
+    from bridge.cli.select import targets
 
     settings = settings_from(config)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from bridge.cli.options import ConfigOption
 
 if TYPE_CHECKING:
-    from bridge.cli.demo_parts import Part
-    from bridge.demo.show import Show
+    from bridge.lab.demo.show import Show
+    from bridge.lab.demo_parts import Part
 
 _LOOK_S = 0.1
 _OVER_S = 9.0
@@ -25,12 +25,12 @@ def demo(config: ConfigOption = None) -> None:
     """
     from rich.console import Console
 
-    from bridge.cli.demo_parts import Part
-    from bridge.cli.output import say
-    from bridge.cli.trial import answering, every_signal_interrupts
-    from bridge.cli.wiring import settings_from
-    from bridge.demo.lesson import lesson
-    from bridge.demo.show import show_on, summary
+    from bridge.app.wiring import settings_from
+    from bridge.lab.demo.lesson import lesson
+    from bridge.lab.demo.show import show_on, summary
+    from bridge.lab.demo_parts import Part
+    from bridge.lab.trial.open import answering, every_signal_interrupts
+    from bridge.telemetry.printable import say
 
     settings = settings_from(config)
     with every_signal_interrupts():
@@ -49,7 +49,7 @@ def demo(config: ConfigOption = None) -> None:
 
 def _play(parts: Sequence[Part], show: Show) -> None:
     """Send, watch and cancel, until all is settled or the time is over."""
-    from bridge.demo.story import CANCEL_AFTER_S
+    from bridge.lab.demo.story import CANCEL_AFTER_S
 
     now_ms = parts[0].now_ms()
     for part in parts:
@@ -71,8 +71,8 @@ def _play(parts: Sequence[Part], show: Show) -> None:
 
 def _judge(parts: Sequence[Part]) -> None:
     """Raise ``PostdateError`` if something did not come out as it must."""
-    from bridge.demo.fate import complaints
-    from bridge.errors import PostdateError
+    from bridge.core.errors import PostdateError
+    from bridge.lab.demo.fate import complaints
 
     found = [text for part in parts for text in complaints(part.act.fates)]
     if found:

@@ -32,9 +32,9 @@ def setup(
     `postdate setup` makes these too, with all that the other routes need. What is there already stays; a difference is
     refused.
     """
+    from bridge.app.wiring import settings_with_routes
     from bridge.cli.setup import make
-    from bridge.cli.wiring import settings_with_routes
-    from bridge.errors import SettingsError
+    from bridge.core.errors import SettingsError
 
     settings = _without_store(settings_with_routes(config))
     if not settings.routes:
@@ -48,10 +48,10 @@ def verify(config: ConfigOption = None, before: BeforeOption = None, output: Out
 
     An old queue or topic that still drains is no difference. Also of routes that have a store now.
     """
-    from bridge.cli.exits import FAILED
+    from bridge.app.leftovers import level_places
+    from bridge.app.wiring import settings_with_routes, verify_topology
     from bridge.cli.output import rows
-    from bridge.cli.waiting import level_places
-    from bridge.cli.wiring import settings_with_routes, verify_topology
+    from bridge.core.errors import FAILED
 
     settings = settings_with_routes(config)
     found = [
@@ -84,10 +84,11 @@ def remove(
 
     Also those of routes that have a store now. Exit code 5: some stay, with the reason.
     """
-    from bridge.cli.exits import REFUSED
-    from bridge.cli.output import complain, rows, say
-    from bridge.cli.waiting import fronts_left, remove_level_places
-    from bridge.cli.wiring import settings_with_routes
+    from bridge.app.leftovers import fronts_left, remove_level_places
+    from bridge.app.wiring import settings_with_routes
+    from bridge.cli.output import rows
+    from bridge.core.errors import REFUSED
+    from bridge.telemetry.printable import complain, say
 
     settings, old = settings_with_routes(config), _before(before)
     found = remove_level_places(settings, old, everything, force, dry_run)
@@ -107,10 +108,10 @@ def remove(
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Count the messages in each queue or topic, and in the intakes of these routes. One that RabbitMQ is moving on at
     this moment is not counted."""
+    from bridge.app.leftovers import level_places
+    from bridge.app.unread import intake_places
+    from bridge.app.wiring import settings_with_routes
     from bridge.cli.output import rows
-    from bridge.cli.unread import intake_places
-    from bridge.cli.waiting import level_places
-    from bridge.cli.wiring import settings_with_routes
 
     settings = settings_with_routes(config)
     levels_found, unknown = level_places(settings, _before(before))
@@ -121,7 +122,7 @@ def stats(config: ConfigOption = None, before: BeforeOption = None, output: Outp
 
 def _say_unknown(unknown: list[str], found: list[dict[str, Any]]) -> None:
     """What cannot be told; or, where all is known, that there is nothing."""
-    from bridge.cli.output import say
+    from bridge.telemetry.printable import say
 
     for text in unknown:
         say(f"Warning: {text}.")
@@ -135,6 +136,6 @@ def _without_store(settings: Settings) -> Settings:
 
 
 def _before(files: list[Path] | None) -> list[Any]:
-    from bridge.cli.wiring import settings_of_file
+    from bridge.app.wiring import settings_of_file
 
     return [settings_of_file(file) for file in files or []]

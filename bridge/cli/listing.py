@@ -10,7 +10,7 @@ import typer
 from bridge.cli.options import ConfigOption, KeyOption, Output, OutputOption, ReasonOption, RouteOption
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk, Filter, Row
+    from bridge.admin.desk import Desk, Filter, Row
     from bridge.settings import Settings
 
 
@@ -69,12 +69,13 @@ def list_messages(
     import os
     import sys
 
+    from bridge.admin.desk import Filter
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.moments import read_border_ms
-    from bridge.cli.output import rows, say, table
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import judge_strange_route
-    from bridge.cli.wiring import settings_from
-    from bridge.desk import Filter
+    from bridge.cli.output import rows, table
+    from bridge.cli.select import judge_strange_route
+    from bridge.telemetry.printable import say
 
     settings, now_ms = settings_from(config), 0
 
@@ -119,7 +120,7 @@ def _with_place(row: dict[str, Any]) -> dict[str, Any]:
 def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     """With what is shown in place of moments, so that a line has room for the rest."""
     from bridge.cli.messages import away
-    from bridge.duration import read_moment_ms
+    from bridge.delay.duration import read_moment_ms
 
     row = _with_place(row)
     again = read_moment_ms(row["next_try"]) if row.get("next_try") else None
@@ -153,7 +154,7 @@ async def _gather(
 
 async def _rows(desk: Desk, state: Listed, wanted: Filter) -> Any:
     """Through the index where a key on a route is asked for and the index names its messages, else through them all."""
-    from bridge.state import State
+    from bridge.core.state import State
 
     wanted_state = State(state.value)
     if wanted.key is not None and wanted.route is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.cli.wiring import place_of, text_of
-from bridge.desk import Row
-from bridge.duration import write_duration, write_moment
-from bridge.state import State
+from bridge.admin.desk import Row
+from bridge.app.wiring import place_of, text_of
+from bridge.core.state import State
+from bridge.delay.duration import write_duration, write_moment
 
 
 def as_dict(row: Row) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from bridge.duration import read_decimal, read_duration_ms, read_integer, read_moment_ms, write_duration
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
+from bridge.delay.duration import read_decimal, read_duration_ms, read_integer, read_moment_ms, write_duration
 
 
 def read_wait_ms(option: str, text: str) -> int:
@@ -26,7 +26,7 @@ def read_wait_ms(option: str, text: str) -> int:
 
 def read_at_ms(option: str, text: str) -> int:
     """A moment as Unix milliseconds. Raises ``SettingsError``, also for one without an offset from UTC, and for Unix
-    seconds of our days: see ``bridge.header``."""
+    seconds of our days: see ``bridge.delay.header``."""
     try:
         moment = read_moment_ms(text)
     except ValueError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.bench.plan import KINDS, Plan
-from bridge.duration import quoted, read_duration_ms
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
+from bridge.delay.duration import quoted, read_duration_ms
+from bridge.lab.bench.plan import KINDS, Plan
 
 #: More a second, or at once, than any one broker takes.
 _MOST = 10_000_000

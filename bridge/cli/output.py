@@ -9,23 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bridge.cli.options import Output
-from bridge.printable import printable, printable_lines
+from bridge.telemetry.printable import printable
 
 Row = Mapping[str, Any]
 
 _ENDLESS = 1000
 #: Blanks after each column of a table in which every row is one line.
 _GAP = 2
-
-
-def say(text: str) -> None:
-    """Talk: what was done, what to do next."""
-    print(printable_lines(text), file=sys.stderr)
-
-
-def complain(text: str) -> None:
-    """Say what is wrong."""
-    print(printable_lines(text).rstrip("\n"), file=sys.stderr)
 
 
 def document(value: Any) -> None:

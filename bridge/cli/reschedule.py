@@ -9,7 +9,7 @@ import typer
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk
+    from bridge.admin.desk import Desk
 
 
 def reschedule(
@@ -24,11 +24,11 @@ def reschedule(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Move parked messages to another due moment. One that has passed means now."""
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.moments import due_ms, read_due
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import targets
-    from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import settings_from
+    from bridge.cli.results import answer
+    from bridge.cli.select import targets
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_from(config)
@@ -44,7 +44,7 @@ def reschedule(
 
 async def move(desk: Desk, meant: list[bytes], due_ms: int) -> list[dict[str, object]]:
     """Move messages to a due moment (Unix ms, 0 for now); a row each."""
-    from bridge.cli.verdicts import DEAD, ON_ITS_WAY, judged, with_due
+    from bridge.cli.results import DEAD, ON_ITS_WAY, judged, with_due
 
     words = await desk.reschedule(meant, due_ms)
     refused = {"claimed": ON_ITS_WAY, "dead": DEAD}

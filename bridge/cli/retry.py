@@ -18,7 +18,7 @@ from bridge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk
+    from bridge.admin.desk import Desk
 
 
 def retry(
@@ -35,14 +35,14 @@ def retry(
 
     A cancellation that was refused is never delivered, so it is left alone.
     """
+    from bridge.admin.desk import Filter
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.bulk import at_dead_letters
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import targets
-    from bridge.cli.verdicts import answer
-    from bridge.cli.wiring import settings_from
-    from bridge.desk import Filter
-    from bridge.errors import SettingsError
-    from bridge.trust import is_cancellation
+    from bridge.cli.results import answer
+    from bridge.cli.select import targets
+    from bridge.core.errors import SettingsError
+    from bridge.delay.trust import is_cancellation
 
     settings = settings_from(config)
     if not ids and key is None:
@@ -71,10 +71,10 @@ _NEVER = "it is a cancellation, which is never delivered. Cancel it, and what it
 
 async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:
     """Some of them; a row each."""
-    from bridge.cli.exits import REFUSED
-    from bridge.cli.verdicts import ON_ITS_WAY, Verdict, judged, with_due
-    from bridge.state import State
-    from bridge.trust import is_cancellation
+    from bridge.cli.results import ON_ITS_WAY, Verdict, judged, with_due
+    from bridge.core.errors import REFUSED
+    from bridge.core.state import State
+    from bridge.delay.trust import is_cancellation
 
     rows = await desk.look(meant, 0)
     states = {row.id: row.state.value for row in rows}

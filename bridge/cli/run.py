@@ -26,8 +26,8 @@ def run(
     ] = None,
 ) -> None:
     """Run the bridge until SIGTERM or SIGINT. A first signal stops it in good order, a second one at once."""
-    from bridge.cli.daemon import run_daemon
-    from bridge.cli.wiring import settings_with_routes
+    from bridge.app.daemon import run_daemon
+    from bridge.app.wiring import settings_with_routes
 
     overrides = {
         "bridge.workers": workers,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli.options import ConfigOption, Output, OutputOption
-from bridge.errors import Refused, SettingsError
-from bridge.header import OWN_HEADERS
+from bridge.core.errors import Refused, SettingsError
+from bridge.delay.header import OWN_HEADERS
 
 if TYPE_CHECKING:
-    from bridge.send import Message
+    from bridge.admin.send import Message
     from bridge.settings import Route, Settings
 
 _Given = Mapping[str, str | None]
@@ -49,9 +49,9 @@ def send(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
+    from bridge.admin.send import Message
+    from bridge.app.wiring import pack_record, park_message, settings_with_routes
     from bridge.cli.moments import due_ms, read_due
-    from bridge.cli.wiring import pack_record, park_message, settings_with_routes
-    from bridge.send import Message
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_with_routes(config)
@@ -84,8 +84,9 @@ def send(
 
 
 def _tell(output: Output, one: str, due_ms: int) -> None:
-    from bridge.cli.output import facts, say
-    from bridge.duration import write_moment
+    from bridge.cli.output import facts
+    from bridge.delay.duration import write_moment
+    from bridge.telemetry.printable import say
 
     due = write_moment(due_ms)
     facts(output, {"id": one, "state": "parked", "due": due, "due_ms": due_ms}, [("id", one), ("due", due)])
@@ -94,7 +95,7 @@ def _tell(output: Output, one: str, due_ms: int) -> None:
 
 def _route(settings: Settings, name: str) -> Route:
     """The route of that name. Raises ``SettingsError`` if there is none, ``Refused`` if it has no store."""
-    from bridge.cli.stores import refuse_without_store
+    from bridge.app.open_desk import refuse_without_store
 
     if name not in settings.routes:
         raise SettingsError(f"There is no route {name!r}; the settings have {', '.join(settings.routes)}.")
@@ -141,8 +142,8 @@ def _packed(
     message_id: str | None,
 ) -> bytes:
     """The message. Raises ``Refused`` for a routing key with which it would become a dead letter when it is due."""
-    from bridge.cli.wiring import pack_message
-    from bridge.trust import no_such_queue
+    from bridge.app.wiring import pack_message
+    from bridge.delay.trust import no_such_queue
 
     if allowed is not None and (raw := os.fsencode(routing_key)) not in allowed:
         raise Refused(f"Nothing was sent: {no_such_queue(raw)}.")

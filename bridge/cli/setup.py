@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
-from bridge.plural import counted
+from bridge.telemetry.plural import counted
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -32,16 +32,17 @@ def setup(
     the topic where it leads; as long as that is missing it waits, and the exit code is 1. It is 5 for what is refused,
     and 4 where a broker cannot be reached.
     """
-    from bridge.cli.wiring import settings_with_routes
+    from bridge.app.wiring import settings_with_routes
 
     make(settings_with_routes(config), output, dry_run)
 
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:
     """Make what these settings need, or only look, and print a row for each part."""
-    from bridge.cli.exits import FAILED, FINE
-    from bridge.cli.output import rows, say
-    from bridge.cli.wiring import declare_topology, planned_topology
+    from bridge.app.wiring import declare_topology, planned_topology
+    from bridge.cli.output import rows
+    from bridge.core.errors import FAILED, FINE
+    from bridge.telemetry.printable import say
 
     if dry_run:
         found, warnings, code = planned_topology(settings)

@@ -10,7 +10,7 @@ import typer
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk, Row
+    from bridge.admin.desk import Desk, Row
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
 BODY_BYTES = 4096
@@ -27,10 +27,10 @@ def show(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show messages: facts, properties, headers and body. Reading changes nothing."""
-    from bridge.cli.stores import at_desk
-    from bridge.cli.targets import targets
-    from bridge.cli.wiring import open_payload, settings_from
-    from bridge.errors import NotFound, SettingsError
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import open_payload, settings_from
+    from bridge.cli.select import targets
+    from bridge.core.errors import NotFound, SettingsError
 
     settings = settings_from(config)
 
@@ -78,9 +78,9 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
     """Everything; the body as text where it is UTF-8, else in base64."""
     from base64 import b64encode
 
+    from bridge.app.wiring import open_payload
     from bridge.cli.bodies import whole_text
     from bridge.cli.messages import as_dict
-    from bridge.cli.wiring import open_payload
 
     opened = open_payload(row)
     body = opened.body[:most]
@@ -92,10 +92,10 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
 
 
 def _print_text(row: Row, most: int | None) -> None:
+    from bridge.app.wiring import open_payload
     from bridge.cli.bodies import body_lines
     from bridge.cli.messages import as_dict
     from bridge.cli.output import facts
-    from bridge.cli.wiring import open_payload
 
     opened = open_payload(row)
     known = as_dict(row)

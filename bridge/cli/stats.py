@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.cli.options import ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
-    from bridge.desk import Desk, Stats
+    from bridge.admin.desk import Desk, Stats
 
 
 #: How a message leaves the store.
@@ -17,9 +17,9 @@ _LEFT = ("delivered", "cancelled", "replaced")
 
 def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show how many messages wait, what is overdue, what happened so far, memory, and how each instance is."""
+    from bridge.app.open_desk import at_desk
+    from bridge.app.wiring import settings_from
     from bridge.cli.output import facts
-    from bridge.cli.stores import at_desk
-    from bridge.cli.wiring import settings_from
 
     async def work(desk: Desk) -> Stats:
         return await desk.stats()
@@ -34,7 +34,7 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
 
 
 def _as_json(found: Stats) -> dict[str, Any]:
-    from bridge.duration import write_moment
+    from bridge.delay.duration import write_moment
 
     return {
         "now": write_moment(found.now_ms),
@@ -69,7 +69,7 @@ def _overdue_ms(found: Stats) -> int:
 def _as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
     """``used``: a route has a store, so that an instance should be there."""
     from bridge.cli.messages import wait
-    from bridge.duration import write_duration
+    from bridge.delay.duration import write_duration
 
     late = f", the oldest for {write_duration(_overdue_ms(found))}" if found.overdue else ""
     lines = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from bridge.duration import write_duration
+from bridge.delay.duration import write_duration
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Settings
 from bridge.settings.names import ROUTES

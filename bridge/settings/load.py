@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
 from bridge.settings.checks import conflicts
 from bridge.settings.environment import CONFIG, read_environment
 from bridge.settings.given import given

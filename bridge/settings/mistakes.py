@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
 
 #: The way to a setting in the tree: ("redis", "url") or ("routes", "orders", "queue").
 Path = tuple[str, ...]

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from bridge.header import KNOWN_DIALECTS, LEVELS_MS
-from bridge.naming import Naming, read_naming
+from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
+from bridge.delay.naming import Naming, read_naming
 from bridge.settings.rules import (
     BrokerName,
     Duration,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from bridge.settings.model import Settings
 
-#: What holds messages for a time has its name from ``adapters/rabbitmq/levels.py``, with a digest, so that it is known
+#: What holds messages for a time has its name from ``rabbitmq/levels/plan.py``, with a digest, so that it is known
 #: whatever the mode of its route is by now.
 _WAITING = r"(?:due|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
 _SORTING = r"(?:plain|all|level|levels(?:\.[0-9a-f]{6})?)"

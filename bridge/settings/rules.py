@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from bridge.duration import read_duration_ms, write_duration
-from bridge.naming import read_naming
+from bridge.delay.duration import read_duration_ms, write_duration
+from bridge.delay.naming import read_naming
 from bridge.settings.masking import DOTS
 from bridge.settings.nearest import did_you_mean
 

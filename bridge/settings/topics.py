@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from bridge.naming import STAR, Naming, is_topic, mistake, taken_by
+from bridge.delay.naming import STAR, Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import Route, Settings
 from bridge.settings.names import ROUTES
@@ -75,7 +75,7 @@ def _without_store(settings: Settings, name: str, named: list[_Named]) -> Iterat
 
 def takes_waiting(naming: Naming, waiting: str) -> bool:
     """Whether a naming takes from a topic that can exist and in which records wait: the dead letters, or a level, whose
-    name ends in its time and six hex digits (``adapters/kafka/levels.py``). ``waiting`` begins all their names."""
+    name ends in its time and six hex digits (``adapters/kafka/levels/plan.py``). ``waiting`` begins all their names."""
     begin = f"{waiting}level."
     if naming.text_in(f"{waiting}dead") is not None:
         return True

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from redis.exceptions import ResponseError
 
-from bridge.identity import shard_of
+from bridge.parking.identity import shard_of
 from tests.bridge_process import Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
 from tests.chaos.ledger import settled

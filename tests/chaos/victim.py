@@ -18,11 +18,11 @@ import uvloop
 from aiokafka.producer.sender import SendProduceReqHandler
 
 from adapters.kafka.sink import KafkaSink
-from bridge import logs
-from bridge.app import build, instance_name, new_token, open_store
-from bridge.clock import StoreClock
-from bridge.health import Health
+from bridge.app.build import build, instance_name, new_token, open_store
+from bridge.core.clock import StoreClock
 from bridge.settings import load
+from bridge.telemetry import logs
+from bridge.telemetry.health import Health
 
 BEFORE_PARK = "before-park"
 AFTER_PARK = "after-park"
@@ -151,7 +151,7 @@ def _after_confirm(parts: Any, countdown: Countdown) -> None:
 
 
 async def main(file: str, step: str, nth: str) -> None:
-    """As ``bridge.cli.start`` does it, without the topology, and armed."""
+    """As ``bridge.app.start`` does it, without the topology, and armed."""
     (settings,) = load(Path(file), os.environ).houses()
     logs.set_up(settings.log)
     clock, token = StoreClock(), new_token()

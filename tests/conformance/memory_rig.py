@@ -6,8 +6,8 @@ from typing import cast
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from adapters.memory.shard import Shard
-from bridge.identity import shard_of
-from bridge.ports import Store
+from bridge.core.ports import Store
+from bridge.parking.identity import shard_of
 from tests.conformance.rig import DRAIN_MS, LEASE_MS, SHARDS, Rig
 
 

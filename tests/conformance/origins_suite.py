@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.envelope import index_field
-from bridge.ports import Found, Keyed, Parked
+from bridge.core.ports import Found, Keyed, Parked
+from bridge.parking.envelope import index_field
 from tests.conformance.rig import HOUR_MS, Message, Rig, claim, ids, park
 
 FIELD = index_field(b"orders", b"k")

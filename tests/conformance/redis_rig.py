@@ -10,10 +10,10 @@ from adapters.redis.connect import close, connect
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.scripts import scripts
 from adapters.redis.store import RedisStore
-from bridge.clock import StoreClock
-from bridge.errors import StoreUnavailable
-from bridge.identity import shard_of
-from bridge.ports import Store
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import Store
+from bridge.parking.identity import shard_of
 from bridge.settings import Redis as RedisSettings
 from tests.conformance.rig import SHARDS, Rig
 

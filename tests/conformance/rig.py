@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bridge.envelope import index_field, seal
-from bridge.identity import Ids
-from bridge.message import Claim, Origin
-from bridge.ports import Batch, Claimed, Keyed, Parked, Store
+from bridge.core.message import Claim, Origin
+from bridge.core.ports import Batch, Claimed, Keyed, Parked, Store
+from bridge.parking.envelope import index_field, seal
+from bridge.parking.identity import Ids
 
 SHARDS = 4
 HOUR_MS = 3_600_000

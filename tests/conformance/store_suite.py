@@ -1,4 +1,4 @@
-"""The promises of ``bridge.ports.Store`` as tests. A store that passes them may be put under the house."""
+"""The promises of ``bridge.core.ports.Store`` as tests. A store that passes them may be put under the house."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from bridge.envelope import index_field, unseal
-from bridge.errors import StoreUnavailable
-from bridge.identity import shard_of
-from bridge.ports import Batch, Claimed, Found, Keyed, Parked, Release
+from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import Batch, Claimed, Found, Keyed, Parked, Release
+from bridge.parking.envelope import index_field, unseal
+from bridge.parking.identity import shard_of
 from tests.conformance.origins_suite import Origins
 from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import StoreUnavailable
-from bridge.state import MOVES
+from bridge.core.errors import StoreUnavailable
+from bridge.core.state import MOVES
 from tests.conformance.memory_rig import MemoryRig
 from tests.conformance.rig import LEASE_MS, claim, ids, park
 from tests.conformance.store_suite import StoreSuite

@@ -13,9 +13,9 @@ from adapters.redis.call import Call
 from adapters.redis.connect import connect
 from adapters.redis.scripts import scripts
 from adapters.redis.store import RedisStore
-from bridge.clock import StoreClock
-from bridge.errors import StoreUnavailable, StoreUnfit
-from bridge.ports import Batch
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable, StoreUnfit
+from bridge.core.ports import Batch
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.rig import SHARDS, claim, park
 from tests.devstack import redis as redis_servers

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge.errors import StoreUnavailable
-from bridge.ports import Release
+from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import Release
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.rig import HOUR_MS, claim, park
 from tests.devstack.fixtures import StartRedis

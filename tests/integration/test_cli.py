@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import redis
 
-from adapters.rabbitmq.builder import build
-from adapters.rabbitmq.payload import pack
+from adapters.rabbitmq.raw.builder import build
+from adapters.rabbitmq.raw.payload import pack
 from adapters.redis.connect import connect
 from adapters.redis.store import RedisStore
+from bridge.admin.send import Message, send
 from bridge.cli import run_command
-from bridge.clock import StoreClock
-from bridge.identity import Ids
-from bridge.ports import Release
-from bridge.send import Message, send
+from bridge.core.clock import StoreClock
+from bridge.core.ports import Release
+from bridge.parking.identity import Ids
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.service import free_ports
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.header import KNOWN_DIALECTS
+from bridge.delay.header import KNOWN_DIALECTS
 from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis

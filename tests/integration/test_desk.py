@@ -14,19 +14,19 @@ from adapters.redis.connect import connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
+from bridge.admin.desk import Filter, Row
+from bridge.admin.send import Message, send
+from bridge.app.wiring import open_payload
 from bridge.cli.messages import as_dict
-from bridge.cli.wiring import open_payload
-from bridge.clock import StoreClock
-from bridge.desk import Filter, Row
-from bridge.envelope import index_field, seal
-from bridge.errors import Refused, StoreUnfit
-from bridge.identity import Ids
-from bridge.message import Claim
-from bridge.ports import Batch, Release
-from bridge.send import Message, send
+from bridge.core.clock import StoreClock
+from bridge.core.errors import Refused, StoreUnfit
+from bridge.core.message import Claim
+from bridge.core.ports import Batch, Release
+from bridge.core.state import State
+from bridge.parking.envelope import index_field, seal
+from bridge.parking.identity import Ids
+from bridge.parking.shard import shard_for
 from bridge.settings import Redis as RedisSettings
-from bridge.shard import shard_for
-from bridge.state import State
 
 pytestmark = pytest.mark.redis
 

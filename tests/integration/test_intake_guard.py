@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.header import DUE_HEADERS
+from bridge.delay.header import DUE_HEADERS
 from tests.delay_line import Line, blocking, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis

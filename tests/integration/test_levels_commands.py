@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.levels import CLASSICS_BEFORE, STEP_HEADERS, plan_waits
-from adapters.rabbitmq.setup import open_session
+from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, STEP_HEADERS, plan_waits
+from adapters.rabbitmq.topology.declarations import Binding
+from adapters.rabbitmq.topology.setup import open_session
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
 from tests.delay_line import Line, delay, merged

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.health import WELL
+from bridge.telemetry.health import WELL
 from tests.bridge_process import ROOT, Tables, toml
 from tests.delay_line import Line
 from tests.devstack.rabbitmq import RabbitMQ

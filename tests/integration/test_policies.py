@@ -15,9 +15,9 @@ import pika
 import pytest
 from pika.exceptions import NackError
 
-from adapters.rabbitmq.levels import plan_waits
-from adapters.rabbitmq.setup import State, declare, verify
-from adapters.rabbitmq.topology import plan
+from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.topology.plan import plan
+from adapters.rabbitmq.topology.setup import State, declare, verify
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for

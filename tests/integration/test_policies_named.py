@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from adapters.rabbitmq.declarations import Queue
-from adapters.rabbitmq.policies import Governed, harms_of
-from adapters.rabbitmq.setup import declare
+from adapters.rabbitmq.topology.declarations import Queue
+from adapters.rabbitmq.topology.policies import Governed, harms_of
+from adapters.rabbitmq.topology.setup import declare
 from bridge.cli.commands import app
 from bridge.settings import load
 from tests.devstack.rabbitmq import RabbitMQ

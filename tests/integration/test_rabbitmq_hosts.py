@@ -10,8 +10,8 @@ import pytest
 
 from adapters.rabbitmq.connection import open_link
 from adapters.rabbitmq.hosts import connect
-from adapters.rabbitmq.load.wire import Wire
-from bridge.errors import BrokerUnavailable
+from adapters.rabbitmq.lab.wire import Wire
+from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ as RabbitSettings
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartProxy

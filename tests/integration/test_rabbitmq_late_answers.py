@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.connection import HotConnection, check_seams
-from adapters.rabbitmq.payload import pack
+from adapters.rabbitmq.raw.payload import pack
 from adapters.rabbitmq.sink import RabbitSink
-from bridge.app import out
-from bridge.health import Health
-from bridge.message import Claim, Outcome
-from bridge.ports import Result
+from bridge.app.build import out
+from bridge.core.message import Claim, Outcome
+from bridge.core.ports import Result
 from bridge.settings import load
+from bridge.telemetry.health import Health
 from tests.bridge_process import toml
 from tests.delay_line import Line
 from tests.devstack.rabbitmq import RabbitMQ

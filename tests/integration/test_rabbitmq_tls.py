@@ -15,8 +15,8 @@ import pytest
 
 from adapters.rabbitmq.connection import open_link
 from adapters.rabbitmq.hosts import connect
-from adapters.rabbitmq.load.wire import Wire
-from bridge.errors import BrokerUnavailable
+from adapters.rabbitmq.lab.wire import Wire
+from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
 from tests.devstack.certificates import Authority, Signed
 from tests.devstack.fixtures import need

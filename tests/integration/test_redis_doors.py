@@ -11,7 +11,7 @@ import pytest
 
 from adapters.redis.agreement import read_agreement
 from adapters.redis.connect import close, connect
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority
 from tests.devstack.fixtures import need

@@ -14,7 +14,7 @@ import pytest
 
 from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.inspect import inspect
-from bridge.errors import StoreUnavailable
+from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority, Signed
 from tests.devstack.fixtures import need

@@ -9,8 +9,8 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.setup import State, declare, verify
-from bridge.errors import BrokerUnavailable, Refused, TopologyMismatch
+from adapters.rabbitmq.topology.setup import State, declare, verify
+from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import free_ports

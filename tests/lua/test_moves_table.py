@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.redis.scripts import LUA, flatten
-from bridge.state import MOVES, State
+from bridge.core.state import MOVES, State
 
 MOVE_FILES = sorted(LUA.glob("moves/*.lua"))
 SCRIPT_FILES = sorted(file for file in LUA.glob("*/*.lua") if file.parent.name != "include")

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from adapters.memory.shard import Shard
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
-from bridge.envelope import index_field, seal
-from bridge.identity import Ids, shard_of
-from bridge.message import Claim, Origin
-from bridge.ports import Batch, Claimed, Keyed, Parked, Release
+from bridge.core.message import Claim, Origin
+from bridge.core.ports import Batch, Claimed, Keyed, Parked, Release
+from bridge.parking.envelope import index_field, seal
+from bridge.parking.identity import Ids, shard_of
 from tests.conformance.redis_rig import RedisRig
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     async def open(self, name: str) -> RedisStore:
         from adapters.redis.connect import connect
-        from bridge.clock import StoreClock
+        from bridge.core.clock import StoreClock
 
         store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock())
         await store.open("everysec", 1, 1000)

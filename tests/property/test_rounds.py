@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.decide import SAME_KEY
-from bridge.errors import StoreUnavailable
-from bridge.message import HeaderValue
-from bridge.shard import shard_for
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import HeaderValue
+from bridge.parking.shard import shard_for
+from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House
 
 #: Routing keys, or logs, one of each shard.
@@ -116,7 +116,7 @@ def ran(work: object) -> Outcome:
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is away is asked again at once."""
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
 @settings(max_examples=400, deadline=None)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.identity import Ids
-from bridge.message import Delivery
-from bridge.park import Parker
+from bridge.core.message import Delivery
+from bridge.parking.identity import Ids
+from bridge.pipeline.park import Parker
 from tests.property.test_rounds import HOUR_MS, PLACES, Sent, feed, sent
 from tests.unit.house import House
 

@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
-from bridge.decide import RouteRules
-from bridge.depart import Departures
-from bridge.dispatch import Dispatcher, DispatchRules
-from bridge.elsewhere import Elsewhere
-from bridge.header import HeaderRules
-from bridge.health import Health
-from bridge.identity import Ids
-from bridge.lateness import Lateness
-from bridge.members import Members
-from bridge.message import HeaderValue
-from bridge.park import Parker, ParkLimits
-from bridge.ports import Result
-from bridge.retry import RetryRules
-from bridge.settle import Settler
-from bridge.sharing import Sharing
-from bridge.wake import Wake
+from bridge.core.message import HeaderValue
+from bridge.core.ports import Result
+from bridge.delay.header import HeaderRules
+from bridge.parking.identity import Ids
+from bridge.pipeline.claim import Dispatcher, DispatchRules
+from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.elsewhere import Elsewhere
+from bridge.pipeline.park import Parker, ParkLimits
+from bridge.pipeline.publish import Departures
+from bridge.pipeline.retry import RetryRules
+from bridge.pipeline.settle import Settler
+from bridge.pipeline.wake import Wake
+from bridge.process.members import Members
+from bridge.process.sharing import Sharing
+from bridge.telemetry.health import Health
+from bridge.telemetry.lateness import Lateness
 
 SHARDS = 4
 LEASE_MS = 15_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.arrivals import Arrivals
-from bridge.message import Delivery
+from bridge.core.message import Delivery
+from bridge.pipeline.intake import Arrivals
 
 MANY = 1 << 30
 

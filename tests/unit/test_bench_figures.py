@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.bench.figures import Figures, is_growing, middle, of_load, percentile
-from bridge.bench.load import Got, Load, Sent
-from bridge.bench.measure import Row
-from bridge.bench.plan import KINDS, Plan, quick
-from bridge.bench.report import complaints
-from bridge.bench.tally import Tally
+from bridge.lab.bench.figures import Figures, is_growing, middle, of_load, percentile
+from bridge.lab.bench.load import Got, Load, Sent
+from bridge.lab.bench.measure import Row
+from bridge.lab.bench.plan import KINDS, Plan, quick
+from bridge.lab.bench.report import complaints
+from bridge.lab.bench.tally import Tally
 
 LOAD = Load("front", "key", "queue", 4, run=1)
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.cli.emptied import sentence
-from bridge.cli.waiting import left_over
-from bridge.emptying import Emptying, Remains
-from bridge.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
-from bridge.leaving import Leaving
+from bridge.admin.strays import Remains
+from bridge.app.emptied import sentence
+from bridge.app.leftovers import left_over
+from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
+from bridge.pipeline.ways import Way
+from bridge.process.emptying import Emptying
+from bridge.process.leaving import Leaving
 from bridge.settings import Settings
-from bridge.ways import Way
 
 STORED = {"intercept": "a.delay", "deliver_to": "a"}
 LEVELS = {**STORED, "mode": "levels"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.clock import JUMP_US, StoreClock
+from bridge.core.clock import JUMP_US, StoreClock
 
 
 class Time:
@@ -12,7 +12,7 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr("bridge.clock.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("bridge.core.clock.time.monotonic", lambda: self.now_s)
 
     def reply(self, clock: StoreClock, took_s: float, store_us: int) -> None:
         """A reply that was sent now, arrives later, and carries the store's clock of its middle."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.compare.figures import (
+from bridge.lab.compare.figures import (
     curve,
     in_bins,
     lateness,

@@ -8,11 +8,11 @@ from itertools import islice
 
 import pytest
 
-from bridge.bench.load import Got, Load, Sent
-from bridge.bench.measure import Place
-from bridge.compare.measure import Measurement, Step, Usage
-from bridge.compare.modes import BY_NAME, promise
-from bridge.compare.plan import Plan
+from bridge.lab.bench.load import Got, Load, Sent
+from bridge.lab.bench.measure import Place
+from bridge.lab.compare.measure import Measurement, Step, Usage
+from bridge.lab.compare.modes import BY_NAME, promise
+from bridge.lab.compare.plan import Plan
 
 LEVELS = (1000, 5000, 7_200_000)
 PLAN = Plan(rates=(100,), duration_s=1, count=64)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.bench.load import Load
-from bridge.bench.plan import Plan as BenchPlan
 from bridge.cli.compare_numbers import chosen, comparison_plan
 from bridge.cli.numbers import a_plan
-from bridge.compare.modes import BY_NAME, MODES, Mode, as_set, left_out, levels_for, promise
-from bridge.compare.plan import Plan, load_sentence, quick
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
+from bridge.lab.bench.load import Load
+from bridge.lab.bench.plan import Plan as BenchPlan
+from bridge.lab.compare.modes import BY_NAME, MODES, Mode, as_set, left_out, levels_for, promise
+from bridge.lab.compare.plan import Plan, load_sentence, quick
 
 LEVELS = (1000, 5000, 10_000)
 

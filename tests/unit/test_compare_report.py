@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridge.bench.figures import Figures
 from bridge.cli.compare_files import before_it_starts, folder_for, print_table, write_figures, write_pictures
-from bridge.compare.lines import Line, lines, number
-from bridge.compare.measure import Step
-from bridge.compare.modes import BY_NAME, MODES, as_set
-from bridge.compare.page import page
-from bridge.compare.plan import Plan, quick
-from bridge.compare.plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
-from bridge.compare.result import Result, complaints, document, unfinished
-from bridge.compare.summary import markdown
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
+from bridge.lab.bench.figures import Figures
+from bridge.lab.compare.lines import Line, lines, number
+from bridge.lab.compare.measure import Step
+from bridge.lab.compare.modes import BY_NAME, MODES, as_set
+from bridge.lab.compare.page import page
+from bridge.lab.compare.plan import Plan, quick
+from bridge.lab.compare.plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
+from bridge.lab.compare.result import Result, complaints, document, unfinished
+from bridge.lab.compare.summary import markdown
 
 PLAN = Plan(rates=(100, 400), count=1000)
 FINE: Figures = {"lost": 0, "duplicates": 0, "early": 0, "refused": 0}
@@ -194,7 +194,7 @@ def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(dra
 def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "bridge.compare.plots", raising=False)
+    monkeypatch.delitem(sys.modules, "bridge.lab.compare.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
     assert "pip install matplotlib" in before_it_starts()

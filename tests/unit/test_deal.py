@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.deal import WINDOW_S, deal
-from bridge.shard import shard_for
+from bridge.parking.shard import shard_for
+from bridge.process.deal import WINDOW_S, deal
 
 SHARDS = 8
 A, B, C = "a", "b", "c"

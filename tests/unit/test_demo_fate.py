@@ -6,10 +6,10 @@ import io
 
 from rich.console import Console
 
-from bridge.demo.fate import Act, Arrival, Fate, Sighting, complaints
-from bridge.demo.lesson import lesson
-from bridge.demo.show import Board, Lines, late_text, state_text, summary
-from bridge.demo.story import orders
+from bridge.lab.demo.fate import Act, Arrival, Fate, Sighting, complaints
+from bridge.lab.demo.lesson import lesson
+from bridge.lab.demo.show import Board, Lines, late_text, state_text, summary
+from bridge.lab.demo.story import orders
 
 NOW = 1_795_268_000_123
 

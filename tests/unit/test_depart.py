@@ -8,10 +8,10 @@ import time
 import pytest
 
 from adapters.memory.sink import HOLD
-from bridge.alarm import Alarm
-from bridge.depart import Departures
-from bridge.message import Claim
-from bridge.shard import shard_for
+from bridge.core.message import Claim
+from bridge.parking.shard import shard_for
+from bridge.pipeline.alarm import Alarm
+from bridge.pipeline.publish import Departures
 from tests.unit.house import SHARDS, House, turns
 
 AHEAD_MS = 8
@@ -116,7 +116,7 @@ class TestAlarm:
     @pytest.fixture(params=["linux", "elsewhere"])
     def platform(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         if request.param == "elsewhere":
-            monkeypatch.setattr("bridge.alarm.sys.platform", "elsewhere")
+            monkeypatch.setattr("bridge.pipeline.alarm.sys.platform", "elsewhere")
 
     @pytest.mark.usefixtures("platform")
     async def test_it_rings_once_and_not_too_soon(self) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.builder import build
-from adapters.rabbitmq.describe import DEPTH_MAX, UNREADABLE, describe
-from adapters.rabbitmq.properties import header_tag, read
-from bridge.message import HeaderValue, Timestamp, Unreadable
+from adapters.rabbitmq.raw.builder import build
+from adapters.rabbitmq.raw.describe import DEPTH_MAX, UNREADABLE, describe
+from adapters.rabbitmq.raw.properties import header_tag, read
+from bridge.core.message import HeaderValue, Timestamp, Unreadable
 from tests.unit.raw_properties import PROPS, Props, sized
 
 

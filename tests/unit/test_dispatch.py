@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from adapters.memory import Memory
 from adapters.memory.sink import HOLD
-from bridge.dispatch import DispatchRules
-from bridge.errors import StoreUnavailable
-from bridge.message import Outcome
-from bridge.shard import shard_for
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Outcome
+from bridge.parking.shard import shard_for
+from bridge.pipeline.claim import DispatchRules
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -306,7 +306,7 @@ async def test_the_loop_delivers_what_is_parked_while_it_sleeps() -> None:
 
 
 async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.001)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
     house = await filled(3)
     house.memory.away = "the store is away"
     async with running(house):

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from adapters.redis.durability import Server, judge
-from bridge.errors import StoreUnfit
+from bridge.core.errors import StoreUnfit
 
 GOOD = Server("Redis", (8, 0), True, "everysec", "noeviction")
 WANTED = ("always", "everysec", "replicas", "none")

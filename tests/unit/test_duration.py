@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.duration import (
+from bridge.delay.duration import (
     quoted,
     read_duration_ms,
     read_integer,

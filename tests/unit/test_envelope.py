@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.envelope import (
+from bridge.parking.envelope import (
     VERSION,
     DamagedEnvelope,
     Envelope,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.fields import (
+from adapters.rabbitmq.raw.fields import (
     UnreadableTable,
     entry,
     long_entry,
@@ -18,7 +18,7 @@ from adapters.rabbitmq.fields import (
     walk,
     walk_array,
 )
-from bridge.message import Timestamp, Unreadable
+from bridge.core.message import Timestamp, Unreadable
 
 ALL_TAGS = b"tbBsuUIilLfdDSAFTVx"
 

@@ -7,7 +7,7 @@ import pytest
 from adapters.redis.agreement import HEALTH_MS, TOLD_MS, loss_in
 from adapters.redis.guard import Mark, lost
 from adapters.redis.room import dead_letters, nearly_full
-from bridge.desk import Memory
+from bridge.admin.desk import Memory
 
 BEFORE = {0: Mark(ever=100, parked=60, held=20, dead=1), 1: Mark(ever=50, parked=50, held=50, dead=0)}
 

@@ -10,21 +10,21 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from hypothesis import given
 
-from adapters.kafka import record as kafka_record
-from adapters.kafka.begin import Begin
 from adapters.kafka.intake import Intake, Part
-from adapters.kafka.record import Header, headers_in
-from adapters.kafka.topic_ids import TopicId
-from adapters.rabbitmq.fields import TooManyEntries, entries, walk
-from adapters.rabbitmq.levels import plan_waits
+from adapters.kafka.raw import record as kafka_record
+from adapters.kafka.raw.record import Header, headers_in
+from adapters.kafka.start_offset import Begin
+from adapters.kafka.topology.topic_ids import TopicId
+from adapters.rabbitmq.levels.packing import REASON_HEADER, RabbitPacking, RoutePacking
+from adapters.rabbitmq.levels.plan import plan_waits
 from adapters.rabbitmq.outgoing import Encoder, Out
-from adapters.rabbitmq.packing import REASON_HEADER, RabbitPacking, RoutePacking
-from adapters.rabbitmq.payload import pack, unpack
-from adapters.rabbitmq.properties import edit, ordered, read
-from bridge.decide import Rejection, decide
-from bridge.levels import Bury
-from bridge.message import Claim, Delivery, Refusal
-from bridge.naming import Naming
+from adapters.rabbitmq.raw.fields import TooManyEntries, entries, walk
+from adapters.rabbitmq.raw.payload import pack, unpack
+from adapters.rabbitmq.raw.properties import edit, ordered, read
+from bridge.core.message import Claim, Delivery, Refusal
+from bridge.delay.levels import Bury
+from bridge.delay.naming import Naming
+from bridge.pipeline.decide import Rejection, decide
 from bridge.settings import load
 from tests.unit.house import ORDERS
 from tests.unit.raw_properties import PROPS, Entry, Props, encode_entry, sized

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.health import WELL, Health
+from bridge.telemetry.health import WELL, Health
 
 
 class Clock:

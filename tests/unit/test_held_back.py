@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from bridge.clock import StoreClock
-from bridge.held_back import HeldBack
-from bridge.message import Delivery
+from bridge.core.clock import StoreClock
+from bridge.core.message import Delivery
+from bridge.pipeline.held_back import HeldBack
 
 MANY = 1 << 20
 

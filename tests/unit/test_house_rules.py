@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(file for folder in ("bridge", "adapters") for file in (ROOT / folder).rglob("*.py"))
 MODULES = [*SHIPPED, *sorted((ROOT / "tests").rglob("*.py"))]
@@ -17,7 +19,12 @@ MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 TEST_MODULE_LINES_MAX = 800
 #: The one file that wires the house to the world, and the commands that call it.
-MAY_IMPORT_ADAPTERS = ("bridge/app.py", "bridge/cli/")
+MAY_IMPORT_ADAPTERS = ("bridge/app/", "bridge/lab/")
+#: The folders of ``bridge/``, from the ground up: each imports only from those before it.
+FLOORS = "core delay parking settings telemetry admin pipeline process app lab http cli".split()  # noqa: SIM905
+ADAPTERS_MAY_NOT = ("process", "app", "http", "cli", "lab")
+#: What a broker's load generator and meter share with the instruments that run them.
+LAB_WORDS = ("bridge.lab.bench.", "bridge.lab.trial.config")
 #: Words that say nothing of what is behind them.
 FORBIDDEN_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
 
@@ -72,9 +79,31 @@ def test_the_house_does_not_know_the_world() -> None:
     assert foreign == {}
 
 
-def test_adapters_know_the_house_and_not_its_rooms() -> None:
-    rooms = {"bridge.app", "bridge.service", "bridge.cli", "bridge.dispatch", "bridge.park", "bridge.settle"}
-    assert [name(file) for file in beneath("adapters/") if rooms & set(imported(parse(file)))] == []
+def test_each_floor_imports_only_from_floors_below(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for file in beneath("bridge/"):
+        parts = name(file).split("/")
+        assert len(parts) > 2 or parts[1] == "__init__.py", f"{name(file)}: directly in bridge/ there is only the map"
+        if len(parts) > 2:
+            above = FLOORS[FLOORS.index(parts[1]) + 1 :]
+            wrong += [(name(file), found) for found in house_imports(file) if found.split(".")[1] in above]
+    with capsys.disabled():
+        print(f"\nfloors of bridge/, from the ground up: {' < '.join(FLOORS)}")
+    assert wrong == []
+
+
+def test_adapters_know_the_floors_up_to_the_pipeline_and_the_labs_words() -> None:
+    wrong = [
+        (name(file), found)
+        for file in beneath("adapters/")
+        for found in house_imports(file)
+        if found.split(".")[1] in ADAPTERS_MAY_NOT and not found.startswith(LAB_WORDS)
+    ]
+    assert wrong == []
+
+
+def house_imports(file: Path) -> list[str]:
+    return [module for module in imported(parse(file)) if module.startswith("bridge.")]
 
 
 def test_one_adapter_does_not_know_another() -> None:

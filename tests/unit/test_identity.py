@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.identity import ID_BYTES, Ids, new_instance, shard_of
+from bridge.parking.identity import ID_BYTES, Ids, new_instance, shard_of
 
 NOW_MS = 1_800_000_000_000
 

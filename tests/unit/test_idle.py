@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adapters.rabbitmq.idle import LOOKS, Idle
+from bridge.admin.unread import Intake, stalled
 from bridge.settings import Route, Settings
-from bridge.unread import Intake, stalled
 
 
 def test_an_instance_is_left_out_when_messages_wait_and_none_is_taken_for_eight_looks() -> None:

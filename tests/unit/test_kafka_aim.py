@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.kafka.aim import Aim
-from bridge.message import Refusal
-from bridge.naming import Naming
+from adapters.kafka.routing import Aim
+from bridge.core.message import Refusal
+from bridge.delay.naming import Naming
 
 RULE = Naming("*.delay", "*")
 TAKEN = [("all", RULE), ("other", Naming("secret", "x"))]

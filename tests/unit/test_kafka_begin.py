@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.kafka.begin import NEVER, Begin, begin_after, begin_at, note_of
-from adapters.kafka.topic_ids import TopicId
+from adapters.kafka.start_offset import NEVER, Begin, begin_after, begin_at, note_of
+from adapters.kafka.topology.topic_ids import TopicId
 
 TOPIC = TopicId("cluster-1", "aa")
 ANEW = TopicId("cluster-1", "bb")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.kafka.held import Held
-from bridge.message import Delivery
+from bridge.core.message import Delivery
 
 
 def several(route: str, count: int, size: int = 1) -> list[Delivery]:

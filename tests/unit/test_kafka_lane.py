@@ -13,14 +13,14 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from adapters.kafka import lane as lane_module
-from adapters.kafka.aim import Aim
-from adapters.kafka.lane import Lane
+from adapters.kafka import partition_queue as lane_module
 from adapters.kafka.outgoing import Flight, Out
-from adapters.kafka.record import Record, pack
+from adapters.kafka.partition_queue import Lane
+from adapters.kafka.raw.record import Record, pack
 from adapters.kafka.refusals import TooFewReplicasError
-from bridge.message import Claim, Outcome, Refusal
-from bridge.naming import Naming
+from adapters.kafka.routing import Aim
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.delay.naming import Naming
 
 PLACE = TopicPartition("target", 0)
 

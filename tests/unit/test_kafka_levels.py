@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
-from adapters.kafka.begin import Begin
 from adapters.kafka.intake import Intake, Part
-from adapters.kafka.level_packing import LEVEL_HEADERS, TARGET, LevelPacking, due_ms_of, held_until, public_id, too_late
-from adapters.kafka.levels import LevelTopics, level_ms_in, level_topics, made_with, unfit
-from adapters.kafka.record import Header, Record, pack, topic_of, unpack
-from adapters.kafka.topic_ids import TopicId
-from bridge.duration import read_duration_ms
-from bridge.levels import Bury, Deliver, Hold
-from bridge.message import Delivery
-from bridge.naming import Naming
-from bridge.relay import Parcel
+from adapters.kafka.levels.packing import (
+    LEVEL_HEADERS,
+    TARGET,
+    LevelPacking,
+    due_ms_of,
+    held_until,
+    public_id,
+    too_late,
+)
+from adapters.kafka.levels.plan import LevelTopics, level_ms_in, level_topics, made_with, unfit
+from adapters.kafka.raw.record import Header, Record, pack, topic_of, unpack
+from adapters.kafka.start_offset import Begin
+from adapters.kafka.topology.topic_ids import TopicId
+from bridge.core.message import Delivery
+from bridge.delay.duration import read_duration_ms
+from bridge.delay.levels import Bury, Deliver, Hold
+from bridge.delay.naming import Naming
+from bridge.pipeline.relay import Parcel
 from bridge.settings import Settings
 
 ROUTE = {"broker": "kafka", "intercept": "payments.delay", "deliver_to": "payments", "mode": "levels"}

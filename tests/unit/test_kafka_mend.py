@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from adapters.kafka import setup
-from bridge.app import _kafka_mend
-from bridge.health import Health
+from adapters.kafka.topology import setup
+from bridge.app.build import _kafka_mend
 from bridge.settings import Settings
+from bridge.telemetry.health import Health
 
 
 @pytest.mark.parametrize("allowed", [True, False])

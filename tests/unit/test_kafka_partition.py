@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kafka.partition import Choice, murmur2
+from adapters.kafka.partitioner import Choice, murmur2
 
 # The vectors of Kafka's own test of Utils.murmur2 (UtilsTest.java), as signed 32-bit numbers.
 JAVA = {

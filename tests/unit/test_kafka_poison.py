@@ -9,9 +9,9 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as Buil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kafka.odd_names import OddName
-from adapters.kafka.poison import first_batch
-from adapters.kafka.record import Record
+from adapters.kafka.raw.poison import first_batch
+from adapters.kafka.raw.raw_headers import OddName
+from adapters.kafka.raw.record import Record
 
 maybe_bytes = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.binary(max_size=12), maybe_bytes), max_size=4)

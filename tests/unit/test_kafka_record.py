@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.kafka.record import Header, Record, RecordHead, head_of, pack, topic_of, unpack
+from adapters.kafka.raw.record import Header, Record, RecordHead, head_of, pack, topic_of, unpack
 
 i64 = st.integers(-(2**63), 2**63 - 1)
 maybe_bytes = st.none() | st.binary(max_size=40)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.lateness import BOUNDS_MS, Lateness
+from bridge.telemetry.lateness import BOUNDS_MS, Lateness
 
 
 def late_by(*milliseconds: float) -> Lateness:

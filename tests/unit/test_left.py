@@ -6,9 +6,9 @@ import pytest
 from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAuthorizationFailedError
 
 from adapters.kafka.access import trial_errors
-from bridge.cli.bar import Bar
-from bridge.cli.left import cleared
-from bridge.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
+from bridge.core.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
+from bridge.lab.bar import Bar
+from bridge.lab.cleanup import cleared
 from bridge.settings import Kafka
 
 NAME = "postdate.compare.ttl.1a2b3c"

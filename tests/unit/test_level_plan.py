@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.declarations import Binding, Exchange, Queue
-from adapters.rabbitmq.levels import CLASSICS_BEFORE, Waits, plan_waits
-from adapters.rabbitmq.topology import guarded, plan
-from bridge.errors import SettingsError
+from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, Waits, plan_waits
+from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
+from adapters.rabbitmq.topology.plan import guarded, plan
+from bridge.core.errors import SettingsError
 from bridge.settings import Settings, load
 
 NOTHING: Mapping[str, object] = {}

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.kafka.level_desk import LevelTopic
-from adapters.kafka.level_desk import why_kept as why_topic_kept
-from adapters.rabbitmq.declarations import Queue
-from adapters.rabbitmq.level_desk import LevelQueue, removal_order, why_kept
+from adapters.kafka.levels.cleanup import LevelTopic
+from adapters.kafka.levels.cleanup import why_kept as why_topic_kept
+from adapters.rabbitmq.levels.cleanup import LevelQueue, removal_order, why_kept
+from adapters.rabbitmq.topology.declarations import Queue
 
 QUORUM = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"}
 CLASSIC = {"x-queue-type": "classic"}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import ladder
-from bridge.header import LEVELS_MS, HeaderRules
-from bridge.levels import Bury, Deliver, Hold, LevelRules, Round, decide, rounding, to_whole_seconds
-from bridge.message import Delivery, HeaderValue
+from bridge.core.message import Delivery, HeaderValue
+from bridge.delay import ladder
+from bridge.delay.header import LEVELS_MS, HeaderRules
+from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Round, decide, rounding, to_whole_seconds
 
 NOW_MS = 1_790_000_000_000
 LEVELS = (1000, 5000, 10_000)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from bridge import logs
 from bridge.settings import Log
+from bridge.telemetry import logs
 
 
 @pytest.fixture(autouse=True)

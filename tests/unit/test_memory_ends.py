@@ -8,8 +8,8 @@ import pytest
 
 from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.sink import HOLD
-from bridge.message import Claim, Outcome, Refusal
-from bridge.ports import Result, Sink, Source
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.core.ports import Result, Sink, Source
 from tests.unit.house import turns
 
 ALL = (1000, 1 << 30)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.naming import Naming, is_topic, mistake, read_naming, taken_by
+from bridge.delay.naming import Naming, is_topic, mistake, read_naming, taken_by
 
 DELAY = Naming("*.delay", "*")
 

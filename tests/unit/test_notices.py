@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge import notices
-from bridge.notices import Notices
+from bridge.telemetry import notices
+from bridge.telemetry.notices import Notices
 
 
 class Log:

@@ -11,14 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.expiration import expiration_of, is_expiration, put_aside, with_expiration, without_expiration
-from adapters.rabbitmq.levels import plan_waits
-from adapters.rabbitmq.packing import RabbitPacking, RoutePacking, places
-from adapters.rabbitmq.payload import pack, unpack
-from adapters.rabbitmq.properties import edit
-from bridge.levels import Bury, Deliver, Hold, Move
-from bridge.message import Delivery, HeaderValue
-from bridge.relay import Parcel
+from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
+from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.raw.expiration import (
+    expiration_of,
+    is_expiration,
+    put_aside,
+    with_expiration,
+    without_expiration,
+)
+from adapters.rabbitmq.raw.payload import pack, unpack
+from adapters.rabbitmq.raw.properties import edit
+from bridge.core.message import Delivery, HeaderValue
+from bridge.delay.levels import Bury, Deliver, Hold, Move
+from bridge.pipeline.relay import Parcel
 from bridge.settings import Settings, load
 from tests.unit.raw_properties import HEADERS, VALUES, Entry, Props, encode_entry, every_property, short, sized
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bridge.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
-from bridge.header import HeaderRules
-from bridge.identity import shard_of
-from bridge.message import Delivery, HeaderValue, Origin
-from bridge.runs import next_run, urgent
-from bridge.shard import shard_for
-from bridge.trust import Trust
+from bridge.core.message import Delivery, HeaderValue, Origin
+from bridge.delay.header import HeaderRules
+from bridge.delay.trust import Trust
+from bridge.parking.identity import shard_of
+from bridge.parking.shard import shard_for
+from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
+from bridge.pipeline.runs import next_run, urgent
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 NOW_MS = 1_800_000_000_000
@@ -31,7 +31,7 @@ def delivery(headers: dict[str, HeaderValue], **changes: Any) -> Delivery:
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is away is asked again at once: the wait between has a test of its own."""
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
 # -- decide ---------------------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bridge.decide import SAME_KEY
-from bridge.errors import StoreUnavailable
-from bridge.identity import shard_of
-from bridge.message import HeaderValue
-from bridge.ports import Batch, Parked
-from bridge.shard import shard_for
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import HeaderValue
+from bridge.core.ports import Batch, Parked
+from bridge.parking.identity import shard_of
+from bridge.parking.shard import shard_for
+from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -26,7 +26,7 @@ LOG, OTHER = b"orders.delay-0", b"orders.delay-1"
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is away is asked again at once: the wait between has a test of its own."""
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
 def test_the_two_logs_are_in_different_shards() -> None:

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from bridge.decide import RouteRules
-from bridge.message import HeaderValue
+from bridge.core.message import HeaderValue
+from bridge.pipeline.decide import RouteRules
 from tests.unit.house import House
 
 HOUR = 3_600_000
@@ -26,7 +26,7 @@ async def test_what_a_dead_connection_gave_is_not_carried_out_beside_another_rou
     stale: dict[str, HeaderValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis is away while it dies, and is back when another instance has gone on."""
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.001)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
     one = House()
     routes = cast(dict[str, RouteRules], one.parker._routes)
     routes["other"] = routes["orders"]

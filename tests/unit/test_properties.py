@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.fields import UnreadableTable, long_entry, text_entry
-from adapters.rabbitmq.properties import GIVEN_TWICE, DropRules, edit, header_tag, read
-from bridge.message import Unreadable
+from adapters.rabbitmq.raw.fields import UnreadableTable, long_entry, text_entry
+from adapters.rabbitmq.raw.properties import GIVEN_TWICE, DropRules, edit, header_tag, read
+from bridge.core.message import Unreadable
 from tests.unit.raw_properties import (
     ENTRIES,
     NAMES,

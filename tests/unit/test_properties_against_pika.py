@@ -6,8 +6,8 @@ from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
-from adapters.rabbitmq.fields import long_entry, text_entry
-from adapters.rabbitmq.properties import edit, read
+from adapters.rabbitmq.raw.fields import long_entry, text_entry
+from adapters.rabbitmq.raw.properties import edit, read
 from tests.unit.raw_properties import Entry, every_property, sized
 
 AUDIT = text_entry(b"x-delay-id", b"01JD") + long_entry(b"x-delay-due", 1_790_000_000_000)

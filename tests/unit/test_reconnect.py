@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge import reconnect as reconnect_module
-from bridge.reconnect import FIRST_S, MAX_S, Reconnect, reconnect_wait_s
+from bridge.telemetry import reconnect as reconnect_module
+from bridge.telemetry.reconnect import FIRST_S, MAX_S, Reconnect, reconnect_wait_s
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.redelivery import FirstCopies
+from bridge.parking.redelivery import FirstCopies
 
 A, B = b"digest-a", b"digest-b"
 IDS = [b"%020d" % number for number in range(5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.rabbitmq import refusals
-from bridge.message import Refusal, no_route
+from bridge.core.message import Refusal, no_route
 
 #: Code, text, the refusal's reason, whether it lasts, the exchange it accuses, the size it names.
 CLOSES = [

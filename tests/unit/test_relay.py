@@ -10,12 +10,12 @@ import pytest
 
 from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.sink import HOLD
-from bridge.header import HeaderRules
-from bridge.health import Health
-from bridge.levels import Bury, Hold, LevelRules, Move, rounding
-from bridge.message import Delivery, Outcome, Refusal
-from bridge.relay import Parcel, Relay, RelayLimits
-from bridge.retry import RetryRules
+from bridge.core.message import Delivery, Outcome, Refusal
+from bridge.delay.header import HeaderRules
+from bridge.delay.levels import Bury, Hold, LevelRules, Move, rounding
+from bridge.pipeline.relay import Parcel, Relay, RelayLimits
+from bridge.pipeline.retry import RetryRules
+from bridge.telemetry.health import Health
 from tests.unit.house import turns
 
 LEVELS = (1000, 5000)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from adapters.memory import MemoryStore
-from bridge import notify
-from bridge.errors import StoreUnavailable
-from bridge.report import Report, Still
+from bridge.core.errors import StoreUnavailable
+from bridge.process import notify
+from bridge.process.report import Report, Still
 from tests.unit.house import House, turns
 
 WATCHDOG_S = 10.0
@@ -203,7 +203,7 @@ class Away(MemoryStore):
 
 async def marks_of(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[object], list[object]]:
     """What the two loops show, again and again, with a store like that and a message on its way in."""
-    monkeypatch.setattr("bridge.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
     monkeypatch.setattr("tests.unit.house.MemoryStore", Away)
     house = House()
     assert isinstance(house.store, Away)

@@ -14,14 +14,14 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from adapters.rabbitmq import setup
 from adapters.rabbitmq.hosts import parameters
-from adapters.rabbitmq.mismatches import crashes_lazy_queues
+from adapters.rabbitmq.topology import setup
+from adapters.rabbitmq.topology.mismatches import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
 from adapters.redis.connect import sentence, store_errors
 from bridge.cli import check
-from bridge.duration import quoted
-from bridge.errors import BrokerUnavailable, StoreUnavailable
+from bridge.core.errors import BrokerUnavailable, StoreUnavailable
+from bridge.delay.duration import quoted
 from bridge.settings import RabbitMQ, Route, Settings
 
 

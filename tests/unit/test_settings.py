@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bridge.errors import SettingsError
-from bridge.header import KNOWN_DIALECTS, LEVELS_MS
+from bridge.core.errors import SettingsError
+from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
 from bridge.settings import Settings, describe, load, mask_url, require_routes
 from bridge.settings.nearest import nearest
 from bridge.settings.rules import size_in_bytes, write_size

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.kafka.levels import level_topics
-from bridge.errors import SettingsError
-from bridge.naming import Naming
+from adapters.kafka.levels.plan import level_topics
+from bridge.core.errors import SettingsError
+from bridge.delay.naming import Naming
 from bridge.settings import Settings, forgotten_broker, load
 from bridge.settings.topics import takes_waiting
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology import plan
-from bridge.errors import SettingsError
-from bridge.rules import level_rules, route_rules
+from adapters.rabbitmq.topology.plan import plan
+from bridge.app.derive import level_rules, route_rules
+from bridge.core.errors import SettingsError
+from bridge.delay.trust import Trust
 from bridge.settings import Settings, load, open_routes
-from bridge.trust import Trust
 
 ROUTE = '[routes.orders]\nintercept = "orders.delay"\n'
 TO_QUEUES = ROUTE + 'deliver_to = ""\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic.fields import FieldInfo
 
-from bridge.errors import SettingsError
+from bridge.core.errors import SettingsError
 from bridge.settings import load
 from bridge.settings.names import dotted, is_secret, leaves, rule_of
 from bridge.settings.rules import ListOf, Rule

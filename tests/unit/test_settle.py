@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from bridge.errors import ShardsUnavailable, StoreUnavailable
-from bridge.message import Claim, Outcome, Refusal
-from bridge.ports import Result
-from bridge.retry import RetryRules
-from bridge.settle import Ending, Verdict, verdict
+from bridge.core.errors import ShardsUnavailable, StoreUnavailable
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.core.ports import Result
+from bridge.pipeline.retry import RetryRules
+from bridge.pipeline.settle import Ending, Verdict, verdict
 from tests.unit.house import LEASE_MS, House, turns
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
@@ -144,7 +144,7 @@ async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
 async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothing_more_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bridge.refused._CALM_S", 0.05)
+    monkeypatch.setattr("bridge.telemetry.refused._CALM_S", 0.05)
     house = House()
     house.sink.script(FULL)
     house.publish("a")

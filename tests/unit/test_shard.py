@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.shard import shard_for, share
+from bridge.parking.shard import shard_for, share
 
 names = st.lists(st.text(max_size=8), min_size=1, max_size=12, unique=True)
 numbers = st.integers(1, 256)

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from adapters.memory import Memory
-from bridge.message import no_route
-from bridge.sharing import Loads, candidates, read_deal, read_said
+from bridge.core.message import no_route
+from bridge.process.sharing import Loads, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -71,7 +71,7 @@ async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_co
         for each in members:
             await each.meet()
     before = read_deal((await one.store.deal("", "")).deal, SHARDS)
-    monkeypatch.setattr("bridge.sharing.TURN_S", turn_s)
+    monkeypatch.setattr("bridge.process.sharing.TURN_S", turn_s)
     await members[0].meet()
     after = read_deal((await one.store.deal("", "")).deal, SHARDS)
     assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
@@ -102,8 +102,8 @@ async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -
 
 
 async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.members.BEAT_S", 60.0)
-    monkeypatch.setattr("bridge.members._LOOKS", 60_000)
+    monkeypatch.setattr("bridge.process.members.BEAT_S", 60.0)
+    monkeypatch.setattr("bridge.process.members._LOOKS", 60_000)
     house = House()
     house.sink.connected = False
     beating = asyncio.create_task(house.members().run())
@@ -123,7 +123,7 @@ async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkey
 
 def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("bridge.sharing.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bridge.process.sharing.time.monotonic", lambda: now[0])
     old, new = Loads(), Loads()
     for second in range(120):
         now[0] += 1.0
@@ -189,7 +189,7 @@ async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its
 
 
 async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.dispatch._AWAY_S", 0.0)
+    monkeypatch.setattr("bridge.pipeline.claim._AWAY_S", 0.0)
     one, other = pair()
     await beats(one, other, routes=(("refunds",), ("orders",)))
     one.publish("a")
@@ -227,7 +227,7 @@ async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then
     await house.deliver()
     assert house.health.sentence() == "All well."
     house.clock.advance(500)
-    monkeypatch.setattr("bridge.elsewhere._STARTING_S", 0.0)
+    monkeypatch.setattr("bridge.pipeline.elsewhere._STARTING_S", 0.0)
     assert await house.deliver() == 1
     assert "messages of route orders are refused" in house.health.sentence()
     house.clock.advance(4999)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bridge.admin.desk import Stats
 from bridge.cli.stats import _as_text
-from bridge.desk import Stats
 
 
 def told(health: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.strays import Looked, strays
+from bridge.admin.strays import Looked, strays
 
 
 def test_only_routes_that_the_settings_do_not_have_are_told_of() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.told import told, write_whole
-from bridge.errors import BrokerUnavailable, PostdateError
+from bridge.cli.report_file import told, write_whole
+from bridge.core.errors import BrokerUnavailable, PostdateError
 
 
 def cannot() -> None:

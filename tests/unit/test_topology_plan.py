@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.mismatches import mismatch
-from adapters.rabbitmq.setup import Finding, State, told
-from adapters.rabbitmq.topology import RouteTopology, plan
-from bridge.header import DUE_HEADERS
+from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
+from adapters.rabbitmq.topology.mismatches import mismatch
+from adapters.rabbitmq.topology.plan import RouteTopology, plan
+from adapters.rabbitmq.topology.setup import Finding, State, told
+from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Settings, load
 
 ORDERS = {"intercept": "orders.delay", "deliver_to": "orders"}

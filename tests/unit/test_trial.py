@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from bridge.lab.trial.config import ROUTE, as_toml, new_names, trial_settings
+from bridge.lab.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 from bridge.settings import Settings, load
-from bridge.trial.config import ROUTE, as_toml, new_names, trial_settings
-from bridge.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 
 
 def read_back(settings: Settings, folder: Path) -> Settings:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bridge.admin.unread import Intake, unread
 from bridge.settings import Settings
-from bridge.unread import Intake, unread
 
 ROUTE = {"intercept": "a.delay", "deliver_to": "a"}
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.memory import ManualClock
-from bridge.wake import IDLE_S, Wake, pace_s, sleep_s
+from bridge.pipeline.wake import IDLE_S, Wake, pace_s, sleep_s
 from tests.unit.house import turns
 
 HOUR_MS = 3_600_000

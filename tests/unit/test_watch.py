@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.watch import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
+from bridge.process.watchdog import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
 from tests.unit.house import SHARDS, House
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge import workers as workers_module
-from bridge.workers import Workers
+from bridge.process import workers as workers_module
+from bridge.process.workers import Workers
 
 # Says that it is there, with its pid and what it was handed, and then waits for SIGTERM.
 PATIENT = """
@@ -33,8 +33,8 @@ STUBBORN = PATIENT.replace("signal.signal(signal.SIGTERM, end)", "signal.signal(
 DYING = "import sys; sys.stdin.read(); sys.exit(3)"
 PARENT = """
 import asyncio, os, sys
-from bridge.workers import Workers
-code = "import os; from bridge.workers import end_with_parent; end_with_parent(os.getppid())" + sys.argv[2]
+from bridge.process.workers import Workers
+code = "import os; from bridge.process.workers import end_with_parent; end_with_parent(os.getppid())" + sys.argv[2]
 asyncio.run(Workers((sys.executable, "-c", code, sys.argv[1]), [b"", b""], 5).run())
 """
 
@@ -146,6 +146,6 @@ async def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
 def test_a_worker_whose_parent_is_gone_already_ends_before_it_begins() -> None:
-    code = "from bridge.workers import end_with_parent; end_with_parent(2**22 + 1); print('at work')"
+    code = "from bridge.process.workers import end_with_parent; end_with_parent(2**22 + 1); print('at work')"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")

@@ -12,20 +12,20 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from adapters.kafka.aim import Aim
 from adapters.kafka.intake import Intake
-from adapters.kafka.odd_names import OddBatch, OddName
 from adapters.kafka.outgoing import Out
-from adapters.kafka.poison import fetch_batch
-from adapters.kafka.record import Record, pack
+from adapters.kafka.raw.poison import fetch_batch
+from adapters.kafka.raw.raw_headers import OddBatch, OddName
+from adapters.kafka.raw.record import Record, pack
+from adapters.kafka.routing import Aim
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
-from bridge.clock import StoreClock
-from bridge.health import Health
-from bridge.message import Claim, Delivery
-from bridge.naming import Naming
-from bridge.ports import Result
+from bridge.core.clock import StoreClock
+from bridge.core.message import Claim, Delivery
+from bridge.core.ports import Result
+from bridge.delay.naming import Naming
 from bridge.settings import Kafka
+from bridge.telemetry.health import Health
 
 DEADLINE_S = 40.0
 BYTES_MAX = 64 << 20

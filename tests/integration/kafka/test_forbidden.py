@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from adapters.kafka.record import unpack
+from adapters.kafka.raw.record import unpack
 from tests.devstack.fixtures import need
 from tests.devstack.kafka import ALONE, Kafka, listening, ready_place
 from tests.devstack.kafka_admin import TIMEOUT_S, client

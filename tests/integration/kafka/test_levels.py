@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
-from adapters.kafka.level_desk import count, intakes, remove
-from adapters.kafka.levels import level_topics
-from adapters.kafka.record import unpack
-from adapters.kafka.setup import declare, verify
+from adapters.kafka.levels.cleanup import count, intakes, remove
+from adapters.kafka.levels.plan import level_topics
+from adapters.kafka.raw.record import unpack
+from adapters.kafka.topology.setup import declare, verify
 from bridge.cli import run_command
-from bridge.errors import TopologyMismatch
+from bridge.core.errors import TopologyMismatch
 from tests.bridge_process import Tables
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from adapters.kafka.record import Record
-from bridge.message import Outcome
+from adapters.kafka.raw.record import Record
+from bridge.core.message import Outcome
 from tests.bridge_process import ROOT, Bridge, store_client, toml
 from tests.devstack import kafka_admin
 from tests.devstack.kafka_secure import PASSWORD, PLAIN_USER, SecureKafka

@@ -10,10 +10,10 @@ from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from adapters.kafka.outgoing import AUDIT_HEADERS
-from adapters.kafka.partition import Choice, Partitioner
-from adapters.kafka.record import Record
-from bridge.message import Outcome
-from bridge.ports import Result
+from adapters.kafka.partitioner import Choice, Partitioner
+from adapters.kafka.raw.record import Record
+from bridge.core.message import Outcome
+from bridge.core.ports import Result
 from tests.integration.kafka.rig import NOT_TEXT, ODD_RECORDS, Sink, Topics, claim, to, until
 
 pytestmark = pytest.mark.kafka

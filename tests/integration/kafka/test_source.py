@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from adapters.kafka.record import Record, topic_of, unpack
-from bridge.message import Delivery
+from adapters.kafka.raw.record import Record, topic_of, unpack
+from bridge.core.message import Delivery
 from tests.integration.kafka.rig import DEADLINE_S, NOT_TEXT, ODD_RECORDS, Source, Topics, until, until_true
 
 pytestmark = pytest.mark.kafka

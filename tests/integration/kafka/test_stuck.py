@@ -10,10 +10,10 @@ from aiokafka import AIOKafkaConsumer
 
 from adapters.kafka import sink as sink_module
 from adapters.kafka import source as source_module
-from adapters.kafka import stuck
+from adapters.kafka import watchdog as stuck
 from adapters.kafka.client import new_consumer
-from adapters.kafka.record import Record
-from bridge.message import Outcome
+from adapters.kafka.raw.record import Record
+from bridge.core.message import Outcome
 from bridge.settings import Kafka
 from tests.devstack.proxy import ThreadedProxy
 from tests.integration.kafka.rig import Sink, Source, Topics, claim, to, until

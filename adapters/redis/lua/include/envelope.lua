@@ -1,4 +1,4 @@
--- The head of an envelope, laid out in bridge/envelope.py; what changes here must change there.
+-- The head of an envelope, laid out in bridge/parking/envelope.py; what changes here must change there.
 --   version u8 | due_ms u64 | tries u16 | arrived_ms u64 | route u8+text | key u8+text | ...
 -- Nothing here fails over an envelope that is damaged or of another version: a script that stops halfway would leave
 -- the messages after it nowhere.

@@ -1,4 +1,4 @@
--- The head of an envelope (bridge/envelope.py) and the first bytes of what it carries; everything for a negative number.
+-- The head of an envelope (bridge/parking/envelope.py) and the first bytes of what it carries; everything for a negative number.
 local function envelope_head(envelope, payload_bytes)
   if payload_bytes < 0 then return envelope end
   local at = 20

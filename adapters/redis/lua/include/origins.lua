@@ -1,4 +1,4 @@
--- How far the records of each log (bridge/message.py, Origin) were dealt with. The hash holds two fields of a log:
+-- How far the records of each log (bridge/core/message.py, Origin) were dealt with. The hash holds two fields of a log:
 --   name              -> the next offset that is new
 --   name, NUL, 'owed' -> offsets below that one that are still to become dead letters, 8 bytes each, rising
 -- Everything else below is parked, was kept away, is dead or has cancelled something, and is never dealt with again.

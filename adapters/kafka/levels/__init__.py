@@ -1,0 +1,1 @@
+"""Routes without a store: the topics in which records wait."""

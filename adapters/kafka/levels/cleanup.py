@@ -1,0 +1,226 @@
+"""Looks at the topics of routes without a store, and removes those that settings of before have left. Blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, KafkaError, for_code
+
+from adapters.kafka.client import connection, start
+from adapters.kafka.levels.plan import level_topics, route_in
+from adapters.kafka.topology.topics import Known, delete, known_topics, with_admin
+from bridge.admin.unread import Intake
+from bridge.settings import Settings
+from bridge.telemetry.plural import counted
+
+_Offsets = Mapping[TopicPartition, int]
+#: A Kafka that no group has ever used makes the topic of the offsets when it is first asked for one.
+_COORDINATOR_S = 10.0
+#: So many offsets are read to count the records among them, and for so long.
+_COUNTED_MAX = 1000
+_COUNTED_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTopic:
+    """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
+    exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters. ``routed``: the settings
+    have its route, and so it is read. ``kept``: why ``remove`` leaves it."""
+
+    route: str
+    name: str
+    messages: int | None
+    old: bool
+    is_dead: bool
+    routed: bool
+    kept: str = ""
+
+    @property
+    def uncounted(self) -> bool:
+        """Kafka counts every record."""
+        return False
+
+
+def count(settings: Settings) -> list[LevelTopic]:
+    """Every topic of the routes without a store, and those that settings of before have left: these routes', those of
+    routes that have a store now, and those of routes that are gone.
+
+    Raises ``BrokerUnavailable``.
+    """
+
+    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+        return await _count(settings, admin)
+
+    return with_admin(settings, work)
+
+
+def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
+    """Delete what is old and empty, or everything that ``setup`` made for these routes; returns what it is about, and
+    of each that stays, why. What is of a route that is not here is left alone: it may be another installation's that
+    shares the group.
+
+    ``force`` deletes records, too. Raises ``BrokerUnavailable``, ``Refused``.
+    """
+
+    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+        found = await _count(settings, admin)
+        about = [one for one in found if one.routed and one.messages is not None and (one.old or everything)]
+        judged = about if force else [replace(one, kept=why_kept(one, about)) for one in about]
+        doomed = [one.name for one in judged if not one.kept]
+        if doomed and not dry_run:
+            await delete(admin, doomed)
+        return judged
+
+    return with_admin(settings, work)
+
+
+def why_kept(one: LevelTopic, about: Sequence[LevelTopic]) -> str:
+    """Pure: why a topic has to stay, of those that could go; "" if it need not."""
+    if one.messages:
+        some = counted(one.messages, "record")
+        return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
+    if one.is_dead and any(other.route == one.route and other.messages for other in about):
+        return "it goes last: what cannot be delivered from the others is kept there"
+    return ""
+
+
+def routes_with_levels_left(settings: Settings) -> list[str]:
+    """The routes that have a store, and topics of levels from before they had one. Raises ``BrokerUnavailable``."""
+    stored = [route for route in settings.routes_of("kafka") if settings.routes[route].mode == "redis"]
+    topics = {route: level_topics(settings, route) for route in stored}
+    known = with_admin(settings, known_topics) if stored else {}
+    return [route for route in stored if any(topics[route].every.text_in(name) is not None for name in known)]
+
+
+def intakes(settings: Settings) -> list[Intake]:
+    """The intake topics of each route, what matches a rule together. Whoever reads the levels of a route reads its
+    intake, too, and the group of the levels is the route's own. Raises ``BrokerUnavailable``."""
+
+    async def work(admin: AIOKafkaAdminClient) -> list[Intake]:
+        known = await known_topics(admin)
+        topics = {
+            (route, naming.intercept): [name for name in known if naming.text_in(name) is not None]
+            for route in settings.routes
+            for naming in settings.routes[route].namings()
+        }
+        there = {place: names for place, names in topics.items() if names}
+        if not there:
+            return []
+        read = await _read(admin, settings.kafka.group, True)
+        readers = {route: await _members(admin, level_topics(settings, route).group) for route, _ in there}
+        async with _consumer(settings) as consumer:
+            waiting = {name: await _records(consumer, name, known, read) for some in there.values() for name in some}
+        return [
+            Intake(route, "topic", intercept, sum(waiting[name] for name in names), readers[route])
+            for (route, intercept), names in there.items()
+        ]
+
+    return with_admin(settings, work)
+
+
+async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
+    """How many a group has. Of a group its error is the first, and the members are the sixth."""
+    (answer,) = await admin.describe_consumer_groups([group])
+    ((code, *described),) = answer.groups
+    if code:
+        raise for_code(code)
+    return len(described[4])
+
+
+@asynccontextmanager
+async def _consumer(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
+    """What can be asked how far a topic goes."""
+    consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"), isolation_level="read_committed")
+    await start(consumer, settings.kafka)
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+    known = await known_topics(admin)
+    gone = {route_in(settings, name) for name in known}.difference(settings.routes, [""])
+    names = {route: _names(settings, route, known) for route in (*settings.routes, *sorted(gone))}
+    if not any(names.values()):
+        return []
+    found = []
+    async with _consumer(settings) as consumer:
+        for route in [route for route, its in names.items() if its]:
+            topics, routed = level_topics(settings, route), route in settings.routes
+            read = await _read(admin, topics.group, routed)
+            for name, old in names[route].items():
+                is_dead = name == topics.dead
+                waiting = await _waiting(consumer, name, known, {} if is_dead else read)
+                found.append(LevelTopic(route, name, waiting, old, is_dead, routed))
+    return found
+
+
+async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offsets:
+    """How far a group has read; nothing is known where that of a route that is gone has been closed to us since."""
+    give_up = time.monotonic() + _COORDINATOR_S
+    while True:
+        try:
+            return {place: at.offset for place, at in (await admin.list_consumer_group_offsets(group)).items()}
+        except GroupCoordinatorNotAvailableError:
+            if time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(0.2)
+        except GroupAuthorizationFailedError:
+            if routed:
+                raise
+            return {}
+
+
+def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
+    """The topics of a route, and whether each is an old one."""
+    topics = level_topics(settings, route)
+    in_use = route in settings.routes and settings.routes[route].mode == "levels"
+    now = [*topics.levels.values(), topics.dead] if in_use else []
+    ours = [name for name in sorted(known) if name == topics.dead or topics.every.text_in(name) is not None]
+    old = [name for name in ours if name not in now]
+    return {**dict.fromkeys(now, False), **dict.fromkeys(old, True)}
+
+
+async def _waiting(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int | None:
+    """How many offsets of a topic are behind what was ``read``: in our own topics each is a record."""
+    if name not in known:
+        return None
+    return sum(end - start for start, end in (await _unread(consumer, name, known, read)).values())
+
+
+async def _unread(
+    consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The partitions of a topic with offsets behind what was ``read``: the first of them, and where they end."""
+    places = [TopicPartition(name, number) for number in range(known[name][0])]
+    first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+    starts = {place: max(first[place], read.get(place, 0)) for place in places}
+    return {place: (start, end[place]) for place, start in starts.items() if start < end[place]}
+
+
+async def _records(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int:
+    """How many records of an intake topic are behind what was ``read``. Transactions leave offsets that are no records,
+    so a few are read to be counted; where that cannot be done, or takes too long, their offsets are the answer."""
+    unread = await _unread(consumer, name, known, read)
+    offsets = sum(end - start for start, end in unread.values())
+    if not 0 < offsets <= _COUNTED_MAX:
+        return offsets
+    consumer.assign(list(unread))
+    for place, (first, _) in unread.items():
+        consumer.seek(place, first)
+    records = 0
+    try:
+        async with asyncio.timeout(_COUNTED_S):
+            while any([await consumer.position(place) < end for place, (_, end) in unread.items()]):
+                for place, some in (await consumer.getmany(timeout_ms=100)).items():
+                    records += sum(record.offset < unread[place][1] for record in some)
+    except (TimeoutError, KafkaError, UnicodeDecodeError):
+        return offsets
+    return records

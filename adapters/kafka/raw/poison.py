@@ -1,0 +1,143 @@
+"""Reads a batch that aiokafka cannot decode from the bytes of a fetch, so that nothing of it is lost.
+
+aiokafka takes a header's name for UTF-8 and fails over one that is not, with everything that follows in the batch, each
+time it reads it. Layout: the Kafka protocol guide, "Record Batch" (magic 2).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.errors import for_code
+from aiokafka.protocol.fetch import FetchRequest
+
+from adapters.kafka.raw.record import Header, Record
+
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+#: A batch's length does not count the base offset and itself.
+_BEFORE_LENGTH = 12
+_MAGIC = 2
+_CODEC_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+#: A control record's key: version, type; 0 ends a transaction that was aborted.
+_ABORTED = bytes(4)
+_DECODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
+_FETCH_BYTES = 1 << 20
+_FETCH_WAIT_MS = 500
+_READ_COMMITTED = 1
+
+
+class _Cursor:
+    """Reads the pieces of a record one after the other. Raises ``ValueError`` at the end of the bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def varint(self) -> int:
+        """A zigzag-encoded number of variable length."""
+        number = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (number >> 1) ^ -(number & 1)
+            shift += 7
+
+    def take(self, length: int) -> bytes:
+        """So many bytes."""
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ValueError("a record is cut short")
+        piece = self._data[self._at : end]
+        self._at = end
+        return piece
+
+    def maybe(self) -> bytes | None:
+        """Bytes with their length before them, -1 for null."""
+        length = self.varint()
+        return None if length < 0 else self.take(length)
+
+
+class Batch(NamedTuple):
+    """The records of one batch, each with its offset, and the offset after the batch."""
+
+    records: list[tuple[int, Record]]
+    end: int
+
+
+def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> Batch | None:
+    """What the batch that holds ``offset``, or the next one, has at and after it; None where there is none.
+
+    ``aborted`` are the transactions that were, each with its producer and its first offset, as a fetch names them: a
+    batch of theirs is none that anybody may see.
+    Raises ``ValueError`` for bytes that are no record batches of this version, and for a codec that is not there.
+    """
+    coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+    within: set[int] = set()
+    at = 0
+    while at + _BATCH.size <= len(data):
+        head = _BATCH.unpack_from(data, at)
+        base, length, _, magic, _, attributes, last, first_ms, max_ms, producer, _, _, count = head
+        end = at + _BEFORE_LENGTH + length
+        if magic != _MAGIC or length <= 0 or end > len(data):
+            raise ValueError("a record batch of another version, or cut short")
+        while coming and coming[-1][1] <= base + last:
+            within.add(coming.pop()[0])
+        if attributes & _CONTROL:
+            if (_record(_Cursor(data[at + _BATCH.size : end]))[2] or b"")[:4] == _ABORTED:
+                within.discard(producer)
+        elif base + last >= offset and not (attributes & _TRANSACTIONAL and producer in within):
+            cursor = _Cursor(_uncompressed(data[at + _BATCH.size : end], attributes & _CODEC_MASK))
+            records = []
+            for _ in range(count):
+                delta_ms, number, key, value, headers = _record(cursor)
+                if base + number >= offset:
+                    timestamp = max_ms if attributes & _LOG_APPEND_TIME else first_ms + delta_ms
+                    records.append((base + number, Record(partition, timestamp, key, value, headers)))
+            return Batch(records, base + last + 1)
+        at = end
+    return None
+
+
+def _uncompressed(data: bytes, codec: int) -> bytes:
+    if not codec:
+        return data
+    try:
+        return _DECODERS[codec](data)
+    except (KeyError, RuntimeError, OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"compression codec {codec} cannot be read: {error}") from error
+
+
+def _record(cursor: _Cursor) -> tuple[int, int, bytes | None, bytes | None, list[Header]]:
+    cursor.varint()  # the record's length, which its parts say again
+    cursor.take(1)  # attributes: none are defined
+    delta_ms, number = cursor.varint(), cursor.varint()
+    key, value = cursor.maybe(), cursor.maybe()
+    headers = [(cursor.take(cursor.varint()), cursor.maybe()) for _ in range(cursor.varint())]
+    return delta_ms, number, key, value, headers
+
+
+async def fetch_batch(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> Batch | None:
+    """Fetch and read what stands at an offset and after it in the same batch; None where its bytes cannot be read.
+
+    Raises ``KafkaError`` when they cannot be had now."""
+    wanted = [(place.topic, [(place.partition, offset, _FETCH_BYTES)])]
+    request = FetchRequest(_FETCH_WAIT_MS, 1, _FETCH_BYTES, _READ_COMMITTED, wanted, rack_id="")
+    client = consumer._client
+    answer = await client.send(client.cluster.leader_for_partition(place), request)
+    _, code, *others, data = answer.topics[0][1][0]
+    if code:
+        raise for_code(code)
+    aborted = next((one for one in others if isinstance(one, list)), ())
+    try:
+        return first_batch(bytes(data or b""), offset, place.partition, aborted)
+    except ValueError:
+        return None

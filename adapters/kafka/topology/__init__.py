@@ -1,0 +1,1 @@
+"""Topics: planned, compared with the broker's, created."""

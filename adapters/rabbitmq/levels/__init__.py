@@ -1,0 +1,1 @@
+"""Routes without a store: the queues in which messages wait."""

@@ -1,0 +1,217 @@
+"""A message of a route without a store, as it is sent on: to where it waits, to its destination, to the dead letters.
+
+``relay.Packing`` on RabbitMQ. What is taken out and put in here is all that differs from what the producer
+wrote. x-death goes in any case: it would be that of the level queues, and RabbitMQ 3 drops a message that comes to a
+queue which stands in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from adapters.rabbitmq.levels.plan import LEVEL_HEADER, STEP_HEADERS, Waits
+from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
+from adapters.rabbitmq.raw.deaths import taken_last
+from adapters.rabbitmq.raw.expiration import (
+    EXPIRATION_HEADER,
+    expiration_of,
+    put_aside,
+    with_expiration,
+    without_expiration,
+)
+from adapters.rabbitmq.raw.fields import VOID, entry, long_entry, text_entry
+from adapters.rabbitmq.raw.payload import pack, unpack
+from adapters.rabbitmq.raw.properties import TooManyEntries, UnreadableTable, edit
+from bridge.core.message import Delivery
+from bridge.delay import ladder
+from bridge.delay.levels import Bury, Hold, Move
+from bridge.pipeline.relay import Parcel
+
+REASON_HEADER = b"x-delay-reason"
+_DUE = b"x-delay-due"
+#: The header of a step that a message is to wait in.
+_STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
+_OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
+
+
+@dataclass(frozen=True)
+class RoutePacking:
+    """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
+    consumers, ``loops`` and ``queues`` are those of its ``Out``. ``entries_max`` bounds the header entries, with those
+    that postdate and RabbitMQ add; None for no bound."""
+
+    waits: Waits
+    target: str
+    drop: frozenset[bytes]
+    drop_user_id: bool
+    audit: bool
+    loops: re.Pattern[bytes] | None = None
+    queues: frozenset[bytes] | None = None
+    entries_max: int | None = None
+
+
+def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
+    """The exchange behind each place that a parcel may be sent to."""
+    found = {}
+    for route, packing in routes.items():
+        waits = packing.waits
+        for exchange in (*waits.levels.values(), *waits.ladder, waits.dead):
+            found[exchange] = _out(exchange)
+        found[_target_of(route)] = _out(packing.target, packing.loops, packing.queues)
+    return found
+
+
+def _out(exchange: str, loops: re.Pattern[bytes] | None = None, queues: frozenset[bytes] | None = None) -> Out:
+    """Nothing more is changed by the sink."""
+    return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops, queues=queues)
+
+
+def _target_of(route: str) -> str:
+    return f"target of {route}"
+
+
+class RabbitPacking:
+    """See ``relay.Packing``. ``routes`` are by ``Delivery.route``; ``due_lanes`` says which of those are due
+    queues, and of which route."""
+
+    def __init__(self, routes: Mapping[str, RoutePacking], due_lanes: Mapping[str, str]) -> None:
+        self._routes = routes
+        self._due_lanes = due_lanes
+        self._passed = {lane: tuple(map(_noted, routes[name].waits.ladder)) for lane, name in due_lanes.items()}
+
+    def route_of(self, delivery: Delivery) -> str:
+        """See ``bridge.pipeline.relay.Packing``."""
+        return self._due_lanes.get(delivery.route, delivery.route)
+
+    def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
+        """See ``bridge.pipeline.relay.Packing``. Raises ``ValueError`` for properties that cannot be read."""
+        route = self.route_of(delivery)
+        routing_key, properties, body = unpack(delivery.payload)
+        packing, waited = self._routes[route], delivery.route in self._due_lanes
+        match move:
+            case Hold(wait_ms):
+                place, headers = _waiting_place(packing.waits, wait_ms)
+                expiration = expiration_of(properties) or (_taken(properties, packing.waits) if waited else None)
+                edited = _held(properties, packing, due_ms, headers, expiration)
+            case Bury(reason):
+                place = packing.waits.dead
+                edited = _dead(properties, _reason(reason), packing.entries_max)
+            case _:
+                if delivery.fault:
+                    raise UnreadableTable(delivery.fault)
+                place = _target_of(route)
+                by_rabbitmq = waited and LEVEL_HEADER in delivery.headers
+                expiration = _taken(properties, packing.waits) if by_rabbitmq else put_aside(properties)
+                added_ms = None if waited else due_ms
+                edited = _delivered(properties, packing, added_ms, waited and not by_rabbitmq, expiration)
+        return Parcel(place, pack(routing_key, edited, body))
+
+    def cut_short(self, delivery: Delivery) -> int | None:
+        """See ``relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration; the
+        level is the one whose queue it left, whatever its header says."""
+        if LEVEL_HEADER not in delivery.headers:
+            return None
+        try:
+            taken = taken_last(unpack(delivery.payload).properties)
+        except UnreadableTable:  # ``parcel`` says so
+            return None
+        if taken is None:
+            return None
+        levels, waited_ms = self._routes[self.route_of(delivery)].waits.levels, int(taken.expiration)
+        return next((ms for ms, name in levels.items() if name.encode() == taken.queue and waited_ms < ms), None)
+
+    def left_out(self, delivery: Delivery) -> int | None:
+        """See ``relay.Packing``. A step whose queue is gone hands on at once what names it, and is not among the
+        queues that RabbitMQ notes in x-death."""
+        passed = self._passed.get(delivery.route, ())
+        if not passed:
+            return None
+        properties = unpack(delivery.payload).properties
+        named = {int(step) for step in _STEP.findall(properties)}
+        missed = [step for step in named.intersection(range(len(passed))) if passed[step] not in properties]
+        return sum(map(ladder.step_ms, missed)) or None
+
+    def may_go_back(self, delivery: Delivery) -> bool:
+        """See ``relay.Packing``. In a due queue it would be as old as before: RabbitMQ takes it for expired, and
+        where nobody takes it from there it hides it from everybody."""
+        return delivery.route not in self._due_lanes
+
+    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
+        """See ``bridge.pipeline.relay.Packing``."""
+        route = self.route_of(delivery)
+        routing_key, properties, body = unpack(delivery.payload)
+        with suppress(UnreadableTable):
+            properties = _dead(properties, b"", self._routes[route].entries_max)
+        return Parcel(self._routes[route].waits.dead, pack(routing_key, properties, body))
+
+    def in_parts(self, delivery: Delivery, reason: str) -> None:
+        """See ``bridge.pipeline.relay.Packing``. What came out of one queue finds room in another."""
+
+
+def _noted(step: str) -> bytes:
+    """How x-death says that a message was in the queue of a step, or in an old one, whose digest may be another."""
+    name = step.encode()
+    return b"\x05queueS" + len(name).to_bytes(4, "big") + name[: name.rindex(b".") + 1]
+
+
+def _reason(reason: str) -> bytes:
+    return text_entry(REASON_HEADER, reason.encode(errors="backslashreplace")[:2000])
+
+
+def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
+    """As it came, without what RabbitMQ would refuse, or let it expire among the dead letters by."""
+    expiration = expiration_of(properties)
+    added, drop = reason, frozenset({REASON_HEADER})
+    if expiration is not None:
+        properties, drop = without_expiration(properties), drop | {EXPIRATION_HEADER}
+        added += text_entry(EXPIRATION_HEADER, expiration)
+    try:
+        return edit(properties, drop, True, added, entries_max)
+    except TooManyEntries:  # then ours stand behind any of the same name that its producer wrote
+        return edit(properties, frozenset(), True, added)
+
+
+def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
+    """The exchange of a level; or that of the highest step of a ladder, and the headers that name all of them."""
+    if waits.levels:
+        return waits.levels[wait_ms], b""
+    steps = ladder.steps(wait_ms // 1000)
+    return waits.ladder[steps[0]], b"".join(entry(STEP_HEADERS[step], VOID, b"") for step in steps)
+
+
+def _taken(properties: bytes, waits: Waits) -> bytes | None:
+    """The expiration that a message had until RabbitMQ took it out of its level."""
+    found = taken_last(properties)
+    return found.expiration if found is not None and found.queue.startswith(waits.level.encode()) else None
+
+
+def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes, expiration: bytes | None) -> bytes:
+    """Without its delay, so that nothing delays it again, and without an expiration, which would make it early."""
+    if expiration is not None:
+        headers += text_entry(EXPIRATION_HEADER, expiration)
+        properties = without_expiration(properties)
+    drop = packing.drop | _OURS
+    if packing.audit:
+        headers += long_entry(_DUE, due_ms)
+        drop |= AUDIT_HEADERS
+    return edit(properties, drop, packing.drop_user_id, headers, packing.entries_max)
+
+
+def _delivered(
+    properties: bytes, packing: RoutePacking, due_ms: int | None, keep_audit: bool, expiration: bytes | None
+) -> bytes:
+    """As its producer wrote it, with the expiration that it had.
+
+    ``keep_audit``: x-delay-due was written when it was held, and is not left over from an earlier delivery.
+    """
+    drop = packing.drop | _OURS
+    if packing.audit and not keep_audit:
+        drop |= AUDIT_HEADERS
+    added = long_entry(_DUE, due_ms) if packing.audit and due_ms is not None else b""
+    edited = edit(properties, drop, packing.drop_user_id, added, packing.entries_max)
+    if expiration is not None and expiration_of(edited) is None:
+        edited = with_expiration(edited, expiration)
+    return edited

@@ -1,0 +1,1 @@
+"""AMQP properties and header tables as the bytes that came."""

@@ -1,0 +1,206 @@
+"""Basic properties as the bytes that came in a content header: a few values read, a few entries edited.
+
+Everything that is not read stays uninterpreted, and everything that is not dropped stays byte for byte and in order.
+What ``read`` takes, ``edit`` takes: both refuse the same bytes, so a message that could be parked can be published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
+
+from adapters.rabbitmq.raw.fields import (
+    INT64,
+    OTHER_INT64,
+    Field,
+    TooManyEntries,
+    UnreadableTable,
+    entries,
+    entry,
+    read_value,
+)
+from adapters.rabbitmq.raw.layout import FLAG, locate
+from bridge.core.message import HeaderValue, Unreadable
+
+__all__ = ["DropRules", "Read", "TooManyEntries", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
+
+#: Set to Unix milliseconds by the broker on arrival, where the operator has asked for it: the plugin
+#: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
+BROKER_TIME = b"timestamp_in_ms"
+
+#: A name may stand in a table twice, and clients differ in which one they see. To take either would be a guess about
+#: when to deliver, so a wanted header that comes twice is treated like one that cannot be read.
+GIVEN_TWICE = Unreadable("given twice")
+
+# Dropped on the way out unless a setting keeps them; why, in the order of the list:
+# CC and BCC route a copy on every publish (https://www.rabbitmq.com/docs/sender-selected) through an exchange that
+# looks at routing keys. The front exchange does not, so a kept CC is served once, when the message is due; without
+# it, never: that copies go only where an operator has said so is the safer default. The x-death family is the broker's
+# account of dead-lettering; most versions before 4.0 take a republished one as true, and may drop the message for it
+# (https://www.rabbitmq.com/docs/dlx). The two counts are the intake quorum queue's own and say nothing of the target.
+# x-stream-offset is left alone: an intake queue is never a stream, so the producer wrote it.
+_CC = frozenset({b"CC"})
+_BCC = frozenset({b"BCC"})
+_X_DEATH = frozenset(
+    {b"x-death"}
+    | {b"x-%s-death-%s" % (n, of) for n in (b"first", b"last") for of in (b"exchange", b"queue", b"reason")}
+)
+_DELIVERY_COUNT = frozenset({b"x-delivery-count", b"x-acquired-count"})
+
+
+@dataclass(frozen=True, slots=True)
+class DropRules:
+    """What is kept of the things that are dropped by default on the way out.
+
+    ``keep_user_id`` is about the property ``user_id``: the broker refuses a publish whose ``user_id`` is not the
+    connection's own user and closes the channel (https://www.rabbitmq.com/docs/validated-user-id); federation clears it
+    by default, too. Pass ``not rules.keep_user_id`` to ``edit``.
+    """
+
+    keep_user_id: bool = False
+    keep_cc: bool = False
+    keep_bcc: bool = False
+    keep_x_death: bool = False
+    keep_delivery_count: bool = False
+
+    def names(self, delay_headers: Iterable[bytes]) -> frozenset[bytes]:
+        """The header names to drop: the route's delay headers and what no setting keeps. One set a route will do."""
+        names = frozenset(delay_headers)
+        for keep, group in (
+            (self.keep_cc, _CC),
+            (self.keep_bcc, _BCC),
+            (self.keep_x_death, _X_DEATH),
+            (self.keep_delivery_count, _DELIVERY_COUNT),
+        ):
+            if not keep:
+                names |= group
+        return names
+
+
+class Read(NamedTuple):
+    """What postdate wants to know of a message.
+
+    ``headers`` holds those of the wanted names that are there; ``message_id`` is None where the property is absent and
+    empty where it is empty; ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None; ``in_order``:
+    the headers stand in the order of their names. ``fields`` is the whole table, so that ``ordered`` need not walk it.
+    """
+
+    headers: dict[str, HeaderValue]
+    message_id: bytes | None
+    timestamp_ms: int | None
+    in_order: bool = True
+    fields: Sequence[Field] = ()
+
+
+def read(props: bytes, names: frozenset[bytes], broker_time: bool = False, entries_max: int | None = None) -> Read:
+    """Reads the headers in ``names`` (compared exactly), the message id and, when asked, the broker's timestamp header.
+
+    A wanted header that comes twice is ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts
+    as absent: it is a better base for a delay, not a condition for one. RabbitMQ cuts off what is less than a
+    millisecond, so the next one is returned: a delay that counted from the cut moment would end early. Raises
+    UnreadableTable, and TooManyEntries above ``entries_max``.
+    """
+    shape, starts = locate(props)
+    headers: dict[str, HeaderValue] = {}
+    times: list[HeaderValue] = []
+    last, in_order = b"", True
+    place = shape.headers
+    fields: Sequence[Field] = ()
+    if place >= 0:
+        fields = entries(props, starts[place] + 4, starts[place + 1], entries_max)
+        for name, tag, value, end, _ in fields:
+            if name < last:
+                in_order = False
+            last = name
+            if name in names:
+                key = name.decode("utf-8", "surrogateescape")
+                headers[key] = GIVEN_TWICE if key in headers else read_value(tag, props[value:end])
+            if broker_time and name == BROKER_TIME:
+                times.append(read_value(tag, props[value:end]))
+    place = shape.message_id
+    message_id = props[starts[place] + 1 : starts[place + 1]] if place >= 0 else None
+    return Read(headers, message_id, _one_moment(times) if times else None, in_order, fields)
+
+
+def _one_moment(times: list[HeaderValue]) -> int | None:
+    first = times[0]
+    if len(times) == 1 and isinstance(first, int) and not isinstance(first, bool) and first >= 0:
+        return first + 1
+    return None
+
+
+def header_tag(props: bytes, name: bytes) -> int | None:
+    """The type tag of the first header called ``name``, or None. Raises UnreadableTable."""
+    shape, starts = locate(props)
+    if shape.headers < 0:
+        return None
+    fields = entries(props, starts[shape.headers] + 4, starts[shape.headers + 1])
+    return next((tag for found, tag, *_ in fields if found == name), None)
+
+
+def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes, entries_max: int | None = None) -> bytes:
+    """``props`` without the headers named in ``drop``, without ``user_id`` if asked, with ``add`` behind the headers.
+
+    ``add`` is one or more encoded entries (``text_entry``, ``long_entry``), or empty. The headers property is created
+    where there is something to add and none was there. A table that was there and is emptied stays, empty: whether a
+    producer would have sent an empty table or none cannot be known, and every client reads both. The same object comes
+    back when nothing changes. Where nothing is to be dropped the table is not looked at. Otherwise raises
+    UnreadableTable for what ``read`` would refuse too, and TooManyEntries above ``entries_max``.
+    """
+    shape, starts = locate(props)
+    flags = shape.flags
+    head_end = table_end = starts[shape.headers_go]
+    kept: list[bytes] = []
+    changed = bool(add)
+    if shape.headers >= 0:
+        table_end = starts[shape.headers + 1]
+        run = head_end + 4
+        if drop:
+            for name, _, _, end, start in entries(props, run, table_end, entries_max):
+                if name in drop:
+                    kept.append(props[run:start])
+                    run = end
+                    changed = True
+        kept.append(props[run:table_end])
+    if drop_user_id and shape.user_id >= 0:
+        flags &= ~FLAG["user_id"]
+        tail = props[table_end : starts[shape.user_id]] + props[starts[shape.user_id + 1] :]
+    elif changed:
+        tail = props[table_end:]
+    else:
+        return props
+    if shape.headers >= 0 or add:
+        flags |= FLAG["headers"]
+        table = b"".join(kept) + add
+        return b"".join((flags.to_bytes(2, "big"), props[2:head_end], len(table).to_bytes(4, "big"), table, tail))
+    return b"".join((flags.to_bytes(2, "big"), props[2:head_end], tail))
+
+
+def ordered(props: bytes, drop: frozenset[bytes] = frozenset(), fields: Sequence[Field] | None = None) -> bytes:
+    """``props`` as RabbitMQ may give them the next time: it reads the headers and writes them again in the order of
+    their names (a quorum queue of 3.x for a redelivery, 4.x always), an integer of the tag L with the tag l.
+
+    Without the headers named in ``drop``. ``fields`` are the table's, where the caller has read them already. For
+    comparing only. Raises UnreadableTable.
+    """
+    shape, starts = locate(props)
+    if shape.headers < 0:
+        return props
+    start, end = starts[shape.headers] + 4, starts[shape.headers + 1]
+    if fields is None:
+        fields = entries(props, start, end)
+    kept = sorted((field for field in fields if field[0] not in drop), key=itemgetter(0))
+    table = b"".join(
+        entry(name, INT64 if tag == OTHER_INT64 else tag, props[value:stop]) for name, tag, value, stop, _ in kept
+    )
+    return b"".join((props[: start - 4], len(table).to_bytes(4, "big"), table, props[end:]))
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Whether RabbitMQ may have made one of the other."""
+    try:
+        return one == other or ordered(one) == ordered(other)
+    except UnreadableTable:
+        return False

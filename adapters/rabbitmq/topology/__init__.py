@@ -1,0 +1,1 @@
+"""Exchanges, queues and bindings: planned, compared with the broker's, declared."""

@@ -1,0 +1,116 @@
+"""What postdate needs to be there on RabbitMQ: which declarations, and whether the broker has them.
+
+``plan`` is pure. The front exchange sends messages with a delay header to the intake queue and all others to the real
+exchange, which belongs to the consumers and is never declared here. ``rabbitmq/topology/setup.py`` carries it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adapters.rabbitmq.levels.plan import LEVEL_HEADER, died_before, front_exchange, plan_waits
+from adapters.rabbitmq.topology.declarations import (
+    DELIVERY_LIMIT,
+    HAND_OVER_SOON,
+    REFUSE_WHEN_FULL,
+    Arguments,
+    Binding,
+    Declaration,
+    Exchange,
+    Queue,
+)
+from bridge.delay.header import DUE_HEADERS
+from bridge.settings import Route, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTopology:
+    """The declarations of one route, in the order in which they are made: the queue waits before messages can come."""
+
+    route: str
+    intake: Queue
+    front: Exchange
+    binding: Binding
+    target: Exchange
+    waits: tuple[Declaration, ...] = ()
+    last: tuple[Declaration, ...] = ()
+    unbound: tuple[Binding, ...] = ()
+
+    def declarations(self) -> tuple[Declaration, ...]:
+        """What is ours."""
+        return self.intake, *self.waits, self.front, self.binding, *self.last
+
+
+def plan(settings: Settings) -> tuple[RouteTopology, ...]:
+    """Pure: what every RabbitMQ route needs."""
+    return tuple(_route(settings, name, route) for name, route in settings.routes.items() if route.broker == "rabbitmq")
+
+
+def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    queue = settings.queue_of(name)
+    stored, by_level = route.mode == "redis", route.mode == "levels"
+    front = Exchange(route.intercept, arguments=_front_arguments(route.deliver_to))
+    return RouteTopology(
+        route=name,
+        intake=intake_queue(queue, settings.queue_type_of(name), route.order),
+        front=front if stored else front_exchange(settings, name),
+        binding=Binding(route.intercept, queue, binding_arguments(route)),
+        target=Exchange(route.deliver_to, type="", ours=False),
+        waits=() if stored else plan_waits(settings, name).declarations,
+        last=(died_before(settings, name),) if by_level else (),
+        # Left by a ladder or by a list of queues, it would lead every level to the intake.
+        unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
+    )
+
+
+def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Pure: the bindings of a route without which a delayed message would be delivered at once, or lost."""
+    topology = _route(settings, name, settings.routes[name])
+    sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
+    if topology.waits:
+        sorting.add(plan_waits(settings, name).due)
+    return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting)
+
+
+def intake_queue(name: str, queue_type: str, order: str) -> Queue:
+    """Pure. Two instances that consume one queue would each park every other message, and what came first could be
+    parked second; so one of them consumes, and RabbitMQ lets the next one when it goes. Where order is none, all do."""
+    arguments: dict[str, str | int | bool | None] = {"x-queue-type": queue_type}
+    if queue_type == "quorum":
+        arguments["x-delivery-limit"] = DELIVERY_LIMIT
+    if order != "none":
+        arguments["x-single-active-consumer"] = True
+    more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
+    return Queue(name, {**arguments, **more}, earlier=arguments)
+
+
+def _front_arguments(deliver_to: str) -> Arguments:
+    return {"alternate-exchange": deliver_to} if deliver_to else {}
+
+
+def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
+    """Pure: which messages go to the intake queue. A header without a value (void) matches whatever its value is.
+
+    Where RabbitMQ itself reads the level, only the other headers lead here; they win over it, as everywhere. A route
+    with a list of queues reads it itself: RabbitMQ would deliver to any queue.
+
+    The default exchange cannot be an alternate exchange: RabbitMQ takes "" for one and then drops every message that
+    goes there (tried: 3.10.8 and 4.3.6), because that exchange has had no bindings since 3.8 and is only special to a
+    publisher. So with ``deliver_to = ""`` all messages go through postdate, and those without a delay are delivered at
+    once. The other way that the broker's own parts allow, a queue with a TTL of 0 that dead-letters to the default
+    exchange, was rejected: it adds x-death to every undelayed message and takes its expiration away, its confirm no
+    longer says that the message is in the consumer's queue, and a retry through it is a cycle, which the broker drops.
+    """
+    if route.mode == "levels" and not _listed(route):
+        return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS - {LEVEL_HEADER}), *route.dialects))}
+    return _every_delay(route)
+
+
+def _listed(route: Route) -> bool:
+    return not route.deliver_to and bool(route.allow_to)
+
+
+def _every_delay(route: Route) -> dict[str, str | int | bool | None]:
+    if not route.deliver_to:
+        return {"x-match": "all"}
+    return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS), *route.dialects))}

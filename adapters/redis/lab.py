@@ -1,0 +1,114 @@
+"""What a demo or a bench reads in the store, and the removal of its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, NamedTuple
+
+from redis.asyncio import RedisCluster
+
+from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.keys import ShardKeys, StoreKeys
+from bridge.core.clock import StoreClock
+from bridge.parking.envelope import unseal
+from bridge.settings import Redis
+
+_SCAN = 1000
+#: What INFO counts in used_memory and is gone a moment later.
+_PASSING = ("mem_clients_normal", "mem_aof_buffer")
+
+
+class Kept(NamedTuple):
+    """A message in the store: its state (parked, claimed or dead), due moment (Unix ms), reason, and what was sent."""
+
+    state: str
+    due_ms: int
+    reason: str
+    payload: bytes
+
+
+class StoreStage:
+    """One run's part of the store. Every method raises ``StoreUnavailable``."""
+
+    def __init__(self, settings: Redis, clock: StoreClock) -> None:
+        self._client: Any = connect(settings)
+        self._prefix = settings.key_prefix
+        self._shards = StoreKeys(settings.key_prefix, settings.shards, "trial").shards
+        self._clock = clock
+
+    async def look_at_clock(self) -> None:
+        """One observation of the store's clock; raises where no store answers."""
+        sent = time.monotonic()
+        with store_errors():
+            seconds, microseconds = await self._client.time()
+        self._clock.observe(sent, time.monotonic(), int(seconds) * 1_000_000 + int(microseconds))
+
+    async def version(self) -> str:
+        """Name and version of the server, such as "Redis 7.0.15"."""
+        info = (await self._info("server"))[0]
+        return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+
+    async def used_bytes(self) -> int:
+        """The memory the server uses for what it keeps, also what is not ours; over all nodes of a cluster.
+
+        Not what it uses for a moment: the buffers of a connection are as large as the last batch was, and seconds later
+        they are gone.
+        """
+        told = await self._info("memory")
+        return sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in told)
+
+    async def cpu_s(self) -> float:
+        """The processor time that the server has used for everything, in seconds; over all nodes of a cluster."""
+        names = ("used_cpu_user", "used_cpu_sys")
+        return sum(float(info[name]) for info in await self._info("cpu") for name in names)
+
+    async def parked(self) -> int:
+        """How many messages are parked."""
+        with store_errors():
+            return sum(await asyncio.gather(*(self._client.zcard(keys.due) for keys in self._shards)))
+
+    async def drained(self) -> bool:
+        """Whether somebody takes what is due out of every shard."""
+        with store_errors():
+            return all(await asyncio.gather(*(self._client.exists(keys.drain) for keys in self._shards)))
+
+    async def kept(self) -> list[Kept]:
+        """Every message there is; for a handful of them."""
+        with store_errors():
+            return [one for found in await asyncio.gather(*map(self._kept_in, self._shards)) for one in found]
+
+    async def remove(self) -> None:
+        """Delete every key of the run."""
+        with store_errors():
+            keys = [key async for key in self._client.scan_iter(match=f"{{{self._prefix}*", count=_SCAN)]
+            for key in keys:
+                await self._client.unlink(key)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await close(self._client)
+
+    async def _kept_in(self, keys: ShardKeys) -> list[Kept]:
+        # The messages first: what is parked after that is not seen yet, and what is in no set any more was claimed.
+        messages = await self._client.hgetall(keys.msg)
+        due = await self._client.zrange(keys.due, 0, -1, withscores=True)
+        dead = await self._client.zrange(keys.dead, 0, -1)
+        why = await self._client.hgetall(keys.why)
+        parked = {message_id: int(score) for message_id, score in due}
+        found = []
+        for message_id, data in messages.items():
+            envelope = unseal(data)
+            state = "dead" if message_id in dead else "parked" if message_id in parked else "claimed"
+            due_ms = parked.get(message_id, envelope.due_ms)
+            found.append(Kept(state, due_ms, why.get(message_id, b"").decode(errors="replace"), envelope.payload))
+        return found
+
+    async def _info(self, section: str) -> list[dict[str, Any]]:
+        """INFO of every server that holds data."""
+        with store_errors():
+            if not isinstance(self._client, RedisCluster):
+                return [await self._client.info(section)]
+            answer = await self._client.info(section, target_nodes=RedisCluster.PRIMARIES)
+            of_one = any(name in answer for name in ("redis_version", "used_memory", "used_cpu_user"))
+            return [answer] if of_one else list(answer.values())

@@ -1,0 +1,1 @@
+"""What operators do with waiting messages: list, show, cancel, reschedule, deliver, retry, send."""

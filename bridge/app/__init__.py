@@ -1,0 +1,1 @@
+"""Settings in, a running process out. The only floor that imports ``adapters``."""

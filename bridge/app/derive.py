@@ -1,0 +1,75 @@
+"""What the parts of the house need to know, each in its own words, from the settings. Pure."""
+
+from __future__ import annotations
+
+from bridge.delay.header import HeaderRules
+from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
+from bridge.delay.trust import Trust
+from bridge.pipeline.claim import DispatchRules
+from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.retry import RetryRules
+from bridge.settings import Settings
+
+#: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
+_WINDOWS_HELD = 2
+
+
+def route_rules(settings: Settings, name: str) -> RouteRules:
+    """What the way in needs to know of a route."""
+    route, headers = settings.routes[name], settings.headers
+    kafka = route.broker == "kafka"
+    return RouteRules(
+        name=name,
+        headers=HeaderRules(
+            route.dialects,
+            headers.levels,
+            settings.limits.max_delay,
+            route.binary_numbers,
+            f"routes.{name}.binary_numbers" if kafka else "",
+        ),
+        order=route.order,
+        on_bad=settings.on_bad_of(name),
+        on_same_key=settings.on_same_key_of(name),
+        message_id="find" if kafka else headers.message_id,
+        body_max=settings.limits.max_body,
+        allow_to=frozenset(route.allow_to) if kafka else None,
+        trust=trust(settings, name),
+    )
+
+
+def trust(settings: Settings, name: str) -> Trust | None:
+    """What a route refuses its producers; None where that is nothing."""
+    cancel, queues = settings.routes[name].cancel, settings.allow_list_of(name)
+    return None if cancel and queues is None else Trust(cancel, queues)
+
+
+def level_rules(settings: Settings, name: str) -> LevelRules:
+    """What the way in needs to know of a route without a store."""
+    route, rules = settings.routes[name], route_rules(settings, name)
+    by_level = rounding(settings.headers.levels, settings.levels.rounding)
+    return LevelRules(
+        headers=rules.headers,
+        round=by_level if route.mode == "levels" else to_whole_seconds,
+        on_bad=rules.on_bad,
+        body_max=rules.body_max,
+        trust=rules.trust,
+    )
+
+
+def dispatch_rules(settings: Settings, window: int) -> DispatchRules:
+    """How the store is looked at; ``window`` is how many messages the broker's side publishes before a confirm."""
+    dispatch, limits = settings.dispatch, settings.limits
+    return DispatchRules(
+        lease_ms=dispatch.lease,
+        drain_ms=dispatch.takeover,
+        pace_ms=dispatch.pace,
+        batch_max=limits.batch_max,
+        batch_bytes=limits.batch_bytes,
+        held_max=_WINDOWS_HELD * window,
+    )
+
+
+def retry_rules(settings: Settings) -> RetryRules:
+    """How often, and when, what was refused is tried again."""
+    retry = settings.retry
+    return RetryRules(retry.first, retry.factor, retry.max, retry.attempts)

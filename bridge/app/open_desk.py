@@ -1,0 +1,104 @@
+"""Which stores the commands look into: those that routes have, and those that still hold something from before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bridge.core.errors import Refused, StoreUnavailable, StoreUnfit
+
+if TYPE_CHECKING:
+    from bridge.admin.desk import Desk
+    from bridge.settings import Settings
+
+T = TypeVar("T")
+
+
+def no_store(settings: Settings, route: str | None = None) -> str:
+    """Pure: that this route, or where none is named every route, has no store: a sentence, without its stop, or ""."""
+    named = [one for one in settings.routes if route in (None, one)]
+    modes = {settings.routes[one].mode for one in named}
+    if not named or "redis" in modes:
+        return ""
+    what = f"route {named[0]} has" if len(named) == 1 else "all routes have"
+    return (
+        f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in the broker itself, where nobody "
+        "can look at one, cancel it or move it; `postdate levels stats` counts them"
+    )
+
+
+def refuse_without_store(settings: Settings, route: str) -> None:
+    """Raise ``Refused`` if this route has no store."""
+    if text := no_store(settings, route):
+        raise Refused(text)
+
+
+def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
+    """Do ``work`` at the desk of all stores; ``route`` is the only one that it is about, if it is about one.
+
+    Raises ``Refused`` where there is no store, nor anything left in one of before, ``StoreUnavailable``,
+    ``StoreUnfit``, and what ``work`` raises.
+    """
+    return asyncio.run(_visit(settings, work, route))
+
+
+async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:
+    from adapters.redis.connect import close, connect
+    from bridge.admin.desks import Desks
+
+    client = connect(settings.redis)
+    try:
+        desks = [await _open(client, house) for house in await _houses(client, settings, route)]
+        return await work(desks[0] if len(desks) == 1 else Desks(desks))
+    finally:
+        await close(client)
+
+
+async def _open(client: Any, house: Settings) -> Desk:
+    from adapters.redis.desk import RedisDesk
+    from adapters.redis.store import RedisStore
+    from bridge.core.clock import StoreClock
+
+    prefix, shards = house.redis.key_prefix, house.redis.shards
+    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), house.broker)
+    await desk.open()
+    return desk
+
+
+async def _houses(client: Any, settings: Settings, route: str | None) -> Sequence[Settings]:
+    """Those to look into. Raises as ``at_desk``."""
+    refusal = no_store(settings, route)
+    used = settings.store_houses()
+    try:
+        left = await _with_something_left(client, settings.unused_houses(), bool(used))
+    except StoreUnavailable as error:
+        if not refusal:
+            raise
+        hint = (
+            f"; whether anything is still in Redis from before cannot be told: {error}" if settings.names_redis else ""
+        )
+        raise Refused(f"{refusal}{hint}") from error
+    found = [*used, *left]
+    if refusal and not any(route is None or house.broker == settings.routes[route].broker for house in found):
+        raise Refused(refusal)
+    return found or [settings.of_broker("rabbitmq")]
+
+
+async def _with_something_left(client: Any, houses: Sequence[Settings], beside: bool) -> list[Settings]:
+    """Of the stores that no route uses any more, those that hold messages or dead letters. One that cannot be read is
+    no reason not to look into those ``beside`` it."""
+    from adapters.redis.remains import count
+    from bridge.settings.model import TITLES
+    from bridge.telemetry.printable import complain
+
+    found = []
+    for house in houses:
+        try:
+            if any(await count(client, house.redis)):
+                found.append(house)
+        except StoreUnfit as error:
+            if not beside:
+                raise
+            complain(f"Warning: what is left of {TITLES[house.broker]} in Redis cannot be looked at: {error}.")
+    return found

@@ -1,0 +1,207 @@
+"""Starting and running one process, and waiting for a store and a broker that are not there yet.
+
+A daemon that gives up because its broker starts a minute later only moves the waiting to whoever restarts it. So it
+waits, says so once, and exits only over what no waiting mends: wrong settings, an unfit store, another topology.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import structlog
+
+from bridge.app.build import build, build_without_store, instance_name, new_token, open_store
+from bridge.app.emptied import emptying
+from bridge.app.leftovers import left_by_changes
+from bridge.app.strays import strays_of
+from bridge.app.wiring import declare_topology
+from bridge.core.clock import StoreClock
+from bridge.core.errors import PostdateError, Unreachable
+from bridge.process.report import Report
+from bridge.process.service import Running
+from bridge.settings import Settings, exposed_files, mask_url
+from bridge.telemetry.health import Health
+from bridge.telemetry.reconnect import Reconnect
+
+log = structlog.get_logger("postdate")
+T = TypeVar("T")
+
+#: How often it is looked whether a topic of the consumers' is there at last.
+_AGAIN_S = 3.0
+
+
+async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
+    """Repeat ``attempt`` until what it needs can be reached; each new reason is logged once, and told."""
+    reconnect, said = Reconnect(), ""
+    while True:
+        try:
+            return await attempt()
+        except Unreachable as error:
+            if str(error) != said:
+                said = str(error)
+                log.warning("waiting", because=said)
+                if report is not None:
+                    report.waits(said)
+            await reconnect.wait()
+
+
+async def run_process(
+    settings: Settings, setup: bool, token: str, report: Report, whole: Settings | None = None
+) -> None:
+    """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
+    ``token`` tells the process from others; ``report`` is told how it is. ``whole``: what they are a house of, where no
+    parent has looked before what there is to say.
+
+    Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
+    """
+    clock, instance = StoreClock(), instance_name(settings, token)
+    log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
+    if whole is not None:
+        _warn_of_files(whole)
+    if not settings.stored:
+        left = emptying(settings, instance, token)
+        await _serve(settings, setup, report, whole, lambda: build_without_store(settings, Health(), left))
+        return
+    store = open_store(settings, clock, instance)
+    try:
+        await _open(settings, store, report)
+        await _serve(settings, setup, report, whole, lambda: build(settings, store, clock, instance, token, Health()))
+    finally:
+        await store.close()
+
+
+async def _serve(
+    settings: Settings, setup: bool, report: Report, whole: Settings | None, made: Callable[[], Running]
+) -> None:
+    """What both kinds of a process do between their store and a signal; ``made`` wires it when the topology stands."""
+    waits = setup and await set_up_topology(settings, report)
+    if whole is not None:
+        await tell_what_is_left(whole)
+    service = made()
+    log.info("started")
+    _calm_collector()
+    report.of(service)
+    async with making_what_waits(settings, waits):
+        await service.run()
+
+
+def _calm_collector() -> None:
+    """Python's collector looks for cycles every 700 new objects, which is every few milliseconds here, and finds none:
+    messages are freed by their counts. Seldom is enough, and what lives as long as the process need not be looked at.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, report: Report) -> bool:
+    """What is done once for all workers: judge the stores of the houses, declare the topology, say what settings of
+    before have left. Whether some of the topology waits for a topic of the consumers'. Raises as ``run_process``."""
+    log.info(
+        "starting",
+        version=version("postdate"),
+        workers=settings.bridge.workers,
+        routes=sorted(settings.routes),
+        **_where(settings),
+    )
+    _warn_of_files(settings)
+    for house in houses:
+        if not house.stored:
+            continue
+        store = open_store(house, StoreClock(), instance_name(house, new_token()))
+        try:
+            await _open(house, store, report)
+        finally:
+            await store.close()
+    waits = setup and await set_up_topology(settings, report)
+    await tell_what_is_left(settings)
+    return waits
+
+
+def _warn_of_files(settings: Settings) -> None:
+    for text in exposed_files(settings):
+        log.warning("settings", what=text)
+
+
+async def tell_what_is_left(settings: Settings) -> None:
+    """Say what a change of a mode, of the levels or of a route's name has left. Nobody waits for a broker that is away
+    for that, nor for a Redis that no route needs."""
+    for route, text in await strays_of(settings) if settings.store_houses() else ():
+        if route:
+            log.warning("left behind", route=route, what=text)
+    try:
+        left, unknown = await asyncio.to_thread(left_by_changes, settings)
+    except PostdateError:
+        return
+    for text in unknown:
+        log.warning("left behind", what=text)
+    for one in left:
+        if one.messages:
+            log.warning("left behind", route=one.route, what=one.text)
+
+
+async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
+    """Declare what the routes need; whether some of it waits for a topic of the consumers'. What there is to say about
+    it is not said ``again``. Raises ``TopologyMismatch`` and ``Refused``."""
+    made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
+    for one in made:
+        if one["state"] == "made":
+            log.info("declared", kind=one["kind"], name=one["name"], route=one["route"])
+    for text in () if again else warnings:
+        log.warning("topology", what=text)
+    return any(one["state"] == "waits" for one in made)
+
+
+@asynccontextmanager
+async def making_what_waits(settings: Settings, waits: bool) -> AsyncIterator[None]:
+    """Meanwhile, if something ``waits`` for a topic of the consumers', it is made as soon as that is there."""
+    making = asyncio.ensure_future(_make_what_waits(settings)) if waits else None
+    try:
+        yield
+    finally:
+        if making is not None:
+            making.cancel()
+
+
+async def _make_what_waits(settings: Settings) -> None:
+    waits = True
+    while waits:
+        await asyncio.sleep(_AGAIN_S)
+        try:
+            waits = await set_up_topology(settings, again=True)
+        except PostdateError as error:
+            log.warning("topology", what=str(error))
+            return
+
+
+async def until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work``; a signal that comes before it has taken over the signals cancels it, which is a good end too."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _open(settings: Settings, store: Any, report: Report) -> None:
+    redis = settings.redis
+    words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout), report)
+    for text in words:
+        log.warning("store", what=text)
+
+
+def _where(settings: Settings) -> dict[str, str]:
+    brokers = {
+        "rabbitmq": mask_url(settings.rabbitmq.url.get_secret_value()),
+        "kafka": settings.kafka.bootstrap_servers,
+    }
+    used = dict.fromkeys(brokers[route.broker] for route in settings.with_left.routes.values())
+    store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.store_houses() else {}
+    return {**store, "broker": ", ".join(used)}

@@ -1,0 +1,1 @@
+"""When a message is due and where it may go. Pure."""

@@ -1,0 +1,302 @@
+"""Reads the delay headers: from what a producer wrote to the moment the message is due. Pure and total.
+
+Whatever stands in a header, the answer is a ``Due`` or a HeaderError with the reason; never another exception, and
+never an earlier moment than the one asked for. A value that could be guessed at is refused rather than guessed.
+
+A null value counts as no header. Text: UTF-8, at most 64 bytes, spaces and tabs around it ignored, ASCII digits with an
+optional sign; "1_000", "0x10" and "1e3" are refused. A fraction of a millisecond, in a float or as decimal text, is
+rounded up, so that nothing is early; a number of seconds and a level are whole. Eight bytes that begin with 0 or 255
+are a number, big-endian and signed, where the route says so (``HeaderRules.binary``): no text begins with either, and
+no moment of ours is so large that it begins with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+from functools import partial
+from math import ceil, isfinite
+
+from bridge.core.errors import HeaderError
+from bridge.core.message import HeaderValue, Timestamp, Unreadable
+from bridge.delay.duration import (
+    TEXT_MAX,
+    quoted,
+    read_decimal,
+    read_duration_ms,
+    read_integer,
+    read_moment_ms,
+    read_rfc3339_ms,
+    write_duration,
+)
+
+
+class Kind(Enum):
+    """How a header's value is read."""
+
+    DURATION = "a number of ms, or text with a unit: relative"
+    WAIT_MS = "a number of ms: relative"
+    WAIT_S = "a number of seconds: relative"
+    LEVEL = "1 to the number of levels: relative"
+    MOMENT = "Unix ms, RFC 3339 text, or an AMQP timestamp: absolute"
+    AT_MS = "Unix ms: absolute"
+    AT_S = "Unix seconds: absolute"
+    AT_ISO = "ISO 8601 text, UTC where it has no offset: absolute"
+
+
+# Which header is read, and how. The order is the precedence: the first one present decides, the others are not even
+# looked at. postdate's own come first, then the dialects, absolute before relative, a number before a level.
+_OWN = {"x-deliver-at": Kind.MOMENT, "x-delay": Kind.DURATION, "x-delay-level": Kind.LEVEL}
+_DIALECTS = {
+    "x-opt-delivery-time": Kind.AT_MS,  # AMQP 1.0: ActiveMQ, Artemis, Qpid JMS, Tanzu
+    "x-opt-scheduled-enqueue-time": Kind.MOMENT,  # Azure Service Bus
+    "TIMER_DELIVER_MS": Kind.AT_MS,  # RocketMQ 5
+    "__STARTDELIVERTIME": Kind.AT_MS,  # RocketMQ 4 at Aliyun
+    "scheduler-epoch": Kind.AT_S,  # etf1 kafka-message-scheduler
+    "eta": Kind.AT_ISO,  # Celery, whose enable_utc is on unless switched off
+    "x-opt-delivery-delay": Kind.WAIT_MS,  # AMQP 1.0, as above
+    "TIMER_DELAY_MS": Kind.WAIT_MS,  # RocketMQ 5
+    "TIMER_DELAY_SEC": Kind.WAIT_S,  # RocketMQ 5
+    "DELAY": Kind.LEVEL,  # RocketMQ 4 and 5
+}
+_KEY = "x-delay-key"
+CANCEL = "x-delay-cancel"
+
+#: The names that a route may switch on, in their order of precedence.
+KNOWN_DIALECTS = tuple(_DIALECTS)
+#: The headers that make a message one to intercept; a key alone does not.
+DUE_HEADERS = frozenset({*_OWN, CANCEL})
+#: postdate's own headers, removed on the way out.
+OWN_HEADERS = DUE_HEADERS | {_KEY}
+#: RocketMQ's eighteen (MessageStoreConfig.messageDelayLevel), in milliseconds.
+LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
+
+_KEY_MAX = 255
+_Reader = Callable[[HeaderValue], int]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRules:
+    """What a route accepts. ``dialects`` switches names on beyond postdate's own; their order does not matter. With
+    ``binary`` a number may also be eight bytes; ``binary_setting`` is what a person calls that, where it can be set.
+
+    Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
+    """
+
+    dialects: tuple[str, ...] = ()
+    levels_ms: tuple[int, ...] = LEVELS_MS
+    max_delay_ms: int = 365 * 86_400_000
+    binary: bool = False
+    binary_setting: str = ""
+    # (name, reader, absolute), worked out once: read_due runs for every message.
+    plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in sorted(set(self.dialects) - set(_DIALECTS)):
+            near = get_close_matches(name, KNOWN_DIALECTS, 1, 0)[0]
+            raise ValueError(f"{quoted(name)} is not a dialect that postdate knows, {near} is")
+        if not self.levels_ms or min(*self.levels_ms, self.max_delay_ms) < 1:
+            raise ValueError("there must be at least one level, and each level and the limit must be 1 ms or more")
+        kinds = _OWN | {name: kind for name, kind in _DIALECTS.items() if name in self.dialects}
+        readers = _READERS | {Kind.LEVEL: partial(_level, self.levels_ms)}
+        object.__setattr__(self, "plan", tuple((n, readers[kind], kind in _ABSOLUTE) for n, kind in kinds.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What the headers ask for.
+
+    ``due_ms``: Unix milliseconds, never before arrival; None: no delay header, deliver now. ``delay_ms``: the relative
+    delay asked for, 0 where it was negative; None if the moment was absolute. ``key``: the producer's own id, read
+    only where there is a delay. ``cancel``: the key to cancel; then nothing else is set and nothing else was read.
+    """
+
+    due_ms: int | None
+    delay_ms: int | None = None
+    key: bytes | None = None
+    cancel: bytes | None = None
+
+
+_NOT_DELAYED = Due(None)
+
+
+def wanted(rules: HeaderRules) -> frozenset[str]:
+    """The names that a source has to hand over: postdate's own, and the dialects that are switched on."""
+    return OWN_HEADERS | frozenset(rules.dialects)
+
+
+def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: int | None, rules: HeaderRules) -> Due:
+    """Read when a message is due. All times are Unix milliseconds.
+
+    A relative delay counts from ``published_ms`` where the broker gave one above 0 (Kafka writes -1 for "none", and
+    a clock at 0 was never set), else from ``arrived_ms``. Zero, negative and past moments are due on arrival.
+    Raises HeaderError, and only that: the header's name, its value made printable, and the reason.
+    """
+    if headers.get(CANCEL) is not None:
+        return Due(None, None, None, _read_key(CANCEL, headers[CANCEL]))
+    for name, read, absolute in rules.plan:
+        value = headers.get(name)
+        if value is None:
+            continue  # as the plugin does; and Celery writes a null "eta" where there is no delay
+        if rules.binary:
+            value = _unpacked(value)
+        try:
+            asked = read(value)
+            due_ms = _due_ms(asked, absolute, value, arrived_ms, published_ms, rules)
+        except ValueError as error:
+            raise HeaderError(f"header {name}: {error}{_perhaps_a_number(value, rules)}") from None
+        delay_ms = None if absolute else max(asked, 0)
+        key = headers.get(_KEY)
+        return Due(due_ms, delay_ms, _read_key(_KEY, key) if key is not None else None)
+    return _NOT_DELAYED
+
+
+def _due_ms(
+    asked: int, absolute: bool, value: HeaderValue, arrived_ms: int, published_ms: int | None, rules: HeaderRules
+) -> int:
+    """Raises ValueError if the wait would go beyond the limit, counted from the publish like the delay itself."""
+    if asked <= (arrived_ms if absolute else 0):
+        return arrived_ms
+    start = published_ms if published_ms is not None and published_ms > 0 else arrived_ms
+    # A producer's clock may be wrong, in microseconds even. It must neither lift the limit of an absolute moment ...
+    delay_ms = asked - (start if start < arrived_ms else arrived_ms) if absolute else asked
+    if delay_ms > rules.max_delay_ms:
+        raise ValueError(f"{_shown(value)} goes beyond limits.max_delay, {write_duration(rules.max_delay_ms)}")
+    if absolute:
+        return asked
+    if start - arrived_ms > rules.max_delay_ms:  # ... nor park a relative delay for ever
+        raise ValueError(f"{_shown(value)} has no start, the message's own timestamp is too far ahead of its arrival")
+    return max(start + asked, arrived_ms)
+
+
+def _read_key(name: str, value: HeaderValue) -> bytes:
+    """A key in UTF-8, not stripped: it has to be found again exactly as it was written."""
+    if type(value) is int and value.bit_length() <= 4 * _KEY_MAX:  # str() of an int beyond 4300 digits raises
+        value = str(value)
+    if isinstance(value, str):
+        value = value.encode(errors="surrogatepass")  # a lone surrogate is then no UTF-8 below
+    if not isinstance(value, bytes):
+        raise HeaderError(f"header {name}: {_shown(value)} is not a key, which is text")
+    if not 0 < len(value) <= _KEY_MAX:
+        raise HeaderError(f"header {name}: {_shown(value)} has {len(value)} bytes, a key has 1 to {_KEY_MAX}")
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        raise HeaderError(f"header {name}: {_shown(value)} is not UTF-8 text") from None
+    if value[:1] == b"\0":
+        raise HeaderError(f"header {name}: {_shown(value)} begins with a NUL, and a key does not")
+    return value
+
+
+def _unpacked(value: HeaderValue) -> HeaderValue:
+    """The number where the value is one of eight bytes; see the head of this file."""
+    if isinstance(value, bytes) and len(value) == 8 and value[0] in (0, 255):
+        return int.from_bytes(value, "big", signed=True)
+    return value
+
+
+def _perhaps_a_number(value: HeaderValue, rules: HeaderRules) -> str:
+    """What to do where a value that is no text is likely a number as Java writes it; "" where it is not."""
+    if not rules.binary_setting or not isinstance(value, bytes) or value[:1] not in (b"\0", b"\xff"):
+        return ""
+    if len(value) == 8:
+        return f"; if it is a number in eight bytes, as Java writes a long, set {rules.binary_setting} = true"
+    if len(value) == 4:
+        return (
+            "; if it is a number in four bytes, as Java writes an int, send it as text, or as a long with "
+            f"{rules.binary_setting} = true"
+        )
+    return ""
+
+
+def _text(value: str | bytes) -> str:
+    if isinstance(value, str):
+        return value
+    if len(value) > TEXT_MAX:
+        raise ValueError(f"{_shown(value)} is longer than {TEXT_MAX} bytes")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{_shown(value)} is not UTF-8 text") from None
+
+
+def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
+    """A whole number of whatever the header counts; text goes through ``read_text``."""
+    if type(value) is int:  # not isinstance: True is an int too, and no delay
+        return value
+    if isinstance(value, (str, bytes)):
+        return read_text(_text(value))
+    if isinstance(value, float):
+        if value.is_integer():  # false for NaN and the infinities
+            return int(value)
+        raise ValueError(f"{_shown(value)} is not a whole number")
+    raise ValueError(f"{_shown(value)} cannot be a delay")
+
+
+def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
+    """A number of milliseconds, of which a fraction is rounded up; text goes through ``read_text``."""
+    if isinstance(value, float) and isfinite(value):
+        return ceil(value)
+    if isinstance(value, (str, bytes)) and (rounded := read_decimal(_text(value))) is not None:
+        return rounded
+    return _number(value, read_text)
+
+
+def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
+    # RocketMQ takes 0 as "now" and 19 as 18. Both are refused: no level is called 0, and 18 would be early.
+    level = _number(value)
+    if not 1 <= level <= len(levels_ms):
+        raise ValueError(f"{_shown(value)} is not a level from 1 to {len(levels_ms)}")
+    return levels_ms[level - 1]
+
+
+def _moment(value: HeaderValue) -> int:
+    if isinstance(value, Timestamp):
+        return value.seconds * 1000
+    return _at_ms(value, read_moment_ms)
+
+
+def _at_ms(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
+    """Unix seconds of our days, read as milliseconds, are a day in January 1970: past, so "deliver now". That would be
+    the one silent early delivery that a producer can cause by a plain mistake, and nobody means that January."""
+    moment = _milliseconds(value, read_text)
+    if 10**9 <= moment < 10**10:
+        raise ValueError(f"{_shown(value)} looks like Unix seconds, and this header counts in milliseconds")
+    return moment
+
+
+def _iso(value: HeaderValue) -> int:
+    if not isinstance(value, (str, bytes)):
+        raise ValueError(f"{_shown(value)} is not ISO 8601 text")
+    return read_rfc3339_ms(_text(value), naive_is_utc=True)
+
+
+_READERS: dict[Kind, _Reader] = {
+    Kind.DURATION: lambda value: _milliseconds(value, read_duration_ms),
+    Kind.WAIT_MS: _milliseconds,
+    Kind.WAIT_S: lambda value: 1000 * _number(value),
+    Kind.MOMENT: _moment,
+    Kind.AT_MS: _at_ms,
+    Kind.AT_S: lambda value: 1000 * _number(value),
+    Kind.AT_ISO: _iso,
+}
+_ABSOLUTE = frozenset({Kind.MOMENT, Kind.AT_MS, Kind.AT_S, Kind.AT_ISO})
+
+
+def _shown(value: HeaderValue) -> str:
+    """Any value for an error sentence: what it is and a short, printable form of it."""
+    if isinstance(value, Unreadable):
+        return quoted(value.kind)[1:-1]
+    if isinstance(value, Timestamp):
+        return f"the timestamp of {_shown(value.seconds)} seconds"
+    if isinstance(value, (str, bytes)):
+        return quoted(value)
+    if value is None:
+        return "a value of nothing"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of {value.bit_length()} bits"
+    return str(value)

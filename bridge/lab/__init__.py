@@ -1,0 +1,1 @@
+"""Instruments that run a bridge of their own: demo, bench, compare."""

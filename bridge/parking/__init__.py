@@ -1,0 +1,1 @@
+"""What the store keeps of a message, and under which id. Pure."""

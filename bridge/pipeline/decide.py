@@ -1,0 +1,111 @@
+"""What becomes of a delivery: parked, rejected, or a cancellation. Pure; ``bridge.pipeline.park`` carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bridge.core.errors import HeaderError
+from bridge.core.message import Delivery
+from bridge.delay import destination
+from bridge.delay.duration import quoted
+from bridge.delay.header import HeaderRules, read_due
+from bridge.delay.trust import Trust
+from bridge.parking.envelope import found_key
+
+SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
+
+
+@dataclass(frozen=True)
+class RouteRules:
+    """What the way in needs to know of a route. ``allow_to`` are the destinations that a header may name; None where
+    that header means nothing. ``trust`` is None where a producer may do whatever a message can ask for."""
+
+    name: str
+    headers: HeaderRules
+    order: str
+    on_bad: str
+    on_same_key: str
+    message_id: str
+    body_max: int
+    allow_to: frozenset[str] | None = None
+    trust: Trust | None = None
+
+
+class Parking(NamedTuple):
+    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``;
+    ``relative`` that the moment was counted from the publish (``bridge.pipeline.neighbours``)."""
+
+    due_ms: int
+    key: bytes
+    owned: bool
+    relative: bool = False
+
+
+class Rejection(NamedTuple):
+    """Keep it as a dead letter."""
+
+    reason: str
+
+
+class Cancellation(NamedTuple):
+    """Cancel what is parked under ``key``; the message itself goes no further."""
+
+    key: bytes
+
+
+def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
+    """Pure: what becomes of one delivery."""
+    if delivery.fault:
+        return Rejection(f"bad_header: {delivery.fault}")
+    if len(delivery.payload) > rules.body_max:
+        return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+    if rules.allow_to is not None and destination.HEADER in delivery.headers:
+        refused = destination.why_not(delivery.headers[destination.HEADER], rules.allow_to)
+        if refused:
+            return Rejection(f"{destination.NOT_ALLOWED}: {refused}")
+    if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
+        return Rejection(refused)
+    try:
+        due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
+    except HeaderError as error:
+        if rules.on_bad == "dead":
+            return Rejection(f"bad_header: {error}")
+        return Parking(delivery.arrived_ms, b"", False)
+    if due.cancel is not None:
+        return Cancellation(due.cancel)
+    if due.due_ms is None:
+        return _undelayed(delivery)
+    due_ms, relative = due.due_ms, due.delay_ms is not None
+    if due.key is not None:
+        return Parking(due_ms, due.key, True, relative)
+    if delivery.message_id and rules.message_id == "key":
+        return Parking(due_ms, delivery.message_id, True, relative)
+    if delivery.message_id and rules.message_id == "find":
+        return Parking(due_ms, found_key(delivery.message_id), False, relative)
+    return Parking(due_ms, b"", False, relative)
+
+
+def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
+    """It goes on at once, and has no key: nobody means to cancel or to replace what was not to wait."""
+    if not delivery.tombstone or not delivery.message_id:
+        return Parking(delivery.arrived_ms, b"", False)
+    if not found_key(delivery.message_id):
+        return Rejection(f"long_key: nothing is found by a key of {len(delivery.message_id)} bytes, so not cancelled")
+    return Cancellation(delivery.message_id)
+
+
+def not_unique(key: bytes, number: int) -> Rejection:
+    """A cancellation by what is no identity."""
+    return Rejection(
+        f"not_unique: {number} messages are parked under {quoted(key)}, so nothing was cancelled; "
+        "give each its own x-delay-key"
+    )
+
+
+class Step(NamedTuple):
+    """A delivery, what becomes of it, and the shard it belongs to."""
+
+    delivery: Delivery
+    decision: Parking | Rejection | Cancellation
+    shard: int

@@ -1,0 +1,321 @@
+"""One round of the way in: runs of several routes, carried out in a handful of calls to the store.
+
+Everything is looked up, then cancelled, then parked, then rejected, then marked as done. A call that fails is repeated
+with the same token, so that a lost reply parks nothing twice. A delivery is accepted as soon as it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Delivery, Origin
+from bridge.core.ports import Batch, Found, Keyed, Parked, Source, Store
+from bridge.parking.envelope import index_field, index_fields, seal
+from bridge.parking.identity import Ids, shard_of
+from bridge.parking.redelivery import FirstCopies, Given
+from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, not_unique
+from bridge.pipeline.runs import Run
+from bridge.telemetry.notices import Notices
+
+#: The reason in the log, of which the first word is its kind.
+PARKED_BEFORE = "parked_before: the source gave it again, and the store has dealt with it"
+
+
+@dataclass(frozen=True)
+class RoundParts:
+    """What every round needs. ``parked(shard, due ms)`` is told of the earliest due moment that was parked in a shard;
+    the store remembers ``recent_max`` messages for redeliveries."""
+
+    source: Source
+    store: Store
+    routes: Mapping[str, RouteRules]
+    ids: Ids
+    parked: Callable[[int, int], None]
+    recent_max: int
+    given: Given
+    dead: Notices
+    passed_over: Notices
+
+
+class _Load:
+    """What goes to one shard in one call, and the deliveries it came from, position by position."""
+
+    __slots__ = ("batch", "deliveries", "rejections", "rejections_token")
+
+    def __init__(self, tokens: tuple[bytes, bytes], recent_max: int) -> None:
+        self.batch = Batch(tokens[0], recent_max=recent_max)
+        self.rejections_token = tokens[1]
+        self.deliveries: list[Delivery] = []
+        self.rejections: list[tuple[Delivery, bytes, bytes, str]] = []
+
+
+class _Looked(NamedTuple):
+    """What the store says of a round's keys: ``taken`` are those that must not be parked, because a message in another
+    shard has them; ``refused`` says why a cancellation, by its key, cancelled nothing."""
+
+    taken: set[tuple[str, bytes]]
+    refused: dict[tuple[str, bytes], Rejection]
+
+
+_NOTHING = _Looked(set(), {})
+
+
+def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str) -> tuple[Delivery, bytes, bytes, str]:
+    """A dead letter from the start. It has no key: nothing replaces it, and it is found by its id."""
+    arrived_ms = delivery.arrived_ms
+    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), b"", first, delivery.payload)
+    return delivery, message_id, envelope, reason
+
+
+class Round:
+    """See the head of this file. Call ``attempt`` until it has not failed."""
+
+    def __init__(self, runs: Sequence[Run], parts: RoundParts) -> None:
+        self._parts = parts
+        self._source, self._store = parts.source, parts.store
+        self._steps = [step for run in runs for step in run.steps]
+        self._superseded: dict[int, list[Delivery]] = {}
+        for run in runs:
+            for delivery, shard in run.superseded:
+                self._superseded.setdefault(shard, []).append(delivery)
+        self._heavy = any(run.heavy for run in runs)
+        self._loads: dict[int, _Load] | None = None
+        #: By shard: records of a log that leave nothing in the store. They are marked there when all else is durable.
+        self._quiet: dict[int, list[Delivery]] = {}
+
+    def pending(self) -> list[Delivery]:
+        """The deliveries that are neither accepted nor dropped: a source counts each of them once."""
+        waiting = [delivery for older in self._superseded.values() for delivery in older]
+        if self._loads is None:
+            return [step.delivery for step in self._steps] + waiting
+        waiting += (delivery for quiet in self._quiet.values() for delivery in quiet)
+        for load in self._loads.values():
+            waiting += load.deliveries if load.batch.messages else ()
+            waiting += (row[0] for row in load.rejections)
+        return waiting
+
+    async def attempt(self) -> None:
+        """Go on to the end. Raises ``StoreUnavailable``; what was done by then is not done again."""
+        if self._loads is None:
+            self._leave_dead()
+            firsts = await self._first_copies()
+            self._sort(firsts, await self._look() if self._heavy else _NOTHING)
+        await self._send()
+        if self._quiet:
+            await self._mark()
+
+    def _leave_dead(self) -> None:
+        """Drop what is not alive: it comes again, to another instance perhaps, which may have gone on from there. To
+        carry it out here would take back what came after it."""
+        alive = self._source.alive
+        dead = [step.delivery for step in self._steps if not alive(step.delivery)]
+        for shard, older in tuple(self._superseded.items()):
+            dead += (delivery for delivery in older if not alive(delivery))
+            self._superseded[shard] = [delivery for delivery in older if alive(delivery)]
+        if dead:
+            self._steps = [step for step in self._steps if alive(step.delivery)]
+            self._source.drop(dead)
+
+    # -- what the store has -----------------------------------------------------------------------------------------
+
+    async def _first_copies(self) -> FirstCopies:
+        """Only redelivered messages need it, so the store is asked only when there are any."""
+        firsts = FirstCopies(self._parts.given.is_held)
+        shards: set[int] = set()
+        for step in self._steps:
+            if step.delivery.redelivered:
+                spread = self._parts.routes[step.delivery.route].order == "none"
+                shards.update(range(self._store.shards) if spread else (step.shard,))
+        for shard in sorted(shards):
+            firsts.learn(await self._store.recent(shard))
+        return firsts
+
+    async def _look(self) -> _Looked:
+        """Look under all keys of the round, and cancel what its cancellations and its new keys take away.
+
+        What a new key replaces in another shard is cancelled before the new one is parked: a crash in between leaves
+        the new one with the source, which delivers it again. A step that was dealt with before has had its say. That is
+        asked after the look under the keys: what was found then is older than a step that is new now, however late the
+        cancellation comes.
+        """
+        fields = {n: _fields(step) for n, step in enumerate(self._steps)}
+        fields = {n: found for n, found in fields.items() if found}
+        if not fields:
+            return _NOTHING
+        found = await self._store.find(list(dict.fromkeys(field for some in fields.values() for field in some)))
+        done = await self._done([self._steps[n] for n in fields])
+        looked, gone, asked = _Looked(set(), {}), dict[bytes, None](), dict[bytes, tuple[str, bytes]]()
+        for n, some in fields.items():
+            step = self._steps[n]
+            if step.delivery.origin in done or not self._source.alive(step.delivery):
+                continue
+            if isinstance(step.decision, Cancellation):
+                gone.update(dict.fromkeys(self._to_cancel(step.delivery.route, step.decision.key, some, found, looked)))
+                continue
+            elsewhere = [message_id for message_id in found[some[0]].ids if shard_of(message_id) != step.shard]
+            if self._parts.routes[step.delivery.route].on_same_key == "replace":
+                gone.update(dict.fromkeys(elsewhere))
+            else:
+                assert isinstance(step.decision, Parking)
+                asked.update(dict.fromkeys(elsewhere, (step.delivery.route, step.decision.key)))
+        if gone:
+            await self._store.cancel(list(gone), False)
+        if asked:
+            looked.taken.update(asked[message_id] for message_id in await self._store.parked(list(asked)))
+        return looked
+
+    def _to_cancel(
+        self, route: str, key: bytes, fields: Sequence[bytes], found: Mapping[bytes, Found], looked: _Looked
+    ) -> list[bytes]:
+        """Everything parked under the key, in whichever shard; nothing where the key is no identity."""
+        ids = [message_id for field in fields for message_id in found[field].ids]
+        unlisted = sum(found[field].unlisted for field in fields)
+        if unlisted and not ids:
+            looked.refused[route, key] = not_unique(key, unlisted)
+        return ids
+
+    async def _done(self, steps: Sequence[Step]) -> set[Origin]:
+        """The origins of those steps that were dealt with before; the store is asked only where there are any."""
+        by_shard: dict[int, list[Origin]] = {}
+        for step in steps:
+            if step.delivery.origin is not None:
+                by_shard.setdefault(step.shard, []).append(step.delivery.origin)
+        done: set[Origin] = set()
+        for shard, origins in by_shard.items():
+            done |= await self._store.done(shard, origins)
+        return done
+
+    # -- from steps to calls ----------------------------------------------------------------------------------------
+
+    def _sort(self, firsts: FirstCopies, looked: _Looked) -> None:
+        """Sort the steps into calls. What RabbitMQ gave and needs no call is accepted first: if its acknowledgement
+        came behind that of a newer message and was lost, the cancellation would come again and take that one."""
+        self._leave_dead()
+        self._loads = loads = dict[int, _Load]()
+        over: list[Delivery] = []
+        for step in self._steps:
+            load = loads.get(step.shard)
+            if load is None:
+                tokens = (self._store.new_token(), self._store.new_token())
+                load = loads[step.shard] = _Load(tokens, self._parts.recent_max)
+            if self._leaves_nothing(step, looked):
+                quiet = over if step.delivery.origin is None else self._quiet.setdefault(step.shard, [])
+                quiet.append(step.delivery)
+            else:
+                self._add(load, step, firsts, looked)
+        self._source.accept(over)
+
+    def _leaves_nothing(self, step: Step, looked: _Looked) -> bool:
+        """Whether a step is a cancellation that is done, or gives way to a message in another shard."""
+        delivery, decision = step.delivery, step.decision
+        if isinstance(decision, Cancellation):
+            return (delivery.route, decision.key) not in looked.refused
+        keeps = self._parts.routes[delivery.route].on_same_key == "keep"
+        return keeps and isinstance(decision, Parking) and _is_taken(delivery, decision, looked)
+
+    def _add(self, load: _Load, step: Step, firsts: FirstCopies, looked: _Looked) -> None:
+        delivery, decision, shard = step
+        if isinstance(decision, Cancellation):
+            decision = looked.refused[delivery.route, decision.key]
+        message_id = self._parts.ids.next(delivery.arrived_ms, shard)
+        first = firsts.take(delivery.digest) if delivery.redelivered else b""
+        if first:
+            self._parts.given.note(first, delivery)
+        route = delivery.route.encode()
+        arrived_ms = delivery.arrived_ms
+        if isinstance(decision, Parking) and _is_taken(delivery, decision, looked):
+            decision = Rejection(SAME_KEY)
+        if isinstance(decision, Rejection):
+            load.rejections.append(_rejection(delivery, message_id, first, decision.reason))
+            if delivery.origin is not None:
+                load.batch.owed.append(delivery.origin)
+            return
+        due_ms, key, owned, _ = decision
+        batch = load.batch
+        batch.messages.append((message_id, due_ms, seal(due_ms, arrived_ms, route, key, first, delivery.payload)))
+        if delivery.origin is None:
+            batch.recent += delivery.digest + (first or message_id)
+        else:
+            batch.origins.append(delivery.origin)
+        load.deliveries.append(delivery)
+        if owned:
+            mode = self._parts.routes[delivery.route].on_same_key
+            batch.keyed.append(Keyed(len(batch.messages), index_field(route, key), mode))
+        elif key:
+            field = index_field(route, key)
+            batch.found[field] = batch.found.get(field, b"") + message_id
+
+    # -- the calls --------------------------------------------------------------------------------------------------
+
+    async def _send(self) -> None:
+        """Park and reject; a shard's deliveries are accepted as soon as they are durable, and leave the round."""
+        loads = self._loads
+        assert loads is not None
+        failed: StoreUnavailable | None = None
+        batches = {shard: load.batch for shard, load in loads.items() if load.batch.messages}
+        replies = await self._store.park(batches) if batches else {}
+        durable: list[Delivery] = []
+        for shard, reply in replies.items():
+            if isinstance(reply, StoreUnavailable):
+                failed = reply
+            else:
+                durable += self._superseded.pop(shard, ())  # not behind the newer one: it would replace that again
+                durable += self._durable(shard, loads[shard], reply)
+        self._source.accept(durable)  # of all shards together, so that their tags make one run
+        for shard, load in tuple(loads.items()):
+            if load.batch.messages:
+                continue
+            if load.rejections:
+                await self._reject(shard, load)
+            del loads[shard]
+        if failed is not None:
+            raise failed
+
+    async def _reject(self, shard: int, load: _Load) -> None:
+        rejected = [row[0] for row in load.rejections]
+        origins = [delivery.origin for delivery in rejected if delivery.origin is not None]
+        rows = [row[1:] for row in load.rejections]
+        before = await self._store.reject(shard, load.rejections_token, rows, origins)
+        self._source.accept(rejected)
+        for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
+            if n not in before:
+                self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
+
+    def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
+        """What may be accepted now; those whose key is taken are to be rejected first."""
+        messages = load.batch.messages
+        for position in reply.rejected:
+            delivery, message_id = load.deliveries[position - 1], messages[position - 1][0]
+            load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
+        for position in reply.before:
+            delivery = load.deliveries[position - 1]
+            self._parts.passed_over.tell("passed over", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
+        away = set(reply.rejected)
+        self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
+        load.batch = Batch(load.batch.token)
+        return [d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries
+
+    async def _mark(self) -> None:
+        """Accept records of a log that leave nothing in the store. They are marked there first, whether they had been
+        dealt with or not, so that the mark is durable."""
+        for shard, quiet in tuple(self._quiet.items()):
+            await self._store.mark_done(shard, [delivery.origin for delivery in quiet if delivery.origin is not None])
+            self._source.accept(quiet)
+            del self._quiet[shard]
+
+
+def _is_taken(delivery: Delivery, parking: Parking, looked: _Looked) -> bool:
+    return parking.owned and (delivery.route, parking.key) in looked.taken
+
+
+def _fields(step: Step) -> tuple[bytes, ...]:
+    """The index fields that have to be looked up for a step."""
+    decision, route = step.decision, step.delivery.route.encode()
+    if isinstance(decision, Cancellation):
+        return index_fields(route, decision.key)
+    if isinstance(decision, Parking) and decision.owned:
+        return (index_field(route, decision.key),)
+    return ()

@@ -1,0 +1,171 @@
+"""Several processes for one daemon: starts them, starts those anew that die, and stops all.
+
+Each worker is a process group of its own, so that Ctrl-C in a terminal reaches only the parent, which passes it on
+once: to a worker a second signal means "now".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from socket import socket
+from typing import NamedTuple
+
+import structlog
+
+from bridge.process.notify import ALIVE, READY, STATUS, heard
+from bridge.telemetry.health import WELL
+from bridge.telemetry.reconnect import reconnect_wait_s
+
+log = structlog.get_logger("postdate")
+
+#: A worker that lived so long did start; when it dies, the next one is started with the shortest wait again.
+_LIVED_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Handed(NamedTuple):
+    """The ends of a worker's line: where the parent hears, and the file descriptor by which the worker tells."""
+
+    hearing: socket
+    telling: int
+
+
+class _Told:
+    """What one worker has told of itself (``bridge.process.report``)."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.signs = 0
+        self.status = "Starting."
+
+    def take(self, name: str, value: str) -> None:
+        if name == READY:
+            self.ready = True
+        elif name == ALIVE:
+            self.signs += 1
+        elif name == STATUS:
+            self.status = value
+
+
+class Workers:
+    """Keeps processes of one command running until a signal. For ``bridge.process.report`` it is all of them."""
+
+    def __init__(
+        self, command: Sequence[str], handed: Sequence[bytes], patience_s: float, lines: Sequence[Handed] = ()
+    ) -> None:
+        """A worker for each of ``handed``, which goes to its standard input; ``patience_s`` after a stop those that run
+        on are killed. ``lines``: one for each worker, or none where nobody asks how they are."""
+        self._command = command
+        self._handed = handed
+        self._patience_s = patience_s
+        self.stopping = asyncio.Event()
+        self._running: dict[int, Process] = {}
+        self._lines = lines
+        self._told = [_Told() for _ in lines]
+
+    async def run(self) -> None:
+        """Run until ``stop``, SIGTERM or SIGINT, and until every worker has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        keepers = [asyncio.ensure_future(self._keep(number)) for number in range(1, len(self._handed) + 1)]
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((stopping, *keepers), return_when=asyncio.FIRST_COMPLETED)
+            if not self.stopping.is_set():  # a keeper failed: it says so below
+                self.stop()
+            _, slow = await asyncio.wait(keepers, timeout=self._patience_s)
+            if slow:
+                log.warning("killing workers that did not stop", workers=len(slow))
+        finally:
+            stopping.cancel()
+            self._signal_all(signal.SIGKILL)
+            await asyncio.gather(*keepers)
+        log.info("all workers have stopped")
+
+    def stop(self) -> None:
+        """Stop all in good order; a second call stops them now."""
+        log.info("stopping workers", workers=len(self._running), now=self.stopping.is_set())
+        self.stopping.set()
+        self._signal_all(signal.SIGTERM)
+
+    def up(self) -> bool:
+        """See ``bridge.process.report.Reported``."""
+        self._hear()
+        return all(one.ready for one in self._told)
+
+    def sentence(self) -> str:
+        """See ``bridge.process.report.Reported``."""
+        said = [f"Worker {n}: {one.status}" for n, one in enumerate(self._told, 1) if one.status != WELL]
+        return " ".join(said) or WELL
+
+    def marks(self) -> Mapping[str, object]:
+        """See ``process.report.Reported``. One that has died is started anew, and until then has nothing to do."""
+        self._hear()
+        return {f"worker {n}": one.signs if n in self._running else None for n, one in enumerate(self._told, 1)}
+
+    def _hear(self) -> None:
+        for line, one in zip(self._lines, self._told, strict=True):
+            for name, value in heard(line.hearing):
+                one.take(name, value)
+
+    def _signal_all(self, number: int) -> None:
+        for process in self._running.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _keep(self, number: int) -> None:
+        """Keep one worker running until the stop."""
+        failures = 0
+        while not self.stopping.is_set():
+            started = time.monotonic()
+            code = await self._run_one(number)
+            if self.stopping.is_set():
+                return
+            failures = 0 if time.monotonic() - started > _LIVED_S else failures + 1
+            wait_s = reconnect_wait_s(failures, random.random())  # noqa: S311 (jitter, not a secret)
+            log.error("a worker died", worker=number, how=_how(code), next_in_s=round(wait_s, 2))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), wait_s)
+
+    async def _run_one(self, number: int) -> int:
+        inherited = (self._lines[number - 1].telling,) if self._lines else ()
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, process_group=0, pass_fds=inherited
+        )
+        self._running[number] = process
+        log.info("worker started", worker=number, pid=process.pid)
+        if self.stopping.is_set():  # it came while the process was being started
+            process.terminate()
+        try:
+            await process.communicate(self._handed[number - 1])
+            return process.returncode or 0
+        finally:
+            del self._running[number]
+
+
+def _how(code: int) -> str:
+    """Pure: an exit code in words; a negative one is a signal's number."""
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+def end_with_parent(parent: int) -> None:
+    """Called in a worker: be sent SIGTERM when process ``parent`` ends, however it ends. Only Linux can do that."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before it was asked for
+        os.kill(os.getpid(), signal.SIGTERM)

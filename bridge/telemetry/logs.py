@@ -1,0 +1,124 @@
+"""Logs: one line an event on standard error; text for people, JSON for machines. No bodies, no credentials."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog import dev
+from structlog.typing import Processor
+
+from bridge.settings import Log
+from bridge.telemetry.printable import printable
+
+_Event = MutableMapping[str, Any]
+_EVENT_WIDTH = 30
+
+#: pika reports every lost connection with a traceback, and aiokafka each retry of each request; postdate says the same
+#: in a sentence of its own.
+_QUIET = {
+    "pika": logging.CRITICAL,
+    "aiokafka": logging.CRITICAL,
+    "redis": logging.WARNING,
+    "asyncio": logging.WARNING,
+}
+
+
+def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:
+    """Send everything that is logged, by postdate and by its libraries, to ``stream``.
+
+    ``name`` stands in every line, to tell processes apart; "" is left out.
+    """
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    chain: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _named(name),
+    ]
+    last = _last(settings.format, stream)
+    structlog.configure(
+        processors=[*chain, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*chain, structlog.stdlib.add_logger_name], processors=[remove, *last]
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.captureWarnings(True)
+    for library, quiet in _QUIET.items():
+        logging.getLogger(library).setLevel(max(level, quiet))
+
+
+def _last(form: str, stream: TextIO) -> list[Processor]:
+    """How an event becomes a line."""
+    if form == "json" or (form == "auto" and not stream.isatty()):
+        # ASCII only, so that no reader of the log can be fooled by what stands in it.
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=True, default=str)]
+    colours = stream.isatty() and not os.environ.get("NO_COLOR")
+    # Not structlog's own choice of traceback: with rich it would print the local variables, passwords among them.
+    plain = dev.plain_traceback
+    return [_for_people, dev.ConsoleRenderer(columns=_columns(colours), exception_formatter=plain)]
+
+
+def _named(name: str) -> Callable[[Any, str, _Event], _Event]:
+    def add(_logger: Any, _method: str, event: _Event) -> _Event:
+        if name:
+            event["instance"] = name
+        return event
+
+    return add
+
+
+def _columns(colours: bool) -> list[dev.Column]:
+    """structlog's own columns, but for values: it writes those as Python does."""
+    styles = dev.ConsoleRenderer.get_default_column_styles(colours)
+    levels = dev.ConsoleRenderer.get_default_level_styles(colours)
+
+    def plain(style: str, width: int = 0) -> dev.KeyValueColumnFormatter:
+        return dev.KeyValueColumnFormatter(None, style, styles.reset, str, width)
+
+    named = dev.KeyValueColumnFormatter(styles.kv_key, styles.kv_value, styles.reset, _quoted)
+    return [
+        dev.Column("timestamp", plain(styles.timestamp)),
+        dev.Column("level", dev.LogLevelColumnFormatter(levels, styles.reset)),
+        dev.Column("event", plain(styles.bright, _EVENT_WIDTH)),
+        dev.Column("logger", plain(styles.logger_name)),
+        dev.Column("", named),
+    ]
+
+
+def _for_people(_logger: Any, _method: str, event: _Event) -> _Event:
+    """Values as text on one line; nothing in them that a terminal obeys. A traceback keeps its lines."""
+    for key, value in event.items():
+        if key != "exc_info":
+            event[key] = _written(value)
+    return event
+
+
+def _written(value: object) -> str:
+    match value:
+        case str():
+            return printable("; ".join(line.strip() for line in value.splitlines() if line.strip()))
+        case bool() | None:
+            return {True: "yes", False: "no", None: "none"}[value]
+        case list() | tuple() | set() | frozenset():
+            return ", ".join(map(_written, value))
+        case dict():
+            return ", ".join(f"{_written(name)} {_written(one)}" for name, one in value.items())
+    return printable(str(value))
+
+
+def _quoted(value: object) -> str:
+    """Where a value begins and ends must be seen."""
+    text = str(value)
+    return text if text and not set(text) & set(' ="') else f'"{text}"'

@@ -1,0 +1,84 @@
+"""Lines in the log about messages: at most one a second of a cause, with how many it stands for.
+
+A deleted queue or a producer with a typo concerns thousands of messages a second. The log says so at once and goes on
+saying so, but does not repeat it for each; which ones it were, the store knows (``postdate list``). What was not said
+at once is said a second later, also when nothing more of its cause comes, and at the latest when the process stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bridge.telemetry.printable import brief
+
+_EVERY_S = 1.0
+#: So many causes of one kind are told apart, so that no producer can make many lines of one mistake.
+_CAUSES_MAX = 8
+#: What differs from message to message of one cause: quoted values and numbers.
+_VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
+
+
+@dataclass(slots=True)
+class _Cause:
+    """When it was last told, and what is held back since then: how many, and the last one's reason and facts."""
+
+    told_at: float
+    held_back: int = 0
+    reason: str = ""
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+class Notices:
+    """Counts what is not worth a line of its own."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        """``write(event, **facts)`` is a method of a logger."""
+        self._write = write
+        self._kinds: dict[tuple[str, str, str], dict[str, _Cause]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, event: str, route: str, reason: str, **facts: object) -> None:
+        """One message, in a running loop. The first word of ``reason`` is its kind, and the whole of it without the
+        message's own values its cause; ``facts`` are those of the one that gets the line."""
+        causes = self._kinds.setdefault((event, route, reason.partition(":")[0]), {})
+        name = _VALUES.sub("", reason)
+        if name not in causes and len(causes) >= _CAUSES_MAX:
+            name = ""
+        now = time.monotonic()
+        one = causes.get(name)
+        if one is None:
+            one = causes[name] = _Cause(now - _EVERY_S)
+        if one.held_back or now - one.told_at < _EVERY_S:
+            one.held_back, one.reason, one.facts = one.held_back + 1, reason, facts
+        else:
+            one.told_at = now
+            self._write(event, route=route, reason=brief(reason), messages=1, **facts)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
+
+    def close(self) -> None:
+        """Say what is held back, at the end."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._tell_rest()
+
+    def _on_time(self) -> None:
+        self._tell_rest()
+        self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time) if self._kinds else None
+
+    def _tell_rest(self) -> None:
+        """Say what is held back, and forget causes of which nothing has come for a while."""
+        now = time.monotonic()
+        for (event, route, _), causes in self._kinds.items():
+            for name, one in tuple(causes.items()):
+                if one.held_back:
+                    self._write(event, route=route, reason=brief(one.reason), messages=one.held_back, **one.facts)
+                    one.told_at, one.held_back = now, 0
+                elif now - one.told_at >= _EVERY_S:
+                    del causes[name]
+        self._kinds = {kind: causes for kind, causes in self._kinds.items() if causes}

@@ -1,0 +1,45 @@
+"""Text from outside made fit for a terminal or a log: whatever a producer wrote, the reader's screen does not obey it.
+
+Escapes every character that is not printable by Unicode: control characters, escape sequences, line separators, and
+the marks that turn the direction of writing or have no width. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+#: A word longer than this is a name or a value from outside, such as a routing key of 255 letters.
+_LONG_WORD = re.compile(r"(\S{119})\S{2,}")
+_SENTENCE_MAX = 1000
+
+
+def printable(text: str) -> str:
+    """``text`` on one line; what is not printable is written as ``\\x1b`` or ``\\u202e``."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def printable_lines(text: str) -> str:
+    """As ``printable``, but line breaks and tabs stay."""
+    return "".join(one if one in "\n\t" else _shown(one) for one in text)
+
+
+def brief(text: str) -> str:
+    """``text`` for a line of the log: words of at most 120 characters, 1000 in all."""
+    short = _LONG_WORD.sub(r"\1…", text)
+    return short if len(short) <= _SENTENCE_MAX else f"{short[: _SENTENCE_MAX - 1]}…"
+
+
+def say(text: str) -> None:
+    """Talk: what was done, what to do next."""
+    print(printable_lines(text), file=sys.stderr)
+
+
+def complain(text: str) -> None:
+    """Say what is wrong."""
+    print(printable_lines(text).rstrip("\n"), file=sys.stderr)
+
+
+def _shown(character: str) -> str:
+    # backslashreplace leaves what ASCII can carry, control characters too; unicode_escape does not.
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
