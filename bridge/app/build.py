@@ -38,9 +38,9 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
 if TYPE_CHECKING:
-    from adapters.kafka.intake import Intake as KafkaIntake
+    from adapters.kafka.intake import KafkaIntake
     from adapters.kafka.levels.source import LevelSource
-    from adapters.kafka.outgoing import Out as KafkaOut
+    from adapters.kafka.outgoing import KafkaOut
     from adapters.kafka.sink import KafkaSink
     from adapters.kafka.source import KafkaSource
     from adapters.rabbitmq.levels.packing import RoutePacking
@@ -164,24 +164,24 @@ def _kafka_headers(settings: Settings, name: str) -> frozenset[bytes]:
 
 def _kafka_intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     """Where the records of a Kafka route come from."""
-    from adapters.kafka.intake import Intake
+    from adapters.kafka.intake import KafkaIntake
 
     route, headers = settings.routes[name], _kafka_headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [Intake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
 
 
 def _kafka_out(settings: Settings, name: str) -> KafkaOut:
     """How the records of a Kafka route leave."""
-    from adapters.kafka.outgoing import AUDIT_HEADERS, Out
-    from adapters.kafka.routing import Aim
+    from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
+    from adapters.kafka.routing import Router
 
     route, headers, audit = settings.routes[name], _kafka_headers(settings, name), settings.headers.audit
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
-    aim = Aim(name, route.namings(), route.allow_to, taken)
+    router = Router(name, route.namings(), route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return Out(aim, drop, audit, headers_max=settings.limits.header_entries)
+    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
 
 
 def _kafka_mend(settings: Settings, health: Health) -> Callable[[], None]:

@@ -239,7 +239,7 @@ def open_payload(row: Row) -> Opened:
     if not row.broker:
         return Opened({}, row.payload, row.size)
     if row.broker == "kafka":
-        from adapters.kafka.raw.describe import describe as describe_record
+        from adapters.kafka.raw.record import describe as describe_record
         from adapters.kafka.raw.record import topic_of
         from adapters.kafka.raw.record import unpack as unpack_record
 
