@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, TopicState, absent, sentence
+from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent, sentence
 from adapters.kafka.topology.setup import intake_shortfalls, level_config, level_shortfalls
 from adapters.kafka.topology.topics import Topic, TopicConfig
+from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
 
 INTAKE = Topic("pay", "payments.delay", 2, 1, True)
@@ -15,6 +16,7 @@ MISSING = Topic("pay", "payments", 0, 0, False)
 UNSEEN = Topic("pay", "payments.delay", 0, 0, True, unseen=True)
 SIZE, INSYNC = "max.message.bytes", "min.insync.replicas"
 MIB = 1 << 20
+UNCHECKED = Shortfall(Difference.UNCHECKED)
 
 
 def config(**values: str) -> TopicConfig:
@@ -51,7 +53,7 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
     assert found == (Shortfall(Difference.NO_ROOM, 700_000, 1_000_000 + MIB),)
     assert level_shortfalls(dead, config(max_message_bytes=str(64 * MIB)), INTAKE, config(max_message_bytes="5")) == ()
     assert level_shortfalls(dead, TopicConfig(), TARGET, TopicConfig()) == (Shortfall(Difference.REPLICAS, 1, 3),)
-    said = sentence(TopicFinding(dead, TopicState.UNLIKE, INTAKE, found))
+    said = sentence(TopicFinding(dead, Standing.UNLIKE, INTAKE, found))
     assert said.startswith(
         "topic 'postdate.pay.dead' of route pay differs from intake 'payments.delay': max.message.bytes: 700000, "
         "needed: 2048576, so larger records do not fit and may stop their route. Change it with "
@@ -61,33 +63,36 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
 @pytest.mark.parametrize(
     ("finding", "words"),
     [
-        (TopicFinding(INTAKE, TopicState.SAME), ""),
+        (TopicFinding(INTAKE, Standing.SAME), ""),
         (
             absent(MISSING),
             "topic 'payments', to which route pay delivers, does not exist, so due records are refused. ",
         ),
         (absent(UNSEEN), "postdate may not see topic 'payments.delay' of route pay (no Describe permission), so it "),
         (
-            TopicFinding(INTAKE, TopicState.WAITS, MISSING),
+            TopicFinding(INTAKE, Standing.WAITS, MISSING),
             "topic 'payments', to which route pay delivers, does not exist, so 'payments.delay' is not created. ",
         ),
         (
-            TopicFinding(INTAKE, TopicState.FEW, TARGET),
+            TopicFinding(INTAKE, Standing.FEW, TARGET),
             "topic 'payments.delay' of route pay has partitions: 2, and its target 'payments' has 3. ",
         ),
-        (TopicFinding(INTAKE, TopicState.UNCHECKED, TARGET), "postdate may not read the settings of 'payments' "),
         (
-            TopicFinding(TARGET, TopicState.DIFFERENT, INTAKE),
+            TopicFinding(INTAKE, Standing.UNLIKE, TARGET, (UNCHECKED,)),
+            "postdate may not read the settings of 'payments' ",
+        ),
+        (
+            TopicFinding(TARGET, Standing.DIFFERENT, INTAKE),
             "topic 'payments' has partitions: 3, and intake 'payments.delay' has 2, so kafka.partitioner = \"same\" ",
         ),
-        (TopicFinding(INTAKE, TopicState.DIFFERENT, refusal=Refusal("loop", "it loops")), "it loops"),
+        (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal("loop", "it loops")), "it loops"),
         (
-            TopicFinding(INTAKE, TopicState.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
+            TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
             "topic 'payments.delay' of route pay loses records: Kafka deletes records after retention.ms (999), read "
             "or not: set it to -1 (dead letters are kept)",
         ),
         (
-            TopicFinding(INTAKE, TopicState.NONE, refresh_ms=30_000),
+            TopicFinding(INTAKE, Standing.NONE, refresh_ms=30_000),
             "no topic matches 'payments.delay' of route pay yet. postdate reads a new one within 30s",
         ),
     ],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 
 from adapters.kafka.topology.topics import Topic
+from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
 from bridge.delay.duration import write_duration
 
@@ -14,27 +15,6 @@ INSYNC = "min.insync.replicas"
 SIZE = "max.message.bytes"
 POLICY = "cleanup.policy"
 RETENTION = "retention.ms"
-
-
-class TopicState(StrEnum):
-    """How a topic compares. FEW, UNLIKE and UNCHECKED come in addition to SAME."""
-
-    SAME = "same"
-    MISSING = "missing"
-    #: The user may not see the topic, so it may or may not exist.
-    UNSEEN = "unseen"
-    #: The topic loses records or stops deliveries.
-    DIFFERENT = "different"
-    #: An intake that is created after its target.
-    WAITS = "waits"
-    #: An intake with fewer partitions than its target.
-    FEW = "few"
-    #: Less safe than the target, or for records of another size.
-    UNLIKE = "unlike"
-    #: The user may not read the target's settings.
-    UNCHECKED = "unchecked"
-    #: A naming rule that matches no topic yet.
-    NONE = "none"
 
 
 class Difference(Enum):
@@ -49,6 +29,8 @@ class Difference(Enum):
     COMPACTED = "compacted"
     BOUNDED = "bounded in bytes"
     FORGETS = "deletes what waits"
+    #: The user may not read the settings to compare with.
+    UNCHECKED = "unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +48,7 @@ class TopicFinding:
     target."""
 
     topic: Topic
-    state: TopicState
+    state: Standing
     other: Topic | None = None
     shortfalls: tuple[Shortfall, ...] = ()
     refusal: Refusal | None = None
@@ -80,7 +62,7 @@ class TopicFinding:
 
 def absent(topic: Topic) -> TopicFinding:
     """The finding for a topic that does not exist or may not be seen."""
-    return TopicFinding(topic, TopicState.UNSEEN if topic.unseen else TopicState.MISSING)
+    return TopicFinding(topic, Standing.UNSEEN if topic.unseen else Standing.MISSING)
 
 
 def sentence(finding: TopicFinding) -> str:
@@ -88,25 +70,25 @@ def sentence(finding: TopicFinding) -> str:
     match finding:
         case TopicFinding(refusal=Refusal() as refusal):
             return refusal.text
-        case TopicFinding(topic, TopicState.MISSING):
+        case TopicFinding(topic, Standing.MISSING):
             return _missing(topic)
-        case TopicFinding(topic, TopicState.UNSEEN):
+        case TopicFinding(topic, Standing.UNSEEN):
             return _unseen(topic)
-        case TopicFinding(topic, TopicState.WAITS, Topic() as target):
+        case TopicFinding(topic, Standing.WAITS, Topic() as target):
             return _waits(topic, target)
-        case TopicFinding(topic, TopicState.FEW, Topic() as target):
+        case TopicFinding(topic, Standing.FEW, Topic() as target):
             return _few(topic, target)
-        case TopicFinding(topic, TopicState.UNLIKE, Topic() as target, shortfalls):
-            return _unlike(topic, target, shortfalls)
-        case TopicFinding(topic, TopicState.UNCHECKED, Topic() as target):
+        case TopicFinding(topic, Standing.UNLIKE, Topic() as target, (Shortfall(Difference.UNCHECKED),)):
             return _unchecked(topic, target)
-        case TopicFinding(topic, TopicState.DIFFERENT, Topic() as intake):
+        case TopicFinding(topic, Standing.UNLIKE, Topic() as target, shortfalls):
+            return _unlike(topic, target, shortfalls)
+        case TopicFinding(topic, Standing.DIFFERENT, Topic() as intake):
             return _same_partitioner(topic, intake)
-        case TopicFinding(topic, TopicState.DIFFERENT, shortfalls=shortfalls):
+        case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls):
             return (
                 f"topic '{topic.name}' of route {topic.route} loses records: {'; '.join(map(_described, shortfalls))}"
             )
-        case TopicFinding(topic, TopicState.NONE, refresh_ms=refresh_ms):
+        case TopicFinding(topic, Standing.NONE, refresh_ms=refresh_ms):
             within = write_duration(refresh_ms)
             return (
                 f"no topic matches '{topic.name}' of route {topic.route} yet. postdate reads a new one within {within}"
@@ -198,3 +180,5 @@ def _described(one: Shortfall) -> str:
         case Difference.FORGETS:
             why = "dead letters are kept" if one.wanted < 0 else "the level and levels.retention"
             return f"Kafka deletes records after {RETENTION} ({one.has}), read or not: set it to {one.wanted} ({why})"
+        case Difference.UNCHECKED:
+            return f"{SIZE} and {INSYNC} are unknown"

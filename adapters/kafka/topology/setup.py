@@ -28,7 +28,6 @@ from adapters.kafka.topology.findings import (
     Difference,
     Shortfall,
     TopicFinding,
-    TopicState,
     absent,
 )
 from adapters.kafka.topology.topics import (
@@ -44,6 +43,7 @@ from adapters.kafka.topology.topics import (
     unseen_of,
     with_admin,
 )
+from bridge.admin.topology import Standing
 from bridge.core.errors import TopologyMismatch
 from bridge.core.message import Refusal
 from bridge.delay.naming import Naming
@@ -98,7 +98,7 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
     async def make(admin: AIOKafkaAdminClient) -> tuple[list[MadeTopic], list[str]]:
         known, pairs = await _look(settings, admin)
         levels = await _judge_levels(settings, known, admin)
-        if wrong := [one.text for one in levels if one.state is TopicState.DIFFERENT]:
+        if wrong := [one.text for one in levels if one.state is Standing.DIFFERENT]:
             raise TopologyMismatch("\n".join(wrong))
         made: list[MadeTopic] = []
         sizes: list[Topic] = []
@@ -115,7 +115,7 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
             made.append(MadeTopic(intake, new, waits=sized is None))
             warnings += _warnings(intake, sized, target)
             if new and isinstance(target, Topic) and target.name not in has:
-                warnings.append(TopicFinding(intake, TopicState.UNCHECKED, target))
+                warnings.append(TopicFinding(intake, Standing.UNLIKE, target, (Shortfall(Difference.UNCHECKED),)))
         waiting_routes = {one.topic.route for one in made if one.waits}
         made += await _make_levels(settings, levels, sizes, _by_route(pairs, has), waiting_routes, admin)
         warnings += _unmatched(settings, known)
@@ -184,23 +184,23 @@ def _by_route(pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> dict[str
 def _judge(settings: Settings, known: KnownTopics, pairs: Sequence[Pair]) -> Iterator[TopicFinding]:
     for intake, target in pairs:
         if intake.partitions:
-            yield TopicFinding(intake, TopicState.SAME)
+            yield TopicFinding(intake, Standing.SAME)
         elif isinstance(target, Topic):
-            yield absent(intake) if target.partitions else TopicFinding(intake, TopicState.WAITS, target)
+            yield absent(intake) if target.partitions else TopicFinding(intake, Standing.WAITS, target)
         if isinstance(target, Refusal):
-            yield TopicFinding(intake, TopicState.DIFFERENT, refusal=target)
+            yield TopicFinding(intake, Standing.DIFFERENT, refusal=target)
             continue
         yield from _few(intake, target)
         if not target.partitions:
             yield absent(target)
         elif settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
-            yield TopicFinding(target, TopicState.DIFFERENT, intake)
+            yield TopicFinding(target, Standing.DIFFERENT, intake)
         else:
-            yield TopicFinding(target, TopicState.SAME)
+            yield TopicFinding(target, Standing.SAME)
     for name in settings.routes_of("kafka"):
         for one in settings.routes[name].allow_to:
             allowed = topic_in(known, name, one, ours=False)
-            yield TopicFinding(allowed, TopicState.SAME) if allowed.partitions else absent(allowed)
+            yield TopicFinding(allowed, Standing.SAME) if allowed.partitions else absent(allowed)
     yield from _unmatched(settings, known)
 
 
@@ -210,12 +210,12 @@ def _unmatched(settings: Settings, known: KnownTopics) -> Iterator[TopicFinding]
         for naming in settings.routes[name].namings():
             if naming.is_rule and not _matching(naming, known):
                 rule = Topic(name, naming.intercept, 0, 0, True)
-                yield TopicFinding(rule, TopicState.NONE, refresh_ms=settings.kafka.refresh)
+                yield TopicFinding(rule, Standing.NONE, refresh_ms=settings.kafka.refresh)
 
 
 def _few(intake: Topic, target: Topic) -> Iterator[TopicFinding]:
     if 0 < intake.partitions < target.partitions:
-        yield TopicFinding(intake, TopicState.FEW, target)
+        yield TopicFinding(intake, Standing.FEW, target)
 
 
 def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> Iterator[TopicFinding]:
@@ -226,7 +226,7 @@ def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, TopicCo
                 intake, _config_of(intake, has), target, _config_of(target, has), settings.kafka.intake_retention
             )
             if found:
-                yield TopicFinding(intake, TopicState.UNLIKE, target, found)
+                yield TopicFinding(intake, Standing.UNLIKE, target, found)
 
 
 def intake_shortfalls(
@@ -272,9 +272,9 @@ def _intake_config(target: TopicConfig, retention_ms: int) -> dict[str, str]:
 
 def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> list[TopicFinding]:
     if isinstance(target, Refusal):
-        return [TopicFinding(intake, TopicState.DIFFERENT, refusal=target)]
+        return [TopicFinding(intake, Standing.DIFFERENT, refusal=target)]
     if sized is None:
-        return [TopicFinding(intake, TopicState.WAITS, target)]
+        return [TopicFinding(intake, Standing.WAITS, target)]
     return [*_few(sized, target)] if target.partitions else [absent(target)]
 
 
@@ -303,12 +303,12 @@ async def _judge_levels(
         if not topic.partitions:
             found.append(absent(topic))
         elif wrong := unfit(its.values, config):
-            found.append(TopicFinding(topic, TopicState.DIFFERENT, shortfalls=(wrong,)))
+            found.append(TopicFinding(topic, Standing.DIFFERENT, shortfalls=(wrong,)))
         else:
-            found.append(TopicFinding(topic, TopicState.SAME))
+            found.append(TopicFinding(topic, Standing.SAME))
             for like, like_config in likes.get(route, ()):
                 if shortfalls := level_shortfalls(topic, its, like, like_config):
-                    found.append(TopicFinding(topic, TopicState.UNLIKE, like, shortfalls))
+                    found.append(TopicFinding(topic, Standing.UNLIKE, like, shortfalls))
     return found
 
 
@@ -345,7 +345,7 @@ async def _make_levels(
     configs = {name: config for _, name, config in _level_configs(settings)}
     made = []
     for one in found:
-        topic, new = one.topic, one.state in (TopicState.MISSING, TopicState.UNSEEN)
+        topic, new = one.topic, one.state in (Standing.MISSING, Standing.UNSEEN)
         if new and topic.route in waiting and topic.route not in sizes:
             made.append(MadeTopic(topic, new=False, waits=True))
             continue
