@@ -142,7 +142,7 @@ async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() ->
     [
         (1000, False, 2, "not even compressed with gzip"),
         (1000, True, 1, "not even compressed with gzip"),
-        (0, False, 1, "and it was not sent compressed (kafka.compression)"),
+        (0, False, 1, "and it was sent uncompressed (kafka.compression)"),
     ],
 )
 async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_up_everybody(
@@ -158,7 +158,7 @@ async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_
     lane = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)
     lane.add(flight(0))
     await until(lambda: said)
-    assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
+    assert said == [f"topic 'target' accepts no record of this size (max.message.bytes), {words}"]
     assert (producer.sent, producer.counted) == ([1] * sendings, 0)
 
 

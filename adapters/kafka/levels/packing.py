@@ -8,6 +8,7 @@ original's, and two headers say when it is due and what its id is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 
 from adapters.kafka.intake import KafkaIntake
@@ -40,7 +41,8 @@ def places(topics: LevelTopics, target: KafkaOut) -> Mapping[str, KafkaOut]:
     """What the sink needs to know of each place that a parcel may be sent to; ``target`` is the destination."""
     ours = (*topics.levels.values(), topics.dead)
     waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, keep_partition=True) for topic in ours}
-    return {**waiting, TARGET: target}
+    dead = replace(waiting[topics.dead], compress_always=True)
+    return {**waiting, topics.dead: dead, TARGET: target}
 
 
 def due_ms_of(value: HeaderValue) -> int:

@@ -144,7 +144,7 @@ def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(
     found = line.consume(lambda found: len(found) == 19)
     assert [plain(message)[1] for _, message in found] == [b"%d" % number for number in range(20) if number != 7]
     wait_for(lambda: [reason.partition(":")[0] for reason in line.dead()] == ["too_large"], "there is a dead letter")
-    assert line.dead()[0].endswith("takes no record of this size (max.message.bytes), not even compressed with gzip")
+    assert line.dead()[0].endswith("accepts no record of this size (max.message.bytes), not even compressed with gzip")
 
 
 @pytest.mark.long

@@ -135,9 +135,7 @@ async def test_a_compacted_topic_refuses_a_record_without_a_key_and_takes_its_ne
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed", "rejected", "confirmed"]
     refusal = next(result.refusal for result in results if result.refusal is not None)
-    assert refusal.text.startswith(
-        f"topic '{topic}' does not take this record, Kafka says INVALID_RECORD (87); it has no"
-    )
+    assert refusal.text.startswith(f"topic '{topic}' does not accept this record: INVALID_RECORD (87). It has no")
 
 
 async def test_a_route_or_a_payload_that_is_unknown_is_refused_alone(topics: Topics) -> None:
