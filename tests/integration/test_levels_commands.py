@@ -170,9 +170,7 @@ def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
     )
 
 
-def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
-    line: LevelLine, shell: Shell
-) -> None:
+def test_check_reports_the_backlog_of_an_intake_while_no_postdate_runs(line: LevelLine, shell: Shell) -> None:
     for body in (b"one", b"two"):
         put(line, body, delay(1000))
     wait_for(lambda: line.depth(line.intake) == 2, "both are counted", 10)

@@ -82,7 +82,7 @@ def flight(number: int, audit: bool = False) -> OutgoingRecord:
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
-async def test_without_an_answer_the_producer_is_called_broken_and_each_record_is_unknown_once(
+async def test_without_an_answer_the_producer_is_broken_and_each_record_is_unknown_once(
     error: Exception | None,
 ) -> None:
     told, producer = Told(), Producer(error)
@@ -108,7 +108,7 @@ async def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"), [(TopicAuthorizationFailedError(), "forbidden"), (TooFewReplicasError(), "few_replicas")]
 )
-async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
+async def test_a_batch_refused_at_its_only_try_gives_its_sequence_numbers_back(answer: KafkaError, reason: str) -> None:
     told, producer = Told(), Producer(answer=answer)
     lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     for number in range(3):
@@ -118,7 +118,7 @@ async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer
     assert (producer.sent, producer.counted, told.broken) == ([3], 0, [])
 
 
-async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
+async def test_a_batch_refused_after_a_retry_may_have_been_written_and_is_unknown() -> None:
     told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
     lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     lane.add(flight(0))
@@ -145,7 +145,7 @@ async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() ->
         (0, False, 1, "and it was sent uncompressed (kafka.compression)"),
     ],
 )
-async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_up_everybody(
+async def test_a_record_that_is_too_large_is_compressed_once_unless_that_would_block_the_loop(
     monkeypatch: pytest.MonkeyPatch, squeezed_max: int, compressed: bool, sendings: int, words: str
 ) -> None:
     monkeypatch.setattr(lane_module, "_SQUEEZED_MAX", squeezed_max)
@@ -163,7 +163,9 @@ async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_
 
 
 @pytest.mark.parametrize(("compressed", "sendings"), [(False, 4), (True, 3)])
-async def test_what_is_too_large_is_sent_without_the_audit_headers_at_last(compressed: bool, sendings: int) -> None:
+async def test_a_record_that_is_too_large_is_sent_without_the_audit_headers_at_last(
+    compressed: bool, sendings: int
+) -> None:
     said: list[str] = []
     producer = Producer(answer=MessageSizeTooLargeError())
     lane = PartitionQueue(

@@ -13,7 +13,7 @@ from bridge.telemetry.health import Health
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_deleted_topic_is_made_again_only_where_bridge_setup_allows_it(
+async def test_a_deleted_topic_is_recreated_only_if_bridge_setup_allows_it(
     allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = asyncio.Event()

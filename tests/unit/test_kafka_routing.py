@@ -31,7 +31,7 @@ def word(router: Router, topic: bytes, headers: list[tuple[bytes, bytes | None]]
         (b"", "<no_target>"),
     ],
 )
-def test_by_a_rule_a_record_goes_where_its_topic_leads(topic: bytes, where: str) -> None:
+def test_a_rule_maps_the_topic_of_a_record_to_its_target(topic: bytes, where: str) -> None:
     router = Router("all", [RULE], (), TAKEN)
     assert word(router, topic) == where
     assert word(router, topic) == where
@@ -41,7 +41,7 @@ def test_a_rule_never_leads_to_kafkas_internal_topics() -> None:
     assert word(Router("all", [Naming("delay.*", "*")]), b"delay.__consumer_offsets") == "<bad_target>"
 
 
-def test_a_changed_target_holds_for_what_is_parked_and_a_changed_intake_topic_is_not_guessed_at() -> None:
+def test_a_changed_target_applies_to_parked_records_and_a_changed_intake_is_never_guessed() -> None:
     assert word(Router("r", [Naming("payments.delay", "payments.v2")]), b"payments.delay") == "payments.v2"
     assert word(Router("r", [RULE]), b"payments.delay") == "payments"
     assert word(Router("r", [Naming("payments.later", "payments")]), b"refunds.delay") == "<no_target>"
@@ -53,14 +53,14 @@ def test_a_changed_target_holds_for_what_is_parked_and_a_changed_intake_topic_is
     ("value", "where"),
     [(b"invoices", "invoices"), (b"payments", "<not_allowed>"), (None, "<not_allowed>"), (b"\xff", "<not_allowed>")],
 )
-def test_a_header_is_obeyed_where_it_is_allowed_and_refused_elsewhere(value: bytes | None, where: str) -> None:
+def test_a_destination_header_is_obeyed_only_if_allowed(value: bytes | None, where: str) -> None:
     router = Router("r", [Naming("orders.delay", "orders")], ["invoices", "letters"])
     assert word(router, b"orders.delay", [(b"x-delay-to", value), (b"trace", b"letters")]) == where
     assert word(router, b"orders.delay", [(b"x-delay-to", b"letters"), (b"x-delay-to", value)]) == where
     assert word(router, b"orders.delay", [(b"X-Delay-To", value)]) == "orders"
 
 
-def test_without_a_list_a_header_may_name_only_the_target_of_the_records_own_topic() -> None:
+def test_without_a_list_a_header_may_name_only_the_records_own_target() -> None:
     router = Router("r", [Naming("orders.delay", "orders"), Naming("bills.delay", "bills"), RULE], (), TAKEN[1:])
     assert word(router, b"orders.delay", [(b"x-delay-to", b"orders")]) == "orders"
     assert word(router, b"letters.delay", [(b"x-delay-to", b"letters")]) == "letters"
@@ -68,12 +68,12 @@ def test_without_a_list_a_header_may_name_only_the_target_of_the_records_own_top
         assert word(router, b"orders.delay", [(b"x-delay-to", value)]) == "<not_allowed>"
 
 
-def test_a_record_that_names_its_target_waits_like_any_other_for_settings_that_know_its_topic() -> None:
+def test_a_record_that_names_its_target_also_waits_until_the_settings_name_its_topic() -> None:
     router = Router("r", [Naming("payments.later", "payments")])
     assert word(router, b"refunds.delay", [(b"x-delay-to", b"refunds")]) == "<no_target>"
 
 
-def test_a_target_that_nothing_may_go_to_is_not_reached_by_naming_it() -> None:
+def test_a_forbidden_target_is_not_reached_by_naming_it() -> None:
     router = Router("all", [RULE], (), TAKEN)
     assert word(router, b"secret.delay", [(b"x-delay-to", b"secret")]) == "<not_allowed>"
 

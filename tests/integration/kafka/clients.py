@@ -1,4 +1,4 @@
-"""One bridge for many clients: a topic and an intake topic for each, and what stands in them in the end."""
+"""One bridge for many clients: a topic and an intake topic for each, and their final contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka adapter stand on: topics, records written and read raw, a source and a sink that run."""
+"""The base of the Kafka adapter's tests: topics, raw records, a running source and sink."""
 
 from __future__ import annotations
 

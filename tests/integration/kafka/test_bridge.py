@@ -1,4 +1,4 @@
-"""``postdate run`` on Kafka, from outside: records that wait, records that do not, and what a killed bridge leaves."""
+"""``postdate run`` on Kafka from outside: delayed records, undelayed records, and the effects of kills."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def plain(message: Message) -> tuple[bytes | None, bytes | None, Headers]:
     return message.key(), message.value(), [h for h in headers if h[0] not in ("x-delay-id", "x-delay-due")]
 
 
-def test_records_wait_their_time_and_arrive_as_they_were_and_the_others_go_on_at_once(line: Line) -> None:
+def test_delayed_records_arrive_unchanged_when_due_and_the_others_at_once(line: Line) -> None:
     sent = time.time()
     odd: Headers = [("trace", b"\xff"), ("trace", b"2"), ("null", None), ("", b"")]
     line.produce(b"k", b"later", [("x-delay", b"1500"), *odd])
@@ -126,7 +126,7 @@ def test_records_wait_their_time_and_arrive_as_they_were_and_the_others_go_on_at
     assert [value for value in values if value and value.startswith(b"now")] == [b"now %d" % n for n in range(5)]
 
 
-def test_a_record_whose_delay_is_no_moment_becomes_a_dead_letter_and_blocks_nobody(line: Line) -> None:
+def test_a_record_with_a_bad_delay_becomes_a_dead_letter_and_blocks_no_other(line: Line) -> None:
     line.produce(b"k", b"bad", [("x-delay", b"soon")])
     line.produce(b"k", b"good", [("x-delay", b"100")])
     line.produced()
@@ -148,7 +148,7 @@ def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(
 
 
 @pytest.mark.long
-def test_a_record_that_is_larger_than_any_request_becomes_a_dead_letter_and_delays_nobody(line: Line) -> None:
+def test_a_record_larger_than_any_request_becomes_a_dead_letter_and_delays_no_other(line: Line) -> None:
     compressing = Producer({**line.producing, "compression.type": "gzip", "message.max.bytes": 500_000_000})
     compressing.produce(line.intake, value=bytes(110 << 20), key=b"k", headers=[("x-delay", b"1000")])
     assert compressing.flush(DEADLINE_S) == 0
@@ -164,7 +164,7 @@ def test_a_record_that_is_larger_than_any_request_becomes_a_dead_letter_and_dela
     assert [plain(message)[1] for _, message in line.consume(lambda found: len(found) == 1)] == [b"behind it"]
 
 
-def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: Line) -> None:
+def test_a_record_cancelled_by_its_key_is_not_delivered(line: Line) -> None:
     line.produce(b"k", b"cancelled", [("x-delay", b"1500"), ("x-delay-key", b"order-1")])
     line.produce(b"k", b"kept", [("x-delay", b"2000"), ("x-delay-key", b"order-2")])
     line.produce(b"k", None, [("x-delay-cancel", b"order-1")])
@@ -173,7 +173,7 @@ def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: Line) -> None:
     assert [plain(message)[1] for _, message in found] == [b"kept"]
 
 
-def test_kills_lose_nothing_make_nothing_early_and_copy_only_what_was_on_its_way(line: Line) -> None:
+def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flight(line: Line) -> None:
     count, kills = 1500, 3
     for number in range(count):
         delay_ms = number * 7 % 1500

@@ -56,7 +56,7 @@ def values(came: list[Came]) -> list[bytes | None]:
     return [one.value for one in came]
 
 
-def test_what_is_left_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
+def test_the_rest_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
     levels = {b"10": 0.5, b"500": 0.5, b"700": 1.0, b"1500": 3.0, b"3000": 3.0}
     sent = time.time()
     for value in levels:
@@ -69,7 +69,7 @@ def test_what_is_left_of_a_delay_is_rounded_up_to_a_level_never_early_and_within
         assert one.due() <= one.at < one.due() + 1.0
 
 
-def test_a_level_by_its_number_and_a_moment_wait_too(line: KafkaLevelLine) -> None:
+def test_a_level_number_and_a_due_moment_delay_too(line: KafkaLevelLine) -> None:
     sent = time.time()
     at_ms = int(sent * 1000) + 900
     line.produce(b"level", [("x-delay-level", b"2")])
@@ -94,7 +94,7 @@ def test_every_byte_arrives_as_it_was_written(line: KafkaLevelLine) -> None:
     assert len({one.header("x-delay-id") for one in came}) == len(records)
 
 
-def test_records_without_a_delay_go_on_at_once_and_in_order(line: KafkaLevelLine) -> None:
+def test_records_without_a_delay_are_delivered_at_once_and_in_order(line: KafkaLevelLine) -> None:
     line.produce(b"waits", [delay(3000)], partition=0)
     for number in range(200):
         line.produce(b"%d" % number, [], partition=0)
@@ -103,7 +103,7 @@ def test_records_without_a_delay_go_on_at_once_and_in_order(line: KafkaLevelLine
     assert values(line.consume(1)) == [b"waits"]
 
 
-def test_equal_waits_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
+def test_equal_delays_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
     numbers = range(600)
     for number in numbers:
         line.produce(b"%d" % number, [("x-delay-level", b"2" if number % 3 else b"3")], key=b"key %d" % (number % 7))
@@ -127,7 +127,7 @@ def transactions(line: KafkaLevelLine, kept: str) -> None:
         (producer.commit_transaction if letter == "k" else producer.abort_transaction)(DEADLINE_S)
 
 
-def test_only_records_are_counted_and_neither_markers_of_transactions_nor_aborted_records(idle: KafkaLevelLine) -> None:
+def test_the_count_of_an_intake_excludes_transaction_markers_and_aborted_records(idle: KafkaLevelLine) -> None:
     declare(idle.loaded())
 
     def waiting() -> int:
@@ -173,7 +173,7 @@ def test_a_short_level_behind_a_long_one_does_not_wait_for_it(line: KafkaLevelLi
         (("x-delay-cancel", b"a key"), "not_possible: a route without a store cannot cancel"),
     ],
 )
-def test_what_cannot_be_done_becomes_a_dead_letter_and_holds_up_nobody(
+def test_an_impossible_request_becomes_a_dead_letter_and_delays_no_other(
     line: KafkaLevelLine, header: tuple[str, bytes], reason: str
 ) -> None:
     line.produce(b"dead", [header, *ODD], partition=0)
@@ -185,7 +185,7 @@ def test_what_cannot_be_done_becomes_a_dead_letter_and_holds_up_nobody(
     assert (dead.header("x-delay-reason") or b"").decode().startswith(reason)
 
 
-def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_nobody(line: KafkaLevelLine) -> None:
+def test_a_foreign_record_in_a_level_topic_is_never_delivered_and_delays_no_other(line: KafkaLevelLine) -> None:
     topic = line.topics().levels[1000]
     line.produce(b"a stranger's", [("x-delay-due", b"1"), ("x-delay-id", b"an id")], topic=topic, partition=0)
     line.produce(b"nor one of ours", [], topic=topic, partition=0)
@@ -256,7 +256,7 @@ def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_
     assert (came.key, came.value) == (b"k", bytes(size))
 
 
-def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevelLine) -> None:
+def test_records_left_by_a_clean_stop_are_delivered_once_by_the_next_instance(idle: KafkaLevelLine) -> None:
     bridge = idle.run()
     for number in range(300):
         idle.produce(b"%d" % number, [delay(3000)])
@@ -269,7 +269,7 @@ def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevel
     idle.nothing_more()
 
 
-def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_notice(idle: KafkaLevelLine) -> None:
+def test_a_missing_target_makes_dead_letters_and_delays_no_other_route(idle: KafkaLevelLine) -> None:
     gone = f"{idle.topic}-gone"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{gone}.delay", "deliver_to": gone}
     kafka_admin.create_topic(idle.url, idle.partitions, name=f"{gone}.delay")
@@ -288,7 +288,7 @@ def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_not
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_when_it_is_there(
+def test_topics_that_wait_for_a_missing_target_get_its_partitions_when_it_exists(
     idle: KafkaLevelLine, workers: int
 ) -> None:
     target = f"{idle.topic}-later"
@@ -308,7 +308,7 @@ def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_whe
     assert values(idle.consume(1, target)) == [b"at last"]
 
 
-def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle: KafkaLevelLine) -> None:
+def test_two_instances_share_the_work_and_one_takes_over_when_the_other_is_killed(idle: KafkaLevelLine) -> None:
     first = idle.run(name="first")
     idle.run(name="second")
     for number in range(900):
@@ -326,7 +326,7 @@ def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle:
     assert came[-1].at - done < 30
 
 
-def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: KafkaLevelLine) -> None:
+def test_an_instance_that_joins_and_leaves_cleanly_makes_no_copy(idle: KafkaLevelLine) -> None:
     idle.run(name="first")
     came: list[Came] = []
     for number in range(1200):
@@ -343,7 +343,7 @@ def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: Kafka
     assert len(set(values(came))) == 1200
 
 
-def test_a_route_that_goes_from_a_store_to_levels_while_records_come_makes_no_copy(
+def test_a_route_that_changes_from_a_store_to_levels_under_load_makes_no_copy(
     idle: KafkaLevelLine, redis_url: str, key_prefix: str
 ) -> None:
     store = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
@@ -363,7 +363,9 @@ def test_a_route_that_goes_from_a_store_to_levels_while_records_come_makes_no_co
     assert len(set(values(came))) == 6000
 
 
-def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_is_empty(idle: KafkaLevelLine) -> None:
+def test_a_changed_list_of_levels_loses_nothing_and_remove_deletes_the_old_topic_when_empty(
+    idle: KafkaLevelLine,
+) -> None:
     bridge = idle.run()
     sent = time.time()
     idle.produce(b"by the old list", [delay(3000)])
@@ -374,7 +376,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_i
     wait_for(lambda: any(one.name == old and one.messages for one in count(idle.loaded())), "it waits", 20)
     assert bridge.terminate() == 0
     (kept,) = remove(after, everything=False, force=False, dry_run=False)
-    assert (kept.name, kept.kept.partition(":")[0]) == (old, "it holds 1 record")
+    assert (kept.name, kept.kept.partition(":")[0]) == (old, "it holds records")
     idle.run(waiting)
     (one,) = idle.consume(1)
     assert one.at - sent >= 3.0
@@ -384,7 +386,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_i
     wait_for(lambda: old not in kafka_admin.topics(idle.url), "it is gone", 20)
 
 
-def test_topics_are_made_to_keep_what_waits_and_one_that_would_not_is_refused(idle: KafkaLevelLine) -> None:
+def test_setup_creates_topics_that_keep_waiting_records_and_refuses_one_that_does_not(idle: KafkaLevelLine) -> None:
     settings = idle.loaded()
     assert {one.state for one in verify(settings) if one.topic.ours} == {"missing"}
     made, _ = declare(settings)
@@ -453,7 +455,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert {row["state"] for row in shell("levels", "verify", settings=in_store)[0]} == {"old"}
     removed, said = shell("levels", "remove", settings=in_store, code=5)
     assert {row["name"] for row in removed if row["state"] == "kept"} == {level, idle.topics().dead}
-    assert f"topic '{level}' stays: it holds 1 record: " in said
+    assert f"topic '{level}' stays: it holds records: 1. " in said
     bridge = idle.run(in_store, name="with a store")
     assert words in bridge.log()
     (one,) = idle.consume(1)
@@ -480,7 +482,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     idle.nothing_more(0.5)
 
 
-def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_and_delivered_when_it_is_back(
+def test_records_in_levels_of_a_removed_route_are_reported_kept_and_delivered_when_it_is_back(
     idle: KafkaLevelLine, shell: Shell
 ) -> None:
     target = kafka_admin.create_topic(idle.url, idle.partitions, name=f"{idle.topic}-gone")
@@ -502,7 +504,7 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
 
 @pytest.mark.long
 @pytest.mark.rabbitmq
-def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_kafka_that_cannot_be_asked(
+def test_waiting_records_are_reported_without_any_kafka_route_and_so_is_an_unreachable_kafka(
     idle: KafkaLevelLine, shell: Shell, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     level, _ = left_in_its_level(idle, b"left alone")
@@ -540,9 +542,7 @@ def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_k
     assert values(idle.consume(1)) == [b"left alone"]
 
 
-def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
-    idle: KafkaLevelLine, shell: Shell
-) -> None:
+def test_check_reports_the_backlog_of_an_intake_while_no_postdate_runs(idle: KafkaLevelLine, shell: Shell) -> None:
     assert shell("setup")[0]
     idle.produce(b"one", [delay(500)])
     idle.produced()
@@ -557,7 +557,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     assert (intake["name"], intake["state"]) == (idle.intake, "intake")
 
 
-def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
+def test_the_commands_manage_the_topics_and_count_waiting_records(idle: KafkaLevelLine, shell: Shell) -> None:
     ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
     assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
     assert {row["state"] for row in shell("levels", "stats")[0]} == {"missing"}
@@ -578,6 +578,6 @@ def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLeve
         ("topic", idle.topics().levels[1000], 1)
     ]
     assert shell("levels", "remove")[0] == []
-    assert "it holds 1 record: " in shell("levels", "remove", "--all", code=5)[1]
+    assert "it holds records: 1. " in shell("levels", "remove", "--all", code=5)[1]
     assert len(shell("levels", "remove", "--all", "--force")[0]) == 2
     assert "no store (mode levels)" in shell("list", code=5)[1]
