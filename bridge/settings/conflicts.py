@@ -41,7 +41,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
 def _bridge(settings: Settings) -> Iterator[Conflict]:
     if settings.bridge.instance and settings.bridge.workers > 1:
         paths = (("bridge", "instance"), ("bridge", "workers"))
-        yield Conflict(paths, "must be empty if bridge.workers is more than 1: each worker needs its own name")
+        yield Conflict(paths, "must be empty if bridge.workers is more than 1: workers must not share a name")
 
 
 def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:

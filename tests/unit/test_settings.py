@@ -705,7 +705,7 @@ class TestSecrets:
 
 
 class TestTheExampleFile:
-    """config.example.toml is the manual, so it must be true."""
+    """config.example.toml is the manual: what it says about names and defaults is true."""
 
     FILE = Path(__file__).parents[2] / "config.example.toml"
     # "name = value", switched on or off by "# " in front; prose is indented or has no such shape.
