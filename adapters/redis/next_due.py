@@ -11,7 +11,7 @@ from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
-from bridge.admin.strays import Looked
+from bridge.admin.leftovers import Looked
 from bridge.core.errors import StoreUnavailable
 from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.settings import Redis

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.redis.agreement import judge_agreement, read_agreement
 from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
-from bridge.admin.strays import Remains
+from bridge.admin.leftovers import Remains
 from bridge.settings import Redis
 
 
