@@ -141,7 +141,7 @@ def test_a_dry_run_reports_an_unreachable_broker_and_exits_as_setup_would(
     monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert [row["state"] for row in commands.rows("setup", "--dry-run", code=4)] == ["planned"] * 2
     said = commands.said("setup", "--dry-run", code=4)
-    assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
+    assert said == "Warning: what exists already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
 def test_an_intake_is_created_after_its_target_with_as_many_partitions(kafka: Kafka, commands: Commands) -> None:
