@@ -22,8 +22,8 @@ from adapters.kafka.partitioner import Choice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from adapters.kafka.targets import Targets
 from bridge.core.errors import BrokerUnavailable
-from bridge.core.message import Claim, Outcome, Refusal, no_route
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal, no_route
+from bridge.core.ports import Letter, Result
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -40,18 +40,18 @@ _ANSWER_S = 3.0
 class KafkaSink:
     """``bridge.core.ports.Sink`` on Kafka. ``run`` keeps it connected."""
 
+    _answered: Callable[[list[Result]], None]
+
     def __init__(
         self,
         rules: Kafka,
         outs: Mapping[str, Out],
         window_bytes: int,
-        answered: Callable[[list[Result]], None],
         health: Health,
     ) -> None:
         self._rules = rules
         self._outs = outs
         self._window_bytes = window_bytes
-        self._answered = answered
         self._health = health
         self._choice = Choice(rules.partitioner)
         self._kept = Choice("same")
@@ -59,7 +59,7 @@ class KafkaSink:
         self._producer: AIOKafkaProducer | None = None
         self._targets: Targets | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
-        self._asking: dict[str, list[Claim]] = {}
+        self._asking: dict[str, list[Letter]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[str] | None = None
         self._reachable = False
@@ -67,6 +67,10 @@ class KafkaSink:
         self._bytes = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """See ``bridge.core.ports.Sink.on_answers``."""
+        self._answered = answered
 
     def ready(self) -> bool:
         """See ``bridge.core.ports.Sink.ready``."""
@@ -82,25 +86,25 @@ class KafkaSink:
             return 0, 0
         return self._rules.window - self._out, self._window_bytes - self._bytes
 
-    def publish(self, claims: Sequence[Claim]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> None:
         """See ``bridge.core.ports.Sink.publish``."""
         targets = self._targets
         if targets is None:
-            self._answered([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
+            self._answered([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
             return
-        self._out += len(claims)
-        self._bytes += sum(len(claim.payload) for claim in claims)
+        self._out += len(letters)
+        self._bytes += sum(len(letter.payload) for letter in letters)
         refused: list[Result] = []
         self._choice.next_batch()
         self._kept.next_batch()
-        for claim in claims:
-            refusal = self._sort(claim, targets)
+        for letter in letters:
+            refusal = self._sort(letter, targets)
             if refusal is not None:
-                refused.append(Result(claim, Outcome.REFUSED, refusal))
+                refused.append(Result(letter, Outcome.REFUSED, refusal))
         if refused:
             self._give(refused)
 
-    def _sort(self, claim: Claim, targets: Targets) -> Refusal | None:
+    def _sort(self, claim: Letter, targets: Targets) -> Refusal | None:
         """Into the queue of its partition; or why not."""
         out = self._outs.get(claim.route)
         if out is None:
@@ -147,7 +151,7 @@ class KafkaSink:
 
     def _give(self, results: list[Result]) -> None:
         self._out -= len(results)
-        self._bytes -= sum(len(result.claim.payload) for result in results)
+        self._bytes -= sum(len(result.letter.payload) for result in results)
         self._answered(results)
 
     def _break(self, why: str) -> None:
@@ -156,7 +160,7 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, claim: Claim, targets: Targets) -> None:
+    def _ask(self, topic: str, claim: Letter, targets: Targets) -> None:
         """Whoever comes while it is asked whether the topic is there waits, and keeps his place."""
         waiting = self._asking.get(topic)
         if waiting is not None:

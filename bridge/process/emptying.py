@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from bridge.admin.leftovers import Remains
 from bridge.core.errors import PostdateError, Unreachable
-from bridge.process.loops import together
-
-if TYPE_CHECKING:
-    from bridge.process.service import Running
+from bridge.process.loops import Running, together
 
 log = structlog.get_logger("postdate")
 

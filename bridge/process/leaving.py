@@ -10,28 +10,28 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from bridge.core.errors import PostdateError
-from bridge.pipeline.ways import Way
+from bridge.pipeline.relay import Relay
 from bridge.telemetry.reconnect import Reconnect
 
 
 class Leaving:
-    """``look()`` names the routes, blocking; ``drain(route)`` makes the way by which the levels of one are drained."""
+    """``look()`` names the routes, blocking; ``drain(route)`` makes the relay that drains the levels of one."""
 
-    def __init__(self, look: Callable[[], Sequence[str]], drain: Callable[[str], Way]) -> None:
+    def __init__(self, look: Callable[[], Sequence[str]], drain: Callable[[str], Relay]) -> None:
         self._look = look
         self._drain = drain
-        self._ways: list[Way] = []
+        self._relays: list[Relay] = []
         self._stopping = False
 
     async def run(self) -> None:
         """Drain until cancelled. Raises what a loop raised."""
         routes = await self._routes()
         if not self._stopping:
-            self._ways = [self._drain(route) for route in routes]
+            self._relays = [self._drain(route) for route in routes]
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.Event().wait())
-            for way in self._ways:
-                for loop in way.loops():
+            for relay in self._relays:
+                for loop in relay.loops():
                     group.create_task(loop)
 
     async def _routes(self) -> Sequence[str]:
@@ -43,12 +43,12 @@ class Leaving:
             except PostdateError:
                 await reconnect.wait()
 
-    def take_no_more(self) -> None:
+    def stop(self) -> None:
         """Stop taking."""
         self._stopping = True
-        for way in self._ways:
-            way.take_no_more()
+        for relay in self._relays:
+            relay.stop()
 
     def finished(self) -> bool:
         """Whether nothing is under way any more."""
-        return all(way.finished() for way in self._ways)
+        return all(relay.finished() for relay in self._relays)
