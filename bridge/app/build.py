@@ -13,15 +13,13 @@ from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
-from bridge.pipeline.intake import NoIntake
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
 from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
@@ -94,7 +92,7 @@ def build(
     )
 
 
-def build_without_store(settings: Settings, health: Health, emptying: Emptying | None = None) -> RelayService:
+def build_without_store(settings: Settings, health: Health, emptying: StoreDrain | None = None) -> RelayService:
     """Return the service of one process without a store; ``settings`` are those of one process."""
     clock, mend = StoreClock(), mending(settings, health)
     ends = broker_of(settings.broker).open_relays(settings, clock, health, mend)
@@ -109,7 +107,7 @@ def mending(settings: Settings, health: Health) -> Callable[[], None]:
     return Mend(partial(broker_of(settings.broker).redeclare, settings), health)
 
 
-def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> Leaving | None:
+def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> LevelsDrain | None:
     drains = broker.open_drains(settings, clock, health)
     if drains is None:
         return None
@@ -117,7 +115,7 @@ def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Heal
     def drain(route: str) -> Relay:
         return _relay(settings, drains.open(route), clock, lambda: None, health)
 
-    return Leaving(drains.look, drain)
+    return LevelsDrain(drains.look, drain)
 
 
 def _relay(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health) -> Relay:

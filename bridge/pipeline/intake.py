@@ -6,7 +6,7 @@ Routes take turns, so that a flood on one delays no other. Within a route the or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from operator import itemgetter
 
@@ -177,32 +177,3 @@ class HeldBack(Arrivals):
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._release)
         else:
             self._last.clear()
-
-
-class NoIntake:
-    """A source without messages, for a process that only delivers what removed routes left in the store."""
-
-    async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        await asyncio.Event().wait()
-        return []
-
-    def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        return []
-
-    def alive(self, delivery: Delivery) -> bool:
-        return False
-
-    def accept(self, deliveries: Sequence[Delivery]) -> None:
-        pass
-
-    def drop(self, deliveries: Sequence[Delivery]) -> None:
-        pass
-
-    def place(self, delivery: Delivery) -> dict[str, object]:
-        return {}
-
-    def stop(self) -> None:
-        pass
-
-    def emptied(self) -> bool:
-        return True

@@ -23,9 +23,8 @@ from bridge.core.message import Delivery, Outcome, Refusal
 from bridge.core.ports import Link, Result, Sink, Source
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
 from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, verdict
-from bridge.telemetry.health import Health
+from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.notices import Notices
-from bridge.telemetry.refused import RefusedRoutes
 
 log = structlog.get_logger("postdate")
 

@@ -22,11 +22,10 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import NO_ROUTE, Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
 from bridge.pipeline.leases import Leases
-from bridge.telemetry.health import Health
+from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
-from bridge.telemetry.refused import RefusedRoutes
 
 log = structlog.get_logger("postdate")
 

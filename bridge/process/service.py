@@ -24,8 +24,7 @@ from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, StoreDrain
 from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.watchdog import StoreWatch, Watch
@@ -58,7 +57,7 @@ class Parts:
     store_watch: StoreWatch
     health: Health
     grace_ms: int
-    leaving: Leaving | None = None
+    leaving: LevelsDrain | None = None
 
 
 class Service(Running):
@@ -145,7 +144,7 @@ class RelayParts:
     clock: StoreClock
     health: Health
     grace_ms: int
-    emptying: Emptying | None = None
+    emptying: StoreDrain | None = None
 
 
 class RelayService(Running):
