@@ -24,8 +24,8 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Policies, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
-from bridge.delay.destination import HEADER as DESTINATION
 from bridge.delay.header import wanted
+from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import Settings

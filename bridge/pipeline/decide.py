@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from bridge.core.errors import HeaderError
 from bridge.core.message import Delivery
-from bridge.delay import destination
 from bridge.delay.duration import quoted
 from bridge.delay.header import HeaderRules, read_due
-from bridge.delay.trust import Trust
+from bridge.delay.trust import DESTINATION, NOT_ALLOWED, Trust, destination_refusal
 from bridge.parking.envelope import found_key
 
 SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
@@ -65,10 +64,10 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         return Rejection(f"bad_header: {delivery.fault}")
     if len(delivery.payload) > rules.body_max:
         return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
-    if rules.allow_to is not None and destination.HEADER in delivery.headers:
-        refused = destination.why_not(delivery.headers[destination.HEADER], rules.allow_to)
+    if rules.allow_to is not None and DESTINATION in delivery.headers:
+        refused = destination_refusal(delivery.headers[DESTINATION], rules.allow_to)
         if refused:
-            return Rejection(f"{destination.NOT_ALLOWED}: {refused}")
+            return Rejection(f"{NOT_ALLOWED}: {refused}")
     if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
         return Rejection(refused)
     try:

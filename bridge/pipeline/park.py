@@ -23,9 +23,8 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery
 from bridge.core.ports import Source, Store
-from bridge.parking.identity import Ids
+from bridge.parking.identity import Ids, shard_for, shard_of_record
 from bridge.parking.redelivery import Given
-from bridge.parking.shard import shard_for, shard_of_record
 from bridge.pipeline.decide import Neighbours, Parking, RouteRules, Step, decide
 from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Store
-from bridge.parking.shard import share
 from bridge.pipeline.leases import Leases, RoutesElsewhere
 from bridge.process.deal import WINDOW_S, deal
 from bridge.telemetry.health import Health
@@ -35,13 +34,13 @@ class Said(NamedTuple):
     loads: Mapping[int, float]
 
 
-def read_said(report: str) -> Said | None:
-    """What a report announces; None for one of a version that announces nothing."""
+def read_said(report: str) -> Said:
+    """Return what a report announces. One that cannot be read announces nothing, so its instance gets no shard."""
     try:
         told: dict[str, Any] = json.loads(report)
         return Said(frozenset(told["routes"]), {int(shard): float(load) for shard, load in told["loads"].items()})
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return Said(frozenset(), {})
 
 
 def candidates(said: Mapping[str, Said]) -> list[str]:
@@ -117,17 +116,12 @@ class Sharing:
             return self._last
         dealt = await self._store.deal("", "")
         said = {name: read_said(report) for name, report in dealt.reports.items()}
-        known = {name: one for name, one in said.items() if one is not None}
-        if len(known) < len(said):  # an old version deals by the list of names alone, so do all
-            self._elsewhere.learn(())
-            self._last = share(list(said), self._instance, self._store.shards)
-            return self._last
-        self._elsewhere.learn(route for name, one in known.items() if name != self._instance for route in one.routes)
-        having_all = candidates(known)
+        self._elsewhere.learn(route for name, one in said.items() if name != self._instance for route in one.routes)
+        having_all = candidates(said)
         if not having_all:
             self._last = everything  # by turns: see Leases.give_way
             return everything
-        return self._settled(await self._agree(dealt.deal, known, having_all))
+        return self._settled(await self._agree(dealt.deal, said, having_all))
 
     async def _agree(self, text: str, said: Mapping[str, Said], able: Collection[str]) -> list[str]:
         shards = self._store.shards

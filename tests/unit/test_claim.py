@@ -14,7 +14,7 @@ from adapters.memory import Memory
 from adapters.memory.sink import HOLD
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Outcome
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.memory import Memory
 from bridge.core.message import no_route
-from bridge.process.members import Loads, candidates, read_deal, read_said
+from bridge.process.members import Loads, Said, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -134,19 +134,19 @@ def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch:
     assert new.said() == {"3": pytest.approx(100, rel=0.01)}
 
 
-# -- beside an old version ------------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"routes": 3, "loads": {}}', '{"loads": {}}'])
-def test_a_report_without_routes_is_of_an_old_version(report: str) -> None:
-    assert read_said(report) is None
+def test_a_report_that_cannot_be_read_announces_nothing(report: str) -> None:
+    assert read_said(report) == Said(frozenset(), {})
 
 
-async def test_beside_an_old_version_the_shards_are_dealt_as_it_deals_them() -> None:
+async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
     one, other = pair()
     await other.store.meet(DRAIN_MS, True, '{"shards": [1, 3]}')
     await beats(one)
-    assert one.leases.shards() == frozenset(range(0, SHARDS, 2))
+    assert one.leases.shards() == ALL
 
 
 # -- routes that differ ---------------------------------------------------------------------------------------------
@@ -157,9 +157,8 @@ def test_those_that_have_all_routes_come_first() -> None:
         "a": read_said('{"routes": ["orders"], "loads": {}}'),
         "b": read_said('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
     }
-    known = {name: one for name, one in said.items() if one is not None}
-    assert candidates(known) == ["b"]
-    assert known["b"].loads == {0: 1.5}
+    assert candidates(said) == ["b"]
+    assert said["b"].loads == {0: 1.5}
 
 
 async def test_the_one_that_has_every_route_drains_every_shard() -> None:

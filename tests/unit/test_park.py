@@ -12,8 +12,7 @@ import pytest
 from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.delay.header import HeaderRules
 from bridge.delay.trust import Trust
-from bridge.parking.identity import shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
 from bridge.pipeline.round import next_run, urgent
 from tests.unit.house import ORDERS, SHARDS, House, turns

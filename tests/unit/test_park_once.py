@@ -13,8 +13,7 @@ import pytest
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import HeaderValue
 from bridge.core.ports import Batch, Parked
-from bridge.parking.identity import shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House, turns
 

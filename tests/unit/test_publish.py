@@ -8,7 +8,7 @@ import time
 import pytest
 
 from adapters.memory.sink import HOLD
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for
 from bridge.pipeline.publish import Alarm, Publisher
 from tests.unit.house import SHARDS, House, turns
 
