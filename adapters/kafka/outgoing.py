@@ -1,4 +1,4 @@
-"""How a claim becomes the record that leaves: as its producer wrote it, without the delay headers, with audit
+"""How a letter becomes the record that leaves: as its producer wrote it, without the delay headers, with audit
 headers. Pure.
 
 These headers are all that differs between what a producer sent and what a consumer gets, besides the timestamp
@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters.kafka.raw.record import Record
 from adapters.kafka.routing import FixedTarget, Router
-from bridge.core.message import Claim
+from bridge.core.ports import Letter
 
 ID_HEADER = "x-delay-id"
 DUE_HEADER = "x-delay-due"
@@ -54,12 +54,12 @@ class OutgoingRecord:
     """One record on its way out. ``timestamp`` is Unix milliseconds, None for the send time.
 
     ``odd``: a header name is not UTF-8. ``audited``: the last two headers are postdate's. ``stripped``: they were
-    left out. ``size`` is the size of the claim's payload in bytes.
+    left out. ``size`` is the size of the letter's payload in bytes.
     """
 
     __slots__ = (
         "audited",
-        "claim",
+        "letter",
         "compress_always",
         "headers",
         "key",
@@ -70,9 +70,9 @@ class OutgoingRecord:
         "value",
     )
 
-    def __init__(self, claim: Claim, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
-        self.claim = claim
-        self.size = len(claim.payload)
+    def __init__(self, letter: Letter, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
+        self.letter = letter
+        self.size = len(letter.payload)
         self.key = record.key
         self.value = record.value
         self.timestamp = record.timestamp if keep_timestamp else None
@@ -87,8 +87,8 @@ class OutgoingRecord:
             self.odd = True
         self.audited, self.stripped = out.audit, False
         if out.audit:
-            headers.append((ID_HEADER, claim.public_id))
-            headers.append((DUE_HEADER, b"%d" % claim.due_ms))
+            headers.append((ID_HEADER, letter.public_id))
+            headers.append((DUE_HEADER, b"%d" % letter.due_ms))
         self.headers = headers
 
     def strip(self) -> None:

@@ -32,8 +32,8 @@ from adapters.kafka.partition_queue import REQUEST_BYTES, PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from bridge.core.errors import BrokerUnavailable
-from bridge.core.message import Claim, Outcome, Refusal, no_route
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal, no_route
+from bridge.core.ports import Letter, Result
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -105,18 +105,18 @@ class TargetTopics:
 class KafkaSink:
     """``bridge.core.ports.Sink`` on Kafka. ``run`` keeps it connected."""
 
+    _answered: Callable[[list[Result]], None]
+
     def __init__(
         self,
         rules: Kafka,
         outs: Mapping[str, KafkaOut],
         window_bytes: int,
-        answered: Callable[[list[Result]], None],
         health: Health,
     ) -> None:
         self._rules = rules
         self._outs = outs
         self._window_bytes = window_bytes
-        self._answered = answered
         self._health = health
         self._choice = PartitionChoice(rules.partitioner)
         self._kept = PartitionChoice("same")
@@ -124,7 +124,7 @@ class KafkaSink:
         self._producer: AIOKafkaProducer | None = None
         self._targets: TargetTopics | None = None
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._asking: dict[str, list[Claim]] = {}
+        self._asking: dict[str, list[Letter]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[str] | None = None
         self._reachable = False
@@ -132,6 +132,10 @@ class KafkaSink:
         self._bytes = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results, once, before ``run``."""
+        self._answered = answered
 
     def ready(self) -> bool:
         """Whether a broker answers."""
@@ -147,51 +151,51 @@ class KafkaSink:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
 
-    def publish(self, claims: Sequence[Claim]) -> None:
-        """Publish the claims. Each gets one result later, except refused ones, which get it now."""
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Publish the letters. Each gets one result later; a refused one gets it now."""
         targets = self._targets
         if targets is None:
-            self._answered([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
+            self._answered([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
             return
-        self._messages += len(claims)
-        self._bytes += sum(len(claim.payload) for claim in claims)
+        self._messages += len(letters)
+        self._bytes += sum(len(letter.payload) for letter in letters)
         refused: list[Result] = []
         self._choice.next_batch()
         self._kept.next_batch()
-        for claim in claims:
-            refusal = self._sort(claim, targets)
+        for letter in letters:
+            refusal = self._sort(letter, targets)
             if refusal is not None:
-                refused.append(Result(claim, Outcome.REFUSED, refusal))
+                refused.append(Result(letter, Outcome.REFUSED, refusal))
         if refused:
             self._give(refused)
 
-    def _sort(self, claim: Claim, targets: TargetTopics) -> Refusal | None:
-        """Put a claim into the queue of its partition, or return why it is refused."""
-        out = self._outs.get(claim.route)
+    def _sort(self, letter: Letter, targets: TargetTopics) -> Refusal | None:
+        """Put a letter into the queue of its partition, or return why it is refused."""
+        out = self._outs.get(letter.route)
         if out is None:
-            return no_route(claim.route)
-        if out.headers_max is not None and headers_in(claim.payload) > out.headers_max:
+            return no_route(letter.route)
+        if out.headers_max is not None and headers_in(letter.payload) > out.headers_max:
             return refusals.too_many_headers(out.headers_max)
         try:
-            record = unpack(claim.payload)
+            record = unpack(letter.payload)
         except ValueError as error:
             return Refusal("unreadable", str(error), lasting=True)
-        topic = out.router.target(topic_of(claim.payload), record.headers)
+        topic = out.router.target(topic_of(letter.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic
         refusal_of = targets.refusal_of(topic)
         if refusal_of is not None:
             return refusal_of
-        if len(claim.payload) > REQUEST_BYTES and self._rules.compression == "none" and not out.compress_always:
+        if len(letter.payload) > REQUEST_BYTES and self._rules.compression == "none" and not out.compress_always:
             return refusals.over_request(topic)
         partitions = targets.partitions(topic)
         if not partitions or topic in self._asking:
-            self._ask(topic, claim, targets)
+            self._ask(topic, letter, targets)
             return None
         choice = self._kept if out.keep_partition else self._choice
         number = choice.partition(record.key, record.partition, partitions)
         queue = self._queues.get((topic, number)) or self._new_queue(topic, number)
-        queue.add(OutgoingRecord(claim, record, out, self._keep_timestamp))
+        queue.add(OutgoingRecord(letter, record, out, self._keep_timestamp))
         return None
 
     def _new_queue(self, topic: str, number: int) -> PartitionQueue:
@@ -210,11 +214,11 @@ class KafkaSink:
     ) -> None:
         if refusal is not None and refusal.reason in refusals.OF_TOPIC and self._targets is not None:
             self._targets.refuse_for_a_while(topic, refusal)
-        self._give([Result(flight.claim, outcome, refusal) for flight in flights])
+        self._give([Result(flight.letter, outcome, refusal) for flight in flights])
 
     def _give(self, results: list[Result]) -> None:
         self._messages -= len(results)
-        self._bytes -= sum(len(result.claim.payload) for result in results)
+        self._bytes -= sum(len(result.letter.payload) for result in results)
         self._answered(results)
 
     def _break(self, why: str) -> None:
@@ -223,13 +227,13 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, claim: Claim, targets: TargetTopics) -> None:
-        """Collect the claims for a topic while postdate asks whether it exists. They keep their order."""
+    def _ask(self, topic: str, letter: Letter, targets: TargetTopics) -> None:
+        """Collect the letters for a topic while postdate asks whether it exists. They keep their order."""
         waiting = self._asking.get(topic)
         if waiting is not None:
-            waiting.append(claim)
+            waiting.append(letter)
             return
-        self._asking[topic] = [claim]
+        self._asking[topic] = [letter]
         task = asyncio.get_running_loop().create_task(self._learn(topic, targets))
         self._tasks.add(task)
         task.add_done_callback(self._learnt)
@@ -241,14 +245,14 @@ class KafkaSink:
 
     async def _learn(self, topic: str, targets: TargetTopics) -> None:
         refusal = await targets.ask(topic)
-        claims = self._asking.pop(topic)
+        letters = self._asking.pop(topic)
         if refusal is not None:
             targets.refuse_for_a_while(topic, refusal)
         results = []
-        for claim in claims:
-            refused = refusal or self._sort(claim, targets)
+        for letter in letters:
+            refused = refusal or self._sort(letter, targets)
             if refused is not None:
-                results.append(Result(claim, Outcome.REFUSED, refused))
+                results.append(Result(letter, Outcome.REFUSED, refused))
         if results:
             self._give(results)
 
@@ -307,8 +311,8 @@ class KafkaSink:
         for queue in queues.values():
             queue.end()
         asking, self._asking = self._asking, {}
-        for claims in asking.values():
-            self._give([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
+        for letters in asking.values():
+            self._give([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
 
 
 def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal
+from bridge.core.ports import Letter, Result
 
 
 class Hold(Enum):
@@ -25,20 +25,19 @@ Answer = Outcome | Refusal | Hold
 class MemorySink:
     """``bridge.core.ports.Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
 
-    def __init__(
-        self, answered: Callable[[list[Result]], None], window: int = 2000, window_bytes: int = 64 << 20
-    ) -> None:
-        self._answered = answered
+    _answered: Callable[[list[Result]], None]
+
+    def __init__(self, window: int = 2000, window_bytes: int = 64 << 20) -> None:
         self._window = window
         self._window_bytes = window_bytes
         self._script: deque[Answer] = deque()
-        self._flights: list[Claim] = []
+        self._flights: list[Letter] = []
         self._results: list[Result] = []
         #: What is said to every publish that no script foresees.
         self.answer: Answer = Outcome.CONFIRMED
         self.connected = True
         self.blocked = False
-        self.published: list[Claim] = []
+        self.published: list[Letter] = []
 
     # -- the broker's side ------------------------------------------------------------------------------------------
 
@@ -56,15 +55,18 @@ class MemorySink:
         self.connected = False
         self.answer_held(Outcome.UNKNOWN)
 
-    def held(self) -> list[Claim]:
+    def held(self) -> list[Letter]:
         """What was sent and has no answer."""
         return list(self._flights)
 
     def bodies(self) -> list[bytes]:
         """The payloads that were published, in order."""
-        return [claim.payload for claim in self.published]
+        return [letter.payload for letter in self.published]
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        self._answered = answered
 
     def ready(self) -> bool:
         return self.connected and not self.blocked
@@ -75,26 +77,26 @@ class MemorySink:
     def room(self) -> tuple[int, int]:
         if not self.ready():
             return 0, 0
-        return self._window - len(self._flights), self._window_bytes - sum(len(c.payload) for c in self._flights)
+        return self._window - len(self._flights), self._window_bytes - sum(len(one.payload) for one in self._flights)
 
-    def publish(self, claims: Sequence[Claim]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> None:
         if not self.connected:
-            self._answer(claims, Outcome.UNKNOWN)
+            self._answer(letters, Outcome.UNKNOWN)
             return
-        for claim in claims:
-            self.published.append(claim)
+        for letter in letters:
+            self.published.append(letter)
             answer = self._script.popleft() if self._script else self.answer
             if isinstance(answer, Hold):
-                self._flights.append(claim)
+                self._flights.append(letter)
             else:
-                self._answer([claim], answer)
+                self._answer([letter], answer)
 
-    def _answer(self, claims: Sequence[Claim], answer: Outcome | Refusal) -> None:
+    def _answer(self, letters: Sequence[Letter], answer: Outcome | Refusal) -> None:
         refusal = answer if isinstance(answer, Refusal) else None
         outcome = Outcome.REFUSED if isinstance(answer, Refusal) else answer
-        if claims and not self._results:
+        if letters and not self._results:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._results += (Result(claim, outcome, refusal) for claim in claims)
+        self._results += (Result(letter, outcome, refusal) for letter in letters)
 
     def _flush(self) -> None:
         results, self._results = self._results, []

@@ -5,13 +5,16 @@ Ports speak batches. The real adapters and the in-memory ones pass the same suit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Delivery, Origin, Outcome, Refusal
+
+#: A loop that keeps a connection to a broker.
+Link = Callable[[], Coroutine[None, None, None]]
 
 
 class Keyed(NamedTuple):
@@ -196,10 +199,28 @@ class Source(Protocol):
         """After ``stop``: whether nothing more is there to be taken, nor will be."""
 
 
-class Result(NamedTuple):
-    """What became of one publish."""
+class Letter(Protocol):
+    """What a sink reads of a message. A ``Claim`` is one as it is, so that nothing is copied.
 
-    claim: Claim
+    ``route`` selects how the sink publishes. Times are Unix milliseconds by the store's clock.
+    """
+
+    @property
+    def route(self) -> str: ...
+    @property
+    def public_id(self) -> bytes: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def due_ms(self) -> int: ...
+    @property
+    def arrived_ms(self) -> int: ...
+
+
+class Result(NamedTuple):
+    """What became of one publish. ``letter`` is the object that was given to ``Sink.publish``."""
+
+    letter: Letter
     outcome: Outcome
     refusal: Refusal | None
 
@@ -207,14 +228,20 @@ class Result(NamedTuple):
 class Sink(Protocol):
     """Where messages go. Order of publishing is order of sending."""
 
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results. The wiring calls this once, before the sink connects.
+
+        An empty batch tells the listener that there is room again.
+        """
+
     def ready(self) -> bool:
-        """May be published to now: connected and not blocked by the broker."""
+        """Return whether it may be published to now: connected, and not blocked by the broker."""
 
     def able(self) -> bool:
-        """Connected. A broker that blocks publishers blocks them for every instance, so that is no inability."""
+        """Return whether it is connected. A broker that blocks publishers blocks every instance, so that counts too."""
 
     def room(self) -> tuple[int, int]:
-        """How many messages and bytes may still be sent without an answer."""
+        """Return how many messages and bytes may still be sent without an answer."""
 
-    def publish(self, claims: Sequence[Claim]) -> None:
-        """Send. Each claim comes back exactly once through the callback given at construction, as a ``Result``."""
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Send. The listener gets exactly one ``Result`` for each letter."""

@@ -1,4 +1,4 @@
-"""The id of a parked message: 20 characters that sort in the order of arrival.
+"""Ids and shards. The id of a parked message has 20 characters that sort in the order of arrival.
 
 ::
 
@@ -8,11 +8,14 @@ The store breaks ties between equal due moments by the bytes of the id, so this 
 moment leave in the order they came" comes from. A number from the store (INCR) was rejected: it would have to be
 drawn inside the park script and a retried script would draw again; an id chosen by the caller makes parking repeatable.
 Twenty characters are what a 24-byte string in Redis holds, and every message pays for two of them.
+
+A shard is the unit of order and of scaling: one instance at a time drains it (``bridge.process.deal``).
 """
 
 from __future__ import annotations
 
 import secrets
+from zlib import crc32
 
 ID_BYTES = 20
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
@@ -70,3 +73,13 @@ class Ids:
         self._ms = ms
         self._count = 0
         self._head = _text(ms, 9).encode()
+
+
+def shard_for(order_key: bytes, shards: int) -> int:
+    """Return the shard of an order key. CRC-32 gives the same answer in every process and every version. Pure."""
+    return crc32(order_key) % shards
+
+
+def shard_of_record(log: bytes, offset: int, shards: int) -> int:
+    """Return the shard of a record whose order does not matter. A record that is read again has the same one. Pure."""
+    return (crc32(log) + offset) % shards

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
 from bridge.delay.trust import Trust
-from bridge.pipeline.claim import DispatchRules
+from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
-from bridge.pipeline.retry import RetryRules
+from bridge.pipeline.settle import RetryRules
 from bridge.settings import Settings
 
 #: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
@@ -56,10 +56,10 @@ def level_rules(settings: Settings, name: str) -> LevelRules:
     )
 
 
-def dispatch_rules(settings: Settings, window: int) -> DispatchRules:
+def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
     """How the store is looked at; ``window`` is how many messages the broker's side publishes before a confirm."""
     dispatch, limits = settings.dispatch, settings.limits
-    return DispatchRules(
+    return ClaimRules(
         lease_ms=dispatch.lease,
         drain_ms=dispatch.takeover,
         pace_ms=dispatch.pace,

@@ -23,13 +23,10 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery
 from bridge.core.ports import Source, Store
-from bridge.parking.identity import Ids
+from bridge.parking.identity import Ids, shard_for, shard_of_record
 from bridge.parking.redelivery import Given
-from bridge.parking.shard import shard_for, shard_of_record
-from bridge.pipeline.decide import Parking, RouteRules, Step, decide
-from bridge.pipeline.neighbours import Neighbours
-from bridge.pipeline.round import Round, RoundParts
-from bridge.pipeline.runs import Run, next_run, urgent
+from bridge.pipeline.decide import Neighbours, Parking, RouteRules, Step, decide
+from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
@@ -80,8 +77,7 @@ class Parker:
         self._spread = 0
         #: By route, in order: what is taken and decided, and has not been in a round yet. No queue here is empty.
         self._waiting: dict[str, deque[Step]] = {}
-        #: Set when the process stops: what the store does not take now goes back to the source.
-        self.stopping = False
+        self._stopping = False
         #: Something went back to the source for that, and so does all that comes after it.
         self._gave_up = False
         #: Deliveries are in hand that are not accepted yet.
@@ -101,8 +97,12 @@ class Parker:
                 await self._gather()
                 await self._advance()
 
-    async def park(self, deliveries: Sequence[Delivery]) -> None:
-        """One pass: everything in ``deliveries`` is parked, rejected or has cancelled something, and is accepted."""
+    def stop(self) -> None:
+        """Give back to the source what the store does not take now. The source is stopped by its owner."""
+        self._stopping = True
+
+    async def once(self, deliveries: Sequence[Delivery]) -> None:
+        """One pass over these deliveries: each is parked, is rejected or cancels something, and is then accepted."""
         self._queue(deliveries)
         while self._waiting:
             await self._advance()
@@ -161,12 +161,12 @@ class Parker:
             (heavy if run.heavy else plain).append(run)
         for runs in (plain, heavy):
             if runs:
-                await self._until_answered(Round(runs, self._parts))
+                await self._carry_out(Round(runs, self._parts))
 
-    async def _until_answered(self, one: Round) -> None:
-        """Repeat until the store has answered, or until nobody would hear our accepting it: then it comes again."""
+    async def _carry_out(self, one: Round) -> None:
+        """Repeat a round until the store has answered. Give it up when the source can hear nothing of it any more."""
         reconnect, failed = Reconnect(), self._gave_up
-        while any(map(self._source.alive, one.pending())) and not (self.stopping and failed):
+        while any(map(self._source.alive, one.pending())) and not (self._stopping and failed):
             try:
                 await one.attempt()
             except StoreUnavailable as error:
@@ -177,5 +177,5 @@ class Parker:
             else:
                 self._health.say("store intake", "")
                 return
-        self._gave_up = self.stopping and failed
+        self._gave_up = self._stopping and failed
         self._source.drop(one.pending())

@@ -47,6 +47,7 @@ class Wake:
         self.ahead_ms = ahead_ms
         self._lead_ms = ahead_ms / 2
         self._event = asyncio.Event()
+        self._room = asyncio.Event()
         self._next_due_ms: dict[int, int | None] = {}
         self._heard_since: dict[int, int] = {}
         self._sleeping_until_ms = 0.0
@@ -108,6 +109,20 @@ class Wake:
     def known(self) -> Mapping[int, int | None]:
         """The next due moment of each of our shards; None for an empty one."""
         return self._next_due_ms
+
+    def room_again(self) -> None:
+        """There may be room for more claims: the broker answered, or claims were settled."""
+        self._room.set()
+
+    async def wait_for_room(self) -> bool:
+        """Wait for ``room_again``, for a second at most. Return whether it came."""
+        self._room.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):  # wait_for of Python 3.11 swallows a cancellation now and then
+                await self._room.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def sleep(self, since_look_s: float, pace_s: float) -> None:
         """Sleep until there is reason to look."""

@@ -8,7 +8,6 @@ claimed comes back when its lease ends.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +16,23 @@ import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.ports import Sink, Source, Store
-from bridge.pipeline.claim import Dispatcher
+from bridge.core.ports import Link, Sink, Source, Store
+from bridge.pipeline.claim import Claimer
+from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
+from bridge.pipeline.publish import Publisher
+from bridge.pipeline.relay import Relay
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
-from bridge.pipeline.ways import Link, Way
 from bridge.process.leftovers import LevelsDrain, StoreDrain
-from bridge.process.loops import end
+from bridge.process.loops import Running
 from bridge.process.members import Members
-from bridge.process.store_watch import StoreWatch
-from bridge.process.watchdog import Watch
+from bridge.process.watchdog import StoreWatch, Watch
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-_TURN_S = 0.02
 #: A subscription that held so long was a good one: the next attempt comes at once.
 _LISTENED_S = 10.0
 
@@ -49,7 +48,9 @@ class Parts:
     links: tuple[Link, ...]
     parker: Parker
     wake: Wake
-    dispatcher: Dispatcher
+    leases: Leases
+    claimer: Claimer
+    publisher: Publisher
     settler: Settler
     members: Members
     watch: Watch
@@ -57,74 +58,6 @@ class Parts:
     health: Health
     grace_ms: int
     leaving: LevelsDrain | None = None
-
-
-class Running:
-    """Runs loops until a signal comes, then gives them their grace. What the loops are, a subclass says."""
-
-    def __init__(self, grace_ms: int) -> None:
-        self._grace_ms = grace_ms
-        self.stopping = asyncio.Event()
-        self._now = asyncio.Event()
-
-    def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        """The loops; none of them ends by itself."""
-        raise NotImplementedError
-
-    def take_no_more(self) -> int:
-        """Stop taking; how much is claimed or under way."""
-        raise NotImplementedError
-
-    def finished(self) -> bool:
-        """Whether nothing is under way any more."""
-        raise NotImplementedError
-
-    async def leave(self) -> int:
-        """Say goodbye, and give back what is left; how much that is."""
-        raise NotImplementedError
-
-    def up(self) -> bool:
-        """See ``bridge.process.report.Reported``."""
-        raise NotImplementedError
-
-    def sentence(self) -> str:
-        """See ``bridge.process.report.Reported``."""
-        raise NotImplementedError
-
-    def marks(self) -> Mapping[str, object]:
-        """See ``bridge.process.report.Reported``."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """Stop in good order; a second call stops now."""
-        if self.stopping.is_set():
-            self._now.set()
-        self.stopping.set()
-
-    async def run(self) -> None:
-        """Run until ``stop``, SIGTERM or SIGINT. Raises what a loop raised."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        tasks = [asyncio.ensure_future(run) for run in self.loops()]
-        stopping = asyncio.ensure_future(self.stopping.wait())
-        try:
-            done, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()  # a loop never ends by itself, so this raises
-            await self._drain(tasks)
-        finally:
-            await end((*tasks, stopping))
-
-    async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Take nothing new, finish what is in hand, give the rest back."""
-        deadline = time.monotonic() + self._grace_ms / 1000
-        log.info("stopping", claimed=self.take_no_more())
-        while time.monotonic() < deadline and not self._now.is_set():
-            if self.finished() or any(task.done() and not task.cancelled() and task.exception() for task in tasks):
-                break
-            await asyncio.sleep(_TURN_S)
-        log.info("stopped", given_back=await self.leave())
 
 
 class Service(Running):
@@ -140,8 +73,8 @@ class Service(Running):
         return (
             *(link() for link in parts.links),
             parts.parker.run(),
-            parts.dispatcher.run(),
-            parts.dispatcher.run_departures(),
+            parts.claimer.run(),
+            parts.publisher.run(),
             parts.settler.run(),
             parts.members.run(),
             parts.watch.run(),
@@ -161,7 +94,7 @@ class Service(Running):
 
     def marks(self) -> Mapping[str, object]:
         """See ``Running.marks``."""
-        return {"park": self._parts.parker.mark(), "dispatch": self._parts.dispatcher.mark()}
+        return {"park": self._parts.parker.mark(), "dispatch": self._parts.claimer.mark()}
 
     async def _listen(self) -> None:
         """Hear the store's hints; without them the look once a second finds everything, later."""
@@ -178,30 +111,28 @@ class Service(Running):
     def take_no_more(self) -> int:
         """See ``Running.take_no_more``."""
         parts = self._parts
-        claimed = len(parts.dispatcher.held())
         parts.source.stop()
-        parts.dispatcher.stopping = True
-        parts.parker.stopping = True
+        parts.parker.stop()
+        parts.claimer.stop()
         if parts.leaving is not None:
-            parts.leaving.take_no_more()
-        parts.wake.nudge()
-        parts.dispatcher.answered()
-        return claimed
+            parts.leaving.stop()
+        return len(parts.leases)
 
     def finished(self) -> bool:
         """See ``Running.finished``."""
         parts = self._parts
         taken_in = parts.source.emptied() and not parts.parker.busy
         drained = parts.leaving is None or parts.leaving.finished()
-        return taken_in and drained and not (parts.dispatcher.held() or parts.settler.pending())
+        return taken_in and drained and not (len(parts.leases) or parts.settler.pending())
 
     async def leave(self) -> int:
         """See ``Running.leave``."""
+        self._parts.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
-        return len(self._parts.dispatcher.held())
+        return len(self._parts.leases)
 
 
 @dataclass(frozen=True)
@@ -209,7 +140,7 @@ class RelayParts:
     """Everything that runs in one process without a store. ``emptying`` is None where a process of the same broker has
     that store."""
 
-    ways: tuple[Way, ...]
+    relays: tuple[Relay, ...]
     clock: StoreClock
     health: Health
     grace_ms: int
@@ -226,7 +157,7 @@ class RelayService(Running):
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
         """See ``Running.loops``."""
         return (
-            *(loop for way in self._parts.ways for loop in way.loops()),
+            *(loop for relay in self._parts.relays for loop in relay.loops()),
             self._tell_time(),
             self._parts.health.run(),
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
@@ -234,7 +165,7 @@ class RelayService(Running):
 
     def up(self) -> bool:
         """See ``Running.up``."""
-        return all(way.relay.able() for way in self._parts.ways) and not self._parts.health.troubles()
+        return all(relay.able() for relay in self._parts.relays) and not self._parts.health.troubles()
 
     def sentence(self) -> str:
         """See ``Running.sentence``."""
@@ -242,7 +173,7 @@ class RelayService(Running):
 
     def marks(self) -> Mapping[str, object]:
         """See ``Running.marks``."""
-        return {f"relay {number}": way.relay.mark() for number, way in enumerate(self._parts.ways, 1)}
+        return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
 
     async def _tell_time(self) -> None:
         """The machine's clock is the one that counts here, and somebody may set it."""
@@ -253,15 +184,15 @@ class RelayService(Running):
 
     def take_no_more(self) -> int:
         """See ``Running.take_no_more``."""
-        for way in self._parts.ways:
-            way.take_no_more()
+        for relay in self._parts.relays:
+            relay.stop()
         emptying = self._parts.emptying
         return self._under_way() + (emptying.take_no_more() if emptying is not None else 0)
 
     def finished(self) -> bool:
         """See ``Running.finished``."""
         emptied = self._parts.emptying is None or self._parts.emptying.finished()
-        return emptied and all(way.finished() for way in self._parts.ways)
+        return emptied and all(relay.finished() for relay in self._parts.relays)
 
     async def leave(self) -> int:
         """See ``Running.leave``. What is not accepted goes back when the connection closes."""
@@ -269,4 +200,4 @@ class RelayService(Running):
         return self._under_way() + (await emptying.leave() if emptying is not None else 0)
 
     def _under_way(self) -> int:
-        return sum(way.relay.under_way() for way in self._parts.ways)
+        return sum(relay.under_way() for relay in self._parts.relays)

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.core.clock import StoreClock
 from bridge.core.message import Delivery
-from bridge.pipeline.held_back import HeldBack
+from bridge.pipeline.intake import HeldBack
 
 MANY = 1 << 20
 

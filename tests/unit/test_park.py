@@ -12,10 +12,9 @@ import pytest
 from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.delay.header import HeaderRules
 from bridge.delay.trust import Trust
-from bridge.parking.identity import shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
-from bridge.pipeline.runs import next_run, urgent
+from bridge.pipeline.round import next_run, urgent
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 NOW_MS = 1_800_000_000_000
@@ -435,7 +434,7 @@ async def test_a_message_seen_for_the_first_time_keeps_its_own_id() -> None:
     house.source.lose_connection()  # it comes marked as redelivered, but was never parked
     await house.park()
     await house.deliver()
-    [claim] = house.sink.published
+    [claim] = house.claims()
     assert claim.public_id == claim.id
 
 
@@ -453,7 +452,7 @@ async def test_messages_of_one_order_key_and_moment_leave_in_the_order_they_came
         assert mine == sorted(mine, key=lambda body: int(body.partition(":")[2]))
         assert len(mine) == 20
     if order == "route":
-        assert len({shard_of(claim.id) for claim in house.sink.published}) == 1
+        assert len({shard_of(claim.id) for claim in house.claims()}) == 1
 
 
 async def test_without_an_order_the_shards_share_the_work() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.neighbours import Neighbours
+from bridge.pipeline.decide import Neighbours
 from tests.unit.house import House
 
 LOG = b"orders.delay-0"
