@@ -59,10 +59,10 @@ class OutgoingRecord:
 
     __slots__ = (
         "audited",
-        "letter",
         "compress_always",
         "headers",
         "key",
+        "letter",
         "odd",
         "size",
         "stripped",

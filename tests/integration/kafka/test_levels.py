@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from adapters.kafka.levels.cleanup import count, intakes, remove
 from adapters.kafka.levels.plan import level_topics
-from adapters.kafka.raw.record import unpack
 from adapters.kafka.topology.setup import declare, verify
 from bridge.cli import run_command
 from bridge.core.errors import TopologyMismatch
@@ -200,47 +199,76 @@ def test_a_foreign_record_in_a_level_topic_is_never_delivered_and_delays_no_othe
     assert absurd.headers[:-1] == years
     reason = (absurd.header("x-delay-reason") or b"").decode()
     assert reason.startswith("unreadable: a record in a level's topic that postdate did not write: it is due in ")
-    assert "none waits there for more than 1s" in reason
+    assert "this level waits at most 1s" in reason
     told = [json.loads(one) for one in line.log().splitlines() if '"dead letter"' in one]
     assert {one["route"] for one in told} == {ROUTE}
 
 
-def test_what_is_too_large_even_as_a_dead_letter_is_kept_in_parts_and_holds_up_nobody(idle: KafkaLevelLine) -> None:
-    topics = idle.topics()
-    kafka_admin.create_topic(
-        idle.url, idle.partitions, name=idle.intake
-    )  # one of ours would take no more than its target
+def test_a_record_of_the_intakes_maximum_size_becomes_a_dead_letter_whole(idle: KafkaLevelLine) -> None:
+    maximum = 3_000_000
+    kafka_admin.create_topic(idle.url, idle.partitions, {"max.message.bytes": str(maximum)}, idle.intake)
     kafka_admin.set_topic_config(idle.url, idle.topic, "max.message.bytes", "700000")
-    for topic in (*topics.levels.values(), topics.dead):
-        kept = {"max.message.bytes": "700000", "retention.ms": "-1"}
-        kafka_admin.create_topic(idle.url, idle.partitions, kept, topic)
     idle.run({"kafka": {"window": 10}})
-    large: dict[bytes, Headers] = {}
+    large: dict[bytes | None, Headers] = {}
     for header in ([], [("x-delay", b"soon")], [delay(500)]):
-        value = os.urandom(980_000)
-        large[value] = [*header, *ODD]
-        idle.produce(value, large[value], key=b"its key", partition=0)
-    for number in range(100):  # more than is handed over beyond one that is not accepted
+        headers = [*header, *ODD]
+        large[produce_largest(idle, maximum, headers)] = headers
+    for number in range(100):
         idle.produce(b"%d" % number, [delay(300)] if number % 2 else [], partition=0)
     idle.produced()
     assert len(idle.consume(100)) == 100
-    parts: dict[bytes | None, list[Came]] = {}
-    for one in idle.dead_letters(2 * len(large)):
-        parts.setdefault(one.header("x-delay-id"), []).append(one)
-    came = {}
-    for some in parts.values():
-        assert [one.header("x-delay-part") for one in some] == [b"1/2", b"2/2"]
-        assert all(one.key == one.header("x-delay-id") for one in some)
-        record = unpack(b"".join(one.value or b"" for one in some))
-        assert record.key == b"its key"
-        came[record.value] = [(name.decode(), content) for name, content in record.headers]
-        reason = some[0].header("x-delay-reason") or b""
-        assert reason.startswith(b"bad_header" if ("x-delay", b"soon") in came[record.value] else b"too_large: topic ")
-    assert came == large
+    dead = idle.dead_letters(len(large))
+    assert {one.value: one.headers[:-1] for one in dead} == large
+    assert {one.key for one in dead} == {b"its key"}
+    for one in dead:
+        bad = ("x-delay", b"soon") in one.headers
+        assert (one.header("x-delay-reason") or b"").startswith(b"bad_header" if bad else b"too_large: topic ")
+
+
+def produce_largest(idle: KafkaLevelLine, maximum: int, headers: Headers) -> bytes:
+    """Write the largest value that the intake accepts with these headers. Its size is tried out on another topic."""
+    topic = f"{idle.topic}-size"
+    if topic not in kafka_admin.topics(idle.url):
+        kafka_admin.create_topic(idle.url, 1, {"max.message.bytes": str(maximum)}, topic)
+    producer = Producer({"bootstrap.servers": idle.url, "message.max.bytes": 2 * maximum, "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": idle.url, "group.id": topic})
+
+    def fits(where: str, value: bytes) -> bool:
+        _, before = consumer.get_watermark_offsets(TopicPartition(where, 0))
+        producer.produce(where, value, b"its key", partition=0, headers=list(headers))
+        assert producer.flush(DEADLINE_S) == 0
+        _, after = consumer.get_watermark_offsets(TopicPartition(where, 0))
+        return bool(after > before)
+
+    largest, too_large = maximum - 300, maximum
+    while too_large - largest > 1:
+        size = (largest + too_large) // 2
+        largest, too_large = (size, too_large) if fits(topic, bytes(size)) else (largest, size)
+    value = os.urandom(largest)
+    assert fits(idle.intake, value)
+    assert not fits(idle.intake, value + b"0")
+    consumer.close()
+    return value
+
+
+def test_a_dead_letter_that_does_not_fit_is_reported_and_kept_once_its_topic_has_room(idle: KafkaLevelLine) -> None:
+    topics = idle.topics()
+    small = {"max.message.bytes": "700000", "retention.ms": "-1"}
+    kafka_admin.create_topic(idle.url, idle.partitions, small, topics.dead)
+    bridge = idle.run()
+    value = os.urandom(980_000)
+    idle.produce(value, [("x-delay", b"soon")], partition=0)
+    idle.produce(b"behind it", [delay(300)], partition=0)
+    idle.produced()
+    assert values(idle.consume(1)) == [b"behind it"]
+    bridge.wait_log("a dead letter cannot be kept")
+    kafka_admin.set_topic_config(idle.url, topics.dead, "max.message.bytes", "2000000")
+    (dead,) = idle.dead_letters()
+    assert dead.value == value
 
 
 @pytest.mark.long
-def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_nobody(idle: KafkaLevelLine) -> None:
+def test_a_record_larger_than_any_request_becomes_a_dead_letter_whole_and_delays_no_other(idle: KafkaLevelLine) -> None:
     size = 110 << 20
     idle.run()
     producer = Producer(
@@ -251,9 +279,8 @@ def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_
     idle.produce(b"behind it", [delay(500)], partition=0)
     idle.produced()
     assert values(idle.consume(1)) == [b"behind it"]
-    parts = idle.dead_letters(size // (512 << 10) + 1)
-    came = unpack(b"".join(one.value or b"" for one in parts))
-    assert (came.key, came.value) == (b"k", bytes(size))
+    (dead,) = idle.dead_letters()
+    assert (dead.key, dead.value) == (b"k", bytes(size))
 
 
 def test_records_left_by_a_clean_stop_are_delivered_once_by_the_next_instance(idle: KafkaLevelLine) -> None:
