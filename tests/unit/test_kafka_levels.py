@@ -1,4 +1,4 @@
-"""Where a record waits on Kafka without a store, and what it looks like on each hop: pure."""
+"""Level topics on Kafka, and a record on each hop through them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topic a record goes to: never one that its producer was not allowed to name, never a guess, never a loop."""
+"""The target topic of a record: never forbidden, never a guess, never a loop."""
 
 from __future__ import annotations
 
