@@ -18,7 +18,6 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import Link, open_link
-from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
@@ -40,6 +39,10 @@ _ANSWER_S = 10.0
 _BIND_S = 3.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
+#: A working consumer makes the number of waiting messages fall now and then, also when more come than it takes. So many
+#: looks without that are no chance: one in 40,000 where the number rises and falls like a coin.
+LOOKS = 8
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,32 @@ class Intake:
     bindings: tuple[Binding, ...] = ()
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
+
+
+class Idle:
+    """What the looks at one queue have found."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._received = 0
+        self._still = 0
+
+    def look(self, waiting: int, received: int, in_hand: bool) -> bool:
+        """Whether this instance is left out, from how many messages are ready in the queue, how many it has ever
+        received from there, and whether it has some that are not acknowledged: then it is the one that is busy."""
+        moves = waiting < self._waiting or received != self._received or in_hand
+        self._still = 0 if moves or not waiting else self._still + 1
+        self._waiting, self._received = waiting, received
+        return self._still >= LOOKS
+
+
+def left_out(queue: str, waiting: int) -> str:
+    """The sentence about it, without its stop. AMQP does not say who holds a queue: a quorum queue counts its active
+    consumer alone (3.10.8)."""
+    return (
+        f"this instance is given none of the messages that wait in queue {queue}: {waiting}. Another consumer holds "
+        "the queue and takes none: its instance is frozen or overloaded"
+    )
 
 
 class _Lane:

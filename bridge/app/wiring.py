@@ -82,7 +82,7 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
 def _planned(declaration: Any, stands: Mapping[str, str]) -> str:
     """A binding, which AMQP cannot be asked about, is taken to be there where both ends are; it is made in any case."""
     from adapters.rabbitmq.topology.declarations import Binding
-    from adapters.rabbitmq.topology.mismatches import label
+    from adapters.rabbitmq.topology.findings import label
 
     if not isinstance(declaration, Binding):
         return stands.get(label(declaration), "planned")
@@ -129,7 +129,7 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
     """
     found = []
     if settings.routes_of("rabbitmq"):
-        from adapters.rabbitmq.topology.mismatches import label
+        from adapters.rabbitmq.topology.findings import label
         from adapters.rabbitmq.topology.setup import verify
 
         for one in verify(settings):
@@ -208,8 +208,8 @@ def pack_message(
     routing_key: str, headers: Mapping[str, HeaderValue], body: bytes, content_type: str | None, message_id: str | None
 ) -> bytes:
     """What the store keeps of a RabbitMQ message made here. Raises ``ValueError`` for what AMQP cannot carry."""
-    from adapters.rabbitmq.raw.builder import build
     from adapters.rabbitmq.raw.payload import pack
+    from adapters.rabbitmq.raw.values import build
 
     key = os.fsencode(routing_key)
     if len(key) > 255:
@@ -245,8 +245,8 @@ def open_payload(row: Row) -> Opened:
 
         record = unpack_record(row.payload)
         return Opened(describe_record(record, topic_of(row.payload)), record.value or b"", len(record.value or b""))
-    from adapters.rabbitmq.raw.describe import describe
     from adapters.rabbitmq.raw.payload import unpack
+    from adapters.rabbitmq.raw.values import describe
 
     _, properties, body = unpack(row.payload)
     return Opened(describe(properties), body, row.size - len(row.payload) + len(body))

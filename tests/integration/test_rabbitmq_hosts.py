@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.connection import open_link
-from adapters.rabbitmq.hosts import connect
+from adapters.rabbitmq.connection import connect, open_link
 from adapters.rabbitmq.lab.wire import Wire
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ as RabbitSettings

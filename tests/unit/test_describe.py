@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.raw.builder import build
-from adapters.rabbitmq.raw.describe import DEPTH_MAX, UNREADABLE, describe
 from adapters.rabbitmq.raw.properties import header_tag, read
+from adapters.rabbitmq.raw.values import DEPTH_MAX, UNREADABLE, build, describe
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
 from tests.unit.raw_properties import PROPS, Props, sized
 

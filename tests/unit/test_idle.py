@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.rabbitmq.idle import LOOKS, Idle
+from adapters.rabbitmq.source import LOOKS, Idle
 from bridge.admin.unread import Intake, stalled
 from bridge.settings import Route, Settings
 

@@ -14,9 +14,9 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.topology import setup
-from adapters.rabbitmq.topology.mismatches import crashes_lazy_queues
+from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
 from adapters.redis.connect import sentence, store_errors
 from bridge.cli import check

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.topology.mismatches import mismatch
+from adapters.rabbitmq.topology.findings import mismatch
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
 from adapters.rabbitmq.topology.setup import Finding, State, told
 from bridge.delay.header import DUE_HEADERS

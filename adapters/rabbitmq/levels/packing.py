@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, STEP_HEADERS, Waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
-from adapters.rabbitmq.raw.deaths import taken_last
 from adapters.rabbitmq.raw.expiration import (
     EXPIRATION_HEADER,
     expiration_of,
     put_aside,
+    taken_last,
     with_expiration,
     without_expiration,
 )

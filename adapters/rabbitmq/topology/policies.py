@@ -12,9 +12,9 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from adapters.rabbitmq.hosts import addresses, is_secure, tls_context
+from adapters.rabbitmq.connection import addresses, is_secure, tls_context
 from adapters.rabbitmq.topology.declarations import Queue
-from adapters.rabbitmq.topology.mismatches import exempt
+from adapters.rabbitmq.topology.findings import exempt
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
 from bridge.core.errors import BrokerUnavailable
 from bridge.delay.duration import write_duration

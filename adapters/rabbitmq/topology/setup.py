@@ -17,10 +17,10 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from adapters.rabbitmq.hosts import addresses, connect
+from adapters.rabbitmq.connection import addresses, connect
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
-from adapters.rabbitmq.topology.mismatches import (
+from adapters.rabbitmq.topology.findings import (
     crashes,
     crashes_lazy_queues,
     forbidden,
