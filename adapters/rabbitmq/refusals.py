@@ -67,8 +67,8 @@ def of_close(code: int, text: str) -> Refusal:
 
 
 def no_right(text: str) -> str:
-    """What somebody is told who may not do what he asked for."""
-    return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}): give that user the right"
+    """Return the sentence, without its final stop, for a lack of rights."""
+    return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}). Grant that user the right"
 
 
 def accused_in(text: str) -> tuple[str, bytes | None] | None:

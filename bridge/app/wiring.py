@@ -70,7 +70,7 @@ def _standings(settings: Settings, broker: BrokerKind) -> tuple[dict[str, str], 
     except BrokerUnavailable as error:
         return {}, [f"what is there already is not known: {error}"], UNREACHABLE
     words = [row["text"] for row in rows if row["state"] not in ("same", "missing") or not row["ours"]]
-    said = {"same": "there", "unprotected": "there", "missing": "planned"}
+    said = {"same": "there", "missing": "planned"}
     ours = {
         row["what"]: said.get(row["state"], row["state"])
         for row in rows
@@ -122,8 +122,7 @@ def declare_topology(settings: Settings) -> tuple[list[dict[str, Any]], list[str
 def verify_topology(settings: Settings) -> list[dict[str, str]]:
     """How each exchange, queue and topic stands, as ``state`` and a sentence. Blocking.
 
-    RabbitMQ: same, missing, outdated, different, forbidden, unprotected (a
-    queue of an earlier postdate, which is used as it is). Kafka: the states of ``topics.Finding``.
+    RabbitMQ: the values of ``findings.State``. Kafka: the states of ``topics.Finding``.
 
     Raises ``BrokerUnavailable``.
     """
@@ -144,14 +143,13 @@ def verify_topology(settings: Settings) -> list[dict[str, str]]:
     return found
 
 
-def judged_policies(settings: Settings) -> tuple[list[tuple[str, str]], frozenset[str]]:
-    """What policies do to the queues of RabbitMQ routes: a route and a sentence each; and the labels of the queues that
-    refuse when they are full. Blocking. Raises ``BrokerUnavailable`` where RabbitMQ's management API does not answer.
-    """
+def judged_policies(settings: Settings) -> list[tuple[str, str]]:
+    """What policies do to the queues of RabbitMQ routes: a route and a sentence each. Blocking. Raises
+    ``BrokerUnavailable`` where RabbitMQ's management API does not answer."""
     from adapters.rabbitmq.topology.policies import judge_policies
 
     found = judge_policies(settings.only(settings.routes_of("rabbitmq")))
-    return list(found.harms), frozenset(f"queue '{name}'" for name in found.protected)
+    return [(one.route, one.text) for one in found]
 
 
 def settings_of_file(file: Path) -> Settings:

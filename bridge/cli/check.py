@@ -119,41 +119,33 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    harms, protected = _policies(settings)
-    yield from _topology(settings, [_protected(row) if row["what"] in protected else row for row in found])
-    yield from harms
+    yield from _topology(settings, found)
+    yield from _policies(settings)
     yield from _open_fronts(settings, found)
     yield from _unread(settings)
     yield from _left_over(settings, before)
 
 
-def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """What policies of RabbitMQ do to messages that wait, and the queues that one of them protects. An API that nobody
-    has named need not be there."""
+def _policies(settings: Settings) -> list[dict[str, Any]]:
+    """What policies of RabbitMQ do to messages that wait. An API that nobody has named need not be there."""
     from bridge.app.wiring import judged_policies
     from bridge.core.errors import PostdateError
 
     named = settings.rabbitmq.management_url
     if named == "off" or not settings.routes_of("rabbitmq"):
-        return [], frozenset()
+        return []
     try:
-        harms, protected = judged_policies(settings)
+        harms = judged_policies(settings)
     except PostdateError as error:
-        text = f"RabbitMQ's policies are not known: {error}"
-        return [_finding("WARN", "policies", text)] if named else [], frozenset()
-    return [_finding("WARN", f"route {route}", text) for route, text in harms], protected
-
-
-def _protected(row: dict[str, Any]) -> dict[str, Any]:
-    """A queue of an earlier postdate that a policy protects is as good as a new one."""
-    return {**row, "state": "same"} if row["state"] == "unprotected" else row
+        return [_finding("WARN", "policies", f"RabbitMQ's policies are not known: {error}")] if named else []
+    return [_finding("WARN", f"route {route}", text) for route, text in harms]
 
 
 def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A line for each route with all that is there, one with all that is still to be made, and one for each problem."""
     for route in dict.fromkeys(row["route"] for row in found):
         rows = [row for row in found if row["route"] == route]
-        there = [row["what"] for row in rows if row["state"] in ("same", "unprotected")]
+        there = [row["what"] for row in rows if row["state"] == "same"]
         later = [row["what"] for row in rows if _is_made_later(settings, row)]
         if there:
             yield _finding("OK", f"route {route}", f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there")
@@ -229,7 +221,7 @@ def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
     from bridge.core.errors import FAILED
 
     subject, state = f"route {row['route']}", row["state"]
-    if state in ("none", "few", "unlike", "waits", "unprotected"):
+    if state in ("none", "few", "unlike", "waits"):
         return _finding("WARN", subject, row["text"])
     if state == "outdated" and settings.bridge.setup:
         return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")

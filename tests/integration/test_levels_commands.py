@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, STEP_HEADERS, plan_waits
-from adapters.rabbitmq.topology.declarations import Binding
-from adapters.rabbitmq.topology.setup import open_session
+from adapters.rabbitmq.levels.plan import STEP_HEADERS, plan_waits
 from bridge.cli import run_command
 from tests.bridge_process import Tables, toml
 from tests.delay_line import Line, delay, merged
@@ -220,9 +218,9 @@ def test_who_changes_the_type_of_a_routes_queues_is_told_once_of_the_setting_for
 ) -> None:
     classic: Tables = {"routes": {"orders": {"queue_type": "classic"}}}
     shell("setup", settings=classic, code=5)
-    assert shell.said.count("to keep what is there") == 1
+    assert shell.said.count(" to keep it, or delete it") == 1
     assert f"queue '{shell.line.intake}.dead' of route orders exists with x-queue-type 'quorum'" in shell.said
-    assert '(levels.queue_type = "classic" is for the queues in which messages wait)' in shell.said
+    assert 'levels.queue_type = "classic" sets the type of the level queues alone' in shell.said
     assert "Nothing was changed" in shell.said
     for looks in (["check"], ["levels", "verify"], ["setup", "--dry-run"]):
         out = shell(*looks, settings=classic, code=None)
@@ -380,27 +378,23 @@ def test_a_ladder_is_removed_from_above_while_messages_go_down_it_and_none_is_lo
         assert all(got[body] >= sent[body] + 7 for body in bodies), (got, sent)
 
 
-def test_classic_queues_of_before_are_found_and_the_broker_sees_to_it_that_they_are_empty_when_they_go(
+def test_a_classic_queue_of_previous_settings_is_removed_only_when_rabbitmq_finds_it_empty(
     line: LevelLine, shell: Shell
 ) -> None:
     classic: Tables = {"levels": {"queue_type": "classic"}}
-    loaded = line.loaded(classic)
-    before = plan_waits(loaded, "orders", CLASSICS_BEFORE[-1])
-    names = {before.due, *before.levels.values()}
-    with open_session(loaded) as session:
-        for one in before.declarations:
-            if (one.exchange if isinstance(one, Binding) else one.name) in names:
-                session.make(one)
-    line.publish(Props([], {"delivery_mode": b"\2"}), b"in one of before", exchange=before.levels[2000])
     line.setup(classic)
+    before = plan_waits(line.loaded(classic), "orders")
+    names = {before.due, *before.levels.values()}
+    line.publish(Props([], {"delivery_mode": b"\2"}), b"in a classic queue", exchange=before.levels[2000])
+    line.setup({})
 
     def removed() -> dict[str, str]:
-        rows = json.loads(shell("levels", "remove", "-o", "json", settings=classic, code=5))  # a quorum due queue stays
+        rows = json.loads(shell("levels", "remove", "-o", "json", code=None))
         return {row["name"]: row["state"] for row in rows if row["name"] in names}
 
     empty = names - {before.due, before.levels[2000]}
     assert removed() == {before.due: "kept", before.levels[2000]: "kept", **dict.fromkeys(empty, "removed")}
-    assert line.receive()[0].body == b"in one of before"
+    assert line.receive()[0].body == b"in a classic queue"
     assert removed() == {before.due: "removed", before.levels[2000]: "removed"}
-    put(line, b"in a new one", number(1))
-    assert line.receive()[0].body == b"in a new one"
+    put(line, b"in a quorum queue", number(1))
+    assert line.receive()[0].body == b"in a quorum queue"

@@ -16,8 +16,9 @@ import pytest
 from pika.exceptions import NackError
 
 from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.topology.findings import Difference, Effect, Harm, PolicyFinding, State
 from adapters.rabbitmq.topology.plan import plan
-from adapters.rabbitmq.topology.setup import State, declare, verify
+from adapters.rabbitmq.topology.setup import declare, verify
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
@@ -46,9 +47,9 @@ class Vhost:
             "set_policy", "-p", self.name, "users", pattern, json.dumps(definition), "--apply-to", "queues"
         )
 
-    def carry_out(self, command: str) -> None:
-        """Run what a sentence of postdate's tells to type, between its backticks."""
-        words = shlex.split(command.split("`")[1])
+    def run_command(self, sentence: str) -> None:
+        """Run the command between the backticks of a sentence."""
+        words = shlex.split(sentence.split("`")[1])
         assert words[0] == "rabbitmqctl"
         self._broker.ctl(*words[1:])
 
@@ -137,41 +138,39 @@ def test_a_classic_due_queue_under_a_length_limit_loses_nothing_that_its_levels_
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_an_intake_of_an_earlier_postdate_goes_on_and_the_command_that_is_told_protects_it(
-    vhost: Vhost, queue_type: str
-) -> None:
+def test_the_command_in_a_policy_finding_protects_an_intake(vhost: Vhost, queue_type: str) -> None:
     settings = settings_of(vhost.url, queue_type=queue_type)
-    (route,) = plan(settings)
-    assert route.intake.earlier is not None
-    vhost.declare("postdate.orders", dict(route.intake.earlier))
-    _, warnings = declare(settings)
-    (warning,) = [text for text in warnings if "'postdate.orders'" in text]
-    found = {one.declaration.name: one for one in verify(settings)}
-    assert found["postdate.orders"].state is State.UNPROTECTED
-    assert found["postdate.orders"].text == warning
-
+    declare(settings)
     vhost.policy("^postdate", {"max-length": 5})
-    assert vhost.obeys("postdate.orders") == "users"
-    vhost.carry_out(warning)
+    wait_for(lambda: vhost.obeys("postdate.orders") == "users", "the users' policy governs the queue")
+    length = Harm("max-length", 5, Effect.REFUSES)
+    finding = PolicyFinding("orders", "users", "", length, ("postdate.orders",), vhost.name, "postdate.orders")
+    vhost.run_command(finding.text)
     wait_for(lambda: vhost.obeys("postdate.orders") == "postdate.orders", "the users' policy leaves the queue alone")
     assert vhost.publish("orders.delay", {"x-delay": 60_000}) == PUBLISHED
     wait_for(lambda: vhost.waiting("postdate.orders") == PUBLISHED, "all of them wait")
 
 
-def test_another_type_is_named_as_the_difference_whether_a_queue_is_of_an_earlier_postdate_or_not(vhost: Vhost) -> None:
+def without_overflow(settings: Settings) -> dict[str, Any]:
+    (route,) = plan(settings)
+    return {name: value for name, value in route.intake.arguments.items() if name != "x-overflow"}
+
+
+def test_the_difference_in_type_is_named_first(vhost: Vhost) -> None:
     (route,) = plan(settings_of(vhost.url))
-    for arguments in (route.intake.earlier, route.intake.arguments):
-        vhost.declare("postdate.orders", dict(arguments or {}))
+    for arguments in (without_overflow(settings_of(vhost.url)), dict(route.intake.arguments)):
+        vhost.declare("postdate.orders", arguments)
         (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
         assert finding.state is State.DIFFERENT
-        assert "exists with x-queue-type 'quorum', and postdate needs 'classic'" in finding.what
+        assert finding.difference == Difference("x-queue-type", "quorum", "classic")
         vhost.connection.channel().queue_delete("postdate.orders")
 
 
-def test_an_intake_that_is_told_to_drop_is_refused(vhost: Vhost) -> None:
+@pytest.mark.parametrize("overflow", ["drop-head", None])
+def test_an_intake_that_drops_messages_when_full_is_refused(vhost: Vhost, overflow: str | None) -> None:
     settings = settings_of(vhost.url)
-    (route,) = plan(settings)
-    vhost.declare("postdate.orders", {**dict(route.intake.earlier or {}), "x-overflow": "drop-head"})
-    (finding,) = [one for one in verify(settings) if one.declaration == route.intake]
+    arguments = without_overflow(settings)
+    vhost.declare("postdate.orders", {**arguments, "x-overflow": overflow} if overflow else arguments)
+    (finding,) = [one for one in verify(settings) if one.declaration.name == "postdate.orders"]
     assert finding.state is State.DIFFERENT
-    assert "exists with x-overflow 'drop-head', and postdate needs 'reject-publish'" in finding.what
+    assert finding.difference == Difference("x-overflow", overflow, "reject-publish")

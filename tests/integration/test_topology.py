@@ -9,7 +9,8 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.topology.setup import State, declare, verify
+from adapters.rabbitmq.topology.findings import State
+from adapters.rabbitmq.topology.setup import declare, verify
 from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ

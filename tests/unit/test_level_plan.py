@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, Waits, plan_waits
+from adapters.rabbitmq.levels.plan import Waits, plan_waits
 from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.topology.plan import guarded, plan
 from bridge.core.errors import SettingsError
@@ -52,8 +52,6 @@ def test_a_classic_queue_in_which_messages_wait_is_lazy_and_has_the_newer_storag
     found = waits(more={"levels.queue_type": "classic"})
     arguments = queues(found)[found.levels[1000]].arguments
     assert (arguments["x-queue-version"], arguments["x-queue-mode"]) == (2, "lazy")
-    before = plan_waits(settings(more={"levels.queue_type": "classic"}), "orders", CLASSICS_BEFORE[-1])
-    assert not {before.due, *before.levels.values()} & {found.due, *found.levels.values()}
 
 
 def test_a_full_classic_level_refuses_and_what_other_queues_lead_to_does_not_because_that_would_lose_messages() -> None:
@@ -61,15 +59,6 @@ def test_a_full_classic_level_refuses_and_what_other_queues_lead_to_does_not_bec
     assert {queues(levels)[name].arguments["x-overflow"] for name in levels.levels.values()} == {"reject-publish"}
     fed = [queues(levels)[levels.due], *(queues(ladder)[name] for name in (*ladder.ladder, ladder.due))]
     assert [one.name for one in fed if "x-overflow" in one.arguments] == []
-
-
-def test_classic_levels_of_an_earlier_postdate_have_other_names_and_those_of_a_ladder_the_same() -> None:
-    classic = {"levels.queue_type": "classic"}
-    older = [plan_waits(settings(mode, classic), "orders", CLASSICS_BEFORE[0]) for mode in ("levels", "ladder")]
-    newer = [waits(mode, classic) for mode in ("levels", "ladder")]
-    assert not set(older[0].levels.values()) & set(newer[0].levels.values())
-    assert [one.due for one in older] == [one.due for one in newer]
-    assert older[1].ladder == newer[1].ladder
 
 
 @pytest.mark.parametrize(
@@ -93,7 +82,7 @@ def test_another_list_changes_neither_the_names_of_the_levels_that_stay_nor_the_
 
 def test_another_list_or_order_of_levels_is_seen_in_the_one_argument_that_amqp_compares() -> None:
     def version(found: Waits) -> object:
-        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.remade]
+        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.recreated]
         return levels.arguments["alternate-exchange"]
 
     assert version(waits()) == version(waits())

@@ -10,8 +10,8 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from adapters.rabbitmq.levels.plan import CLASSIC, CLASSICS_BEFORE, Waits, dead_queue, plan_waits
-from adapters.rabbitmq.topology.declarations import Arguments, Binding, Exchange, Queue
+from adapters.rabbitmq.levels.plan import Waits, dead_queue, plan_waits
+from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.topology.plan import plan
 from adapters.rabbitmq.topology.setup import Session, open_session, planned_names
 from bridge.delay.header import LEVELS_MS
@@ -154,8 +154,7 @@ def _old_queues(route: str, others: Iterable[Settings], taken: Container[str]) -
         name: waits
         for other in others
         if route in other.routes_of("rabbitmq") and other.routes[route].mode != "redis"
-        for classic in (CLASSIC, *CLASSICS_BEFORE)
-        for name, waits in _queues(other, route, classic).items()
+        for name, waits in _queues(other, route).items()
         if name not in taken
     }
 
@@ -173,9 +172,9 @@ def _had_levels(session: Session, settings: Settings, route: str) -> bool:
     return session.waiting(dead_queue(settings, route)) is not None
 
 
-def _queues(settings: Settings, route: str, classic: Arguments = CLASSIC) -> dict[str, Waits]:
+def _queues(settings: Settings, route: str) -> dict[str, Waits]:
     """The names of its queues, without the intake."""
-    waits = plan_waits(settings, route, classic)
+    waits = plan_waits(settings, route)
     return {one.name: waits for one in waits.declarations if isinstance(one, Queue)}
 
 

@@ -50,11 +50,6 @@ _BINDINGS_MAX = 6
 #: 4.0 on. Both together crash RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
 #: Full, a level refuses: by default it would dead-letter its oldest message, which would be early.
 CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2, **REFUSE_WHEN_FULL})
-#: What earlier versions declared it with.
-CLASSICS_BEFORE: tuple[Arguments, ...] = (
-    MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2}),
-    MappingProxyType({"x-queue-mode": "lazy"}),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +66,27 @@ class Waits:
     declarations: tuple[Declaration, ...]
 
 
-def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> Waits:
+def plan_waits(settings: Settings, route: str) -> Waits:
     """Pure: the places of a route whose mode is levels or ladder. ``classic``: what its classic queues are declared
     with beside their type; they may be of a time when that was something else."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
     dead, level = dead_queue(settings, route), f"{base}.level."
     kind: Arguments = {"x-queue-type": settings.queue_type_of(route)}
-    made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}, earlier=kind))
+    made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
-        arguments = _due_arguments(settings, route, classic)
+        arguments = _due_arguments(settings, route)
         due = end = f"{base}.due.{digest(arguments)}"
         made += _fanout(due, arguments)
     if settings.routes[route].mode == "ladder":
-        arguments = _fed_by_queues(_waiting(settings, route, classic))
+        arguments = _fed_by_queues(_waiting(settings, route))
         steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
         for step, name in enumerate(steps):
             made += _step(step, name, steps[step - 1] if step else end, arguments)
         return Waits(level, due, dead, {}, steps, (*made, *_plain(base, target)))
     levels = {}
     for level_ms in settings.headers.levels:
-        arguments = {**_waiting(settings, route, classic), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
+        arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
         levels[level_ms] = name = f"{level}{_written(level_ms)}.{digest(arguments)}"
         made += _fanout(name, arguments)
     made += (*_plain(base, target), *_by_level(base, list(levels.values())))
@@ -130,15 +125,15 @@ def _written(level_ms: int) -> str:
     return write_duration(level_ms).replace(" ", "")
 
 
-def _fanout(name: str, arguments: Arguments, earlier: Arguments | None = None) -> tuple[Declaration, ...]:
+def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
     """A queue, and an exchange of its name by which a message gets there with any routing key."""
-    return Queue(name, arguments, earlier), Exchange(name, "fanout"), Binding(name, name, {})
+    return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name, {})
 
 
-def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
+def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
     """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it."""
     if settings.level_queue_type_of(route) == "classic":
-        return {"x-queue-type": "classic", **classic}
+        return {"x-queue-type": "classic", **CLASSIC}
     return {
         "x-queue-type": "quorum",
         "x-dead-letter-strategy": "at-least-once",
@@ -154,9 +149,9 @@ def _fed_by_queues(waiting: Arguments) -> dict[str, str | int | bool | None]:
     return {name: value for name, value in waiting.items() if name not in dropped}
 
 
-def _due_arguments(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
+def _due_arguments(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
     arguments = {
-        **_fed_by_queues(_waiting(settings, route, classic)),
+        **_fed_by_queues(_waiting(settings, route)),
         "x-message-ttl": settings.levels.alone_after,
         "x-dead-letter-exchange": settings.routes[route].deliver_to,
     }
@@ -202,7 +197,7 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
     made: list[Declaration] = []
     after = every
     for name, part in reversed(list(zip(names, parts, strict=True))):
-        made.append(Exchange(name, arguments={"alternate-exchange": after}, remade=name == levels))
+        made.append(Exchange(name, arguments={"alternate-exchange": after}, recreated=name == levels))
         made += (_of_level(name, queue, value) for value, queue in part)
         after = name
     return (

@@ -1,139 +1,260 @@
-"""Sentences about exchanges and queues that differ from what postdate needs. Pure."""
+"""What a comparison with the broker found, as values, and the sentence for each. Pure.
+
+RabbitMQ says only in a text which argument of a queue or exchange differs: AMQP has no field for it.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
 
 from adapters.rabbitmq.refusals import no_right
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
+from bridge.delay.duration import write_duration
 
-#: Above any that a policy usually has.
+#: Priority of the policy that exempts postdate's queues: above that of most policies.
 _PRIORITY = 1000
 _OWN_POLICY = '{"overflow":"reject-publish"}'
+#: Queues named in one sentence; of the others it gives the number.
+_NAMED_MAX = 3
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
     r"(?:none|(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?)$",
     re.DOTALL,
 )
+_OLD_LEVELS = (
+    "Messages in the previous level queues are still delivered when due. `postdate check --before OLD.toml`, with the "
+    "previous settings, counts them"
+)
+
+
+class State(Enum):
+    """How the broker's queue or exchange compares with postdate's. OUTDATED: it belongs to another list of levels."""
+
+    SAME = "same"
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    DIFFERENT = "different"
+    FORBIDDEN = "forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One argument with another value than postdate needs; None where the argument is absent."""
+
+    argument: str
+    found: str | None
+    needed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One exchange or queue compared with the broker's.
+
+    ``difference`` is None where RabbitMQ's ``reply`` names no argument. ``crashing_version`` is set where that version
+    of RabbitMQ cannot hold the queue. ``without_store``: the messages of its route wait in level queues.
+    """
+
+    route: str
+    declaration: Exchange | Queue
+    state: State
+    reply: str = ""
+    difference: Difference | None = None
+    crashing_version: str = ""
+    without_store: bool = False
+
+    @property
+    def text(self) -> str:
+        """What differs and what to do about it, without the final stop; "" where nothing differs."""
+        return _joined(_fact(self), _advice(self)) if self.state is not State.SAME else ""
+
+
+class Effect(Enum):
+    """What a policy makes RabbitMQ do to the messages of a queue."""
+
+    DELETES = "deletes confirmed messages"
+    SENDS_EARLY = "sends messages on early"
+    DELETES_QUEUE = "deletes the queue and its messages"
+    REFUSES = "refuses further messages"
+    DROPS_OLDEST = "deletes the oldest message, even a confirmed one"
+    SENDS_OLDEST_EARLY = "sends the oldest message on early"
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """One key of a policy, with what it does to the messages of a queue."""
+
+    key: str
+    value: int
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFinding:
+    """A policy that harms some queues of a route in the same way.
+
+    ``base`` is the name of the route's intake queue, with which all its queues begin. ``operators`` are the operator
+    policies that govern queues of the route: no other policy overrules them.
+    """
+
+    route: str
+    policy: str
+    operator_policy: str
+    harm: Harm
+    queues: tuple[str, ...]
+    vhost: str
+    base: str
+    operators: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the policy does, and the command against it, without the final stop."""
+        return _policy_text(self)
 
 
 def is_ours(declaration: Declaration) -> bool:
-    """Whether postdate declares it; the consumers' exchange is theirs."""
+    """Return whether postdate declares it. The target exchange belongs to the consumers."""
     return not isinstance(declaration, Exchange) or declaration.ours
 
 
+def difference_in(reply: str, wanted: Exchange | Queue) -> Difference | None:
+    """Read RabbitMQ's reply to a declaration that is not equal. None where it names no argument."""
+    found = _INEQUIVALENT.search(reply)
+    if found is None:
+        return None
+    name = found["name"]
+    needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
+    if name == "durable":
+        needed = True
+    return Difference(name, found["value"], None if needed is None else _written(needed))
+
+
+def crashes_lazy_queues(version: str) -> bool:
+    """Return whether this RabbitMQ crashes a lazy classic queue with the newer storage."""
+    found = re.match(r"3\.10\.(\d+)(?!\d)", version)
+    return found is not None and int(found[1]) < 7
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
 def label(declaration: Declaration) -> str:
-    """A declaration as a person calls it."""
+    """Return the words for a declaration in a sentence."""
     if isinstance(declaration, Binding):
         kind = "exchange" if declaration.to_exchange else "queue"
         return f"the binding from exchange '{declaration.exchange}' to {kind} '{declaration.queue}'"
     return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
 
 
-def is_newer(wanted: Queue, text: str) -> bool:
-    """Whether RabbitMQ names an argument that an earlier postdate did not declare. It names the first that differs."""
-    found = _INEQUIVALENT.search(text)
-    return found is not None and found["name"] in wanted.arguments.keys() - (wanted.earlier or {}).keys()
+def summary(findings: Iterable[Comparison]) -> list[str]:
+    """Return one sentence for each advice, with every fact that it is for."""
+    facts: dict[str, dict[str, None]] = {}
+    for one in findings:
+        facts.setdefault(_advice(one), {})[_fact(one)] = None
+    return [_joined("; ".join(some), advice) for advice, some in facts.items()]
 
 
-def mismatch(route: str, wanted: Exchange | Queue, text: str, waits: bool = False) -> tuple[str, str]:
-    """Pure: what exists and what is needed, and what to do, from what RabbitMQ says to a declaration that is not
-    equal. ``waits``: messages of its route wait in queues, and not in a store."""
-    found = _INEQUIVALENT.search(text)
-    what = label(wanted)
-    if found is None:
-        return f"{what} of route {route} cannot be used: RabbitMQ says {text}", ""
-    name, value = found["name"], found["value"]
-    needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
-    if name == "durable":
-        needed = True
-    has = f"{name} '{value}'" if value is not None else f"no {name}"
-    needs = f"'{_written(needed)}'" if needed is not None else "none"
-    what = f"{what} of route {route} exists with {has}, and postdate needs {needs}"
-    if name == "x-queue-type" and value in ("classic", "quorum", None):
-        return what, _other_type(route, value or "classic", _written(needed), waits)
-    return what, _other_name(route, wanted)
+def levels_replaced(route: str) -> str:
+    """Return the warning after an exchange was recreated for another list of levels."""
+    return f"the levels of route {route} have changed. {_OLD_LEVELS}"
 
 
-def _other_type(route: str, has: str, needed: str, waits: bool) -> str:
-    """Who wants another type for what waits, and changes the route's, means a setting that is not the route's."""
-    meant = f' (levels.queue_type = "{needed}" is for the queues in which messages wait)' if waits else ""
-    return (
-        f'set routes.{route}.queue_type = "{has}" to keep what is there{meant}, or delete it when it is empty and run '
-        "`postdate setup`"
-    )
+def not_permitted(reply: str) -> str:
+    """Return fact and advice where the user of rabbitmq.url lacks a right to declare."""
+    return f"{no_right(reply)}, or run `postdate setup` as a user that has it and set bridge.setup = false"
 
 
-def _other_name(route: str, wanted: Exchange | Queue) -> str:
-    if isinstance(wanted, Queue):
+def not_done(action: str, declaration: Declaration, code: int, reply: str) -> str:
+    """Return the sentence for a refused ``action`` (declare, unbind, delete)."""
+    return f"RabbitMQ refuses to {action} {label(declaration)}: {code} {reply}"
+
+
+def _joined(fact: str, advice: str) -> str:
+    return f"{fact}. {advice}" if advice else fact
+
+
+def _fact(one: Comparison) -> str:
+    what = f"{label(one.declaration)} of route {one.route}"
+    if one.crashing_version:
+        return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
+    match one.state:
+        case State.MISSING if not is_ours(one.declaration):
+            return (
+                f"{label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
+                "without a delay header, and postdate cannot deliver due ones"
+            )
+        case State.MISSING:
+            return f"{what} does not exist"
+        case State.OUTDATED:
+            return f"{what} leads to another list of levels. {_OLD_LEVELS}"
+        case State.FORBIDDEN:
+            return not_permitted(one.reply)
+    if one.difference is None:
+        return f"{what} cannot be used: RabbitMQ replies {one.reply}"
+    name, found, needed = one.difference.argument, one.difference.found, one.difference.needed
+    has = f"{name} '{found}'" if found is not None else f"no {name}"
+    return f"{what} exists with {has}, and postdate needs {'none' if needed is None else repr(needed)}"
+
+
+def _advice(one: Comparison) -> str:
+    if one.crashing_version:
+        return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
+    match one.state:
+        case State.MISSING if not is_ours(one.declaration):
+            return f"Declare it as its consumers need it, or correct routes.{one.route}.deliver_to"
+        case State.MISSING:
+            return "Run `postdate setup`"
+        case State.OUTDATED:
+            return "`postdate setup` recreates the exchange"
+        case State.DIFFERENT if one.difference is not None:
+            return _advice_for(one, one.difference)
+    return ""
+
+
+def _advice_for(one: Comparison, difference: Difference) -> str:
+    route, found = one.route, difference.found or "classic"
+    if difference.argument == "x-queue-type" and found in ("classic", "quorum"):
+        # A user who wants another type for level queues may have changed that of the route by mistake.
+        levels = f'. levels.queue_type = "{difference.needed}" sets the type of the level queues alone'
+        return (
+            f'Set routes.{route}.queue_type = "{found}" to keep it, or delete it when it is empty and run '
+            f"`postdate setup`{levels if one.without_store else ''}"
+        )
+    if isinstance(one.declaration, Queue):
         setting, kind = "queue", "queue when it is empty"
     else:
         setting, kind = "intercept", "exchange"
-    return f"set routes.{route}.{setting} to another name, or delete that {kind} and run `postdate setup`"
+    return f"Set routes.{route}.{setting} to another name, or delete that {kind} and run `postdate setup`"
 
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def unprotected(route: str, wanted: Queue, vhost: str) -> tuple[str, str]:
-    """What a queue of an earlier postdate lacks, and the command that gives it that without deleting it."""
-    return (
-        f"{label(wanted)} of route {route} has no x-overflow 'reject-publish': under a length limit RabbitMQ drops "
-        "confirmed messages from it",
-        f"keep it and run {exempt(vhost, wanted.name, f'^{re.escape(wanted.name)}$')}",
-    )
+def _policy_text(one: PolicyFinding) -> str:
+    named = (("policy", one.policy), ("operator policy", one.operator_policy))
+    by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
+    more = f" and {len(one.queues) - _NAMED_MAX} more" if len(one.queues) > _NAMED_MAX else ""
+    queues = ", ".join(map(repr, one.queues[:_NAMED_MAX])) + more
+    # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
+    pattern = rf"^{re.escape(one.base)}(\.|$)"
+    words = ("set_policy", "-p", one.vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", one.base, pattern)
+    advice = f"Run `rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
+    if one.operators:
+        names = ", ".join(f"'{name}'" for name in one.operators)
+        advice = f"{advice}. Also narrow the pattern of operator policy {names}: no other policy overrules it"
+    return f"{by} gives {queues} {one.harm.key} {one.harm.value}: RabbitMQ {_effect(one.harm)}. {advice}"
 
 
-def exempt(vhost: str, name: str, pattern: str) -> str:
-    """The command that puts queues under a policy of their own. A queue obeys one policy, that of the highest
-    priority, so every other policy leaves them alone."""
-    words = ("set_policy", "-p", vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", name, pattern)
-    return f"`rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
-
-
-def crashes_lazy_queues(version: str) -> bool:
-    """Pure: whether this RabbitMQ is one in which a lazy classic queue with the newer storage crashes."""
-    found = re.match(r"3\.10\.(\d+)(?!\d)", version)
-    return found is not None and int(found[1]) < 7
-
-
-def crashes(version: str) -> str:
-    """What to do about a RabbitMQ that ``crashes_lazy_queues``."""
-    return (
-        f"RabbitMQ {version} crashes the classic queues that levels need: use 3.10.7 or later, or set "
-        'levels.queue_type = "quorum"'
-    )
-
-
-def missing(route: str, wanted: Exchange | Queue) -> str:
-    """What does not exist, and who makes it."""
-    if is_ours(wanted):
-        return f"{label(wanted)} of route {route} does not exist: run `postdate setup`"
-    return (
-        f"{label(wanted)}, which route {route} delivers to, does not exist, so messages without a delay header are "
-        f"lost and due ones are refused: declare it, as the consumers need it, or correct routes.{route}.deliver_to"
-    )
-
-
-def outdated(route: str, wanted: Exchange) -> str:
-    """An exchange that leads to another list of levels."""
-    return (
-        f"{label(wanted)} of route {route} leads to another list of levels: what waits in the queues of the old one is "
-        "delivered when it is due, and `postdate check --before OLD.toml` (the settings of before) counts it; "
-        "`postdate setup` makes the exchange anew"
-    )
-
-
-def replaced(route: str) -> str:
-    """After an exchange was made again for another list of levels."""
-    return (
-        f"the levels of route {route} are others now: what waits in the old queues is delivered when it is due, and "
-        "`postdate check --before OLD.toml` (the settings of before) counts it"
-    )
-
-
-def forbidden(text: str) -> str:
-    """What to do about a lack of rights."""
-    return f"{no_right(text)}, or run `postdate setup` as one who has it and set bridge.setup = false"
+def _effect(harm: Harm) -> str:
+    match harm.effect:
+        case Effect.DELETES | Effect.SENDS_EARLY:
+            return f"{harm.effect.value} after {write_duration(harm.value)}"
+        case Effect.DELETES_QUEUE:
+            return f"{harm.effect.value} after {write_duration(harm.value)} without a consumer"
+        case Effect.REFUSES:
+            return f"{harm.effect.value} above that. Producers must check their confirms"
+    return f"{harm.effect.value} above that"

@@ -81,7 +81,7 @@ def intake_queue(name: str, queue_type: str, order: str) -> Queue:
     if order != "none":
         arguments["x-single-active-consumer"] = True
     more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
-    return Queue(name, {**arguments, **more}, earlier=arguments)
+    return Queue(name, {**arguments, **more})
 
 
 def _front_arguments(deliver_to: str) -> Arguments:
