@@ -54,7 +54,7 @@ def test_an_instance_that_is_given_nothing_says_so_until_rabbitmq_hands_the_queu
     began = time.monotonic()
     publish(line, 5, 20)
     try:
-        other.wait_log("this instance is given none of the messages that wait in queue", HANDED_OVER_S)
+        other.wait_log("this instance receives nothing from queue", HANDED_OVER_S)
         assert "Another consumer holds the queue" in other.log()
         line.receive(20)
         assert time.monotonic() - began < HANDED_OVER_S

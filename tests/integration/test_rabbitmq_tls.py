@@ -92,11 +92,11 @@ def said(request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
 def test_a_certificate_for_another_host_names_both(ours: Authority, said: Callable[..., str]) -> None:
     text = said(ours.sign("elsewhere", hosts="DNS:elsewhere"), ca_file=ours.ca)
     assert "is for another host (IP address mismatch, certificate is not valid for '127.0.0.1')" in text
-    assert "correct the host in rabbitmq.url" in text
+    assert "Correct the host in rabbitmq.url" in text
 
 
 def test_an_expired_certificate_is_called_expired(ours: Authority, said: Callable[..., str]) -> None:
-    assert "is not valid now (certificate has expired): renew it" in said(
+    assert "is not valid now (certificate has expired). Renew it" in said(
         ours.sign("expired", days="-1"), ca_file=ours.ca
     )
 
@@ -105,7 +105,7 @@ def test_a_certificate_of_an_unknown_authority_leads_to_the_ca_file(
     ours: Authority, theirs: Authority, said: Callable[..., str]
 ) -> None:
     text = said(theirs.sign("server"), ca_file=ours.ca)
-    assert "a certificate that is not trusted (unable to get local issuer certificate): see rabbitmq.ca_file" in text
+    assert "a certificate that is not trusted (unable to get local issuer certificate). Set rabbitmq.ca_file" in text
 
 
 def test_a_missing_client_certificate_is_asked_for(ours: Authority, said: Callable[..., str]) -> None:
