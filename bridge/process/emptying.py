@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bridge.admin.strays import Remains
+from bridge.admin.leftovers import Remains
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.process.loops import together
 
@@ -59,7 +59,7 @@ class Emptying:
                     await self._serve()
             except PostdateError as error:
                 if self._expected or not isinstance(error, Unreachable):
-                    self._say(f"whether anything is still parked from before cannot be told: {error}")
+                    self._say(f"whether Redis still holds messages of previous settings is not known: {error}")
             await asyncio.sleep(self._look_s)
 
     async def _serve(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from adapters.kafka.topology import setup
-from bridge.app.build import _kafka_mend
+from bridge.app.build import mending
 from bridge.settings import Settings
 from bridge.telemetry.health import Health
 
@@ -19,7 +19,9 @@ async def test_a_deleted_topic_is_made_again_only_where_bridge_setup_allows_it(
     made = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(setup, "make_again", lambda settings: loop.call_soon_threadsafe(made.set))
-    mend = _kafka_mend(Settings.model_validate({"bridge": {"setup": allowed}}), Health())
+    kafka = {"broker": "kafka", "intercept": "a.delay", "deliver_to": "a"}
+    settings = Settings.model_validate({"bridge": {"setup": allowed}, "routes": {"a": kafka}})
+    mend = mending(settings, Health())
     mend()
     if allowed:
         await asyncio.wait_for(made.wait(), 5)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.topology.plan import plan
-from bridge.app.derive import level_rules, route_rules
 from bridge.core.errors import SettingsError
 from bridge.delay.trust import Trust
+from bridge.pipeline.derive import level_rules, route_rules
 from bridge.settings import Settings, load, open_routes
 
 ROUTE = '[routes.orders]\nintercept = "orders.delay"\n'

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.topology.findings import Comparison, Difference, State, difference_in, summary
+from adapters.rabbitmq.topology.findings import Comparison, Difference, difference_in, summary
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
+from bridge.admin.topology import Standing
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Settings, load
 
@@ -95,7 +96,7 @@ class TestPlan:
 
 def different(wanted: Exchange | Queue, reply: str, without_store: bool = False) -> Comparison:
     difference = difference_in(reply, wanted)
-    return Comparison("orders", wanted, State.DIFFERENT, reply, difference, without_store=without_store)
+    return Comparison("orders", wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
 
 
 class TestFindings:
@@ -125,8 +126,8 @@ class TestFindings:
 
     def test_a_summary_gives_equal_advice_once_and_equal_facts_once(self) -> None:
         queues = [Queue(name, {}) for name in "ab"]
-        alike = [Comparison("r", one, State.DIFFERENT, difference=self.IS_CLASSIC) for one in queues]
-        crash = [Comparison("r", one, State.DIFFERENT, crashing_version="3.10.5") for one in queues]
+        alike = [Comparison("r", one, Standing.DIFFERENT, difference=self.IS_CLASSIC) for one in queues]
+        crash = [Comparison("r", one, Standing.DIFFERENT, crashing_version="3.10.5") for one in queues]
         assert summary([alike[0], crash[0], alike[1], crash[1]]) == [
             "queue 'a' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'; "
             "queue 'b' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'. "

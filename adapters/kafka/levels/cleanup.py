@@ -15,7 +15,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels.plan import level_topics, route_in
 from adapters.kafka.topology.topics import Known, delete, known_topics, with_admin
-from bridge.admin.unread import Intake
+from bridge.admin.leftovers import Intake
 from bridge.settings import Settings
 from bridge.telemetry.plural import counted
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 from adapters.rabbitmq.refusals import no_right
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
+from bridge.admin.topology import Standing
 from bridge.delay.duration import write_duration
 
 #: Priority of the policy that exempts postdate's queues: above that of most policies.
@@ -29,16 +30,6 @@ _OLD_LEVELS = (
     "Messages in the previous level queues are still delivered when due. `postdate check --before OLD.toml`, with the "
     "previous settings, counts them"
 )
-
-
-class State(Enum):
-    """How the broker's queue or exchange compares with postdate's. OUTDATED: it belongs to another list of levels."""
-
-    SAME = "same"
-    MISSING = "missing"
-    OUTDATED = "outdated"
-    DIFFERENT = "different"
-    FORBIDDEN = "forbidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class Comparison:
 
     route: str
     declaration: Exchange | Queue
-    state: State
+    state: Standing
     reply: str = ""
     difference: Difference | None = None
     crashing_version: str = ""
@@ -69,7 +60,7 @@ class Comparison:
     @property
     def text(self) -> str:
         """What differs and what to do about it, without the final stop; "" where nothing differs."""
-        return _joined(_fact(self), _advice(self)) if self.state is not State.SAME else ""
+        return _joined(_fact(self), _advice(self)) if self.state is not Standing.SAME else ""
 
 
 class Effect(Enum):
@@ -181,16 +172,16 @@ def _fact(one: Comparison) -> str:
     if one.crashing_version:
         return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
     match one.state:
-        case State.MISSING if not is_ours(one.declaration):
+        case Standing.MISSING if not is_ours(one.declaration):
             return (
                 f"{label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
                 "without a delay header, and postdate cannot deliver due ones"
             )
-        case State.MISSING:
+        case Standing.MISSING:
             return f"{what} does not exist"
-        case State.OUTDATED:
+        case Standing.OUTDATED:
             return f"{what} leads to another list of levels. {_OLD_LEVELS}"
-        case State.FORBIDDEN:
+        case Standing.FORBIDDEN:
             return not_permitted(one.reply)
     if one.difference is None:
         return f"{what} cannot be used: RabbitMQ replies {one.reply}"
@@ -203,13 +194,13 @@ def _advice(one: Comparison) -> str:
     if one.crashing_version:
         return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
     match one.state:
-        case State.MISSING if not is_ours(one.declaration):
+        case Standing.MISSING if not is_ours(one.declaration):
             return f"Declare it as its consumers need it, or correct routes.{one.route}.deliver_to"
-        case State.MISSING:
+        case Standing.MISSING:
             return "Run `postdate setup`"
-        case State.OUTDATED:
+        case Standing.OUTDATED:
             return "`postdate setup` recreates the exchange"
-        case State.DIFFERENT if one.difference is not None:
+        case Standing.DIFFERENT if one.difference is not None:
             return _advice_for(one, one.difference)
     return ""
 

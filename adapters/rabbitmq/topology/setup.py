@@ -21,7 +21,6 @@ from adapters.rabbitmq.refusals import ACCESS_REFUSED
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.topology.findings import (
     Comparison,
-    State,
     crashes_lazy_queues,
     difference_in,
     is_ours,
@@ -32,6 +31,7 @@ from adapters.rabbitmq.topology.findings import (
 )
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
 from adapters.rabbitmq.trouble import sentence
+from bridge.admin.topology import Standing
 from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings
 
@@ -66,8 +66,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
     with open_session(settings) as session:
         findings = [found for topology in topologies for found in _compare(session, topology)]
         _refuse(findings)
-        outdated = [found.declaration for found in findings if found.state is State.OUTDATED]
-        absent = [*outdated, *(found.declaration for found in findings if found.state is State.MISSING)]
+        outdated = [found.declaration for found in findings if found.state is Standing.OUTDATED]
+        absent = [*outdated, *(found.declaration for found in findings if found.state is Standing.MISSING)]
         made = []
         for topology in topologies:
             for declaration in topology.declarations():
@@ -77,8 +77,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
                 made.append(Made(topology.route, declaration, _is_new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
-    warnings = [found.text for found in findings if found.state is State.MISSING and not is_ours(found.declaration)]
-    warnings += [levels_replaced(found.route) for found in findings if found.state is State.OUTDATED]
+    warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
+    warnings += [levels_replaced(found.route) for found in findings if found.state is Standing.OUTDATED]
     return made, warnings
 
 
@@ -98,7 +98,7 @@ def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def _refuse(findings: Iterable[Comparison]) -> None:
-    for state, error in ((State.DIFFERENT, TopologyMismatch), (State.FORBIDDEN, Refused)):
+    for state, error in ((Standing.DIFFERENT, TopologyMismatch), (Standing.FORBIDDEN, Refused)):
         about = [finding for finding in findings if finding.state is state and is_ours(finding.declaration)]
         if about:
             raise error(".\n".join([*summary(about), "Nothing was changed"]))
@@ -122,21 +122,21 @@ class Session:
     def compare(self, route: str, wanted: Exchange | Queue, without_store: bool) -> Comparison:
         """Compare one exchange or queue with the broker's."""
         if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self._version):
-            return Comparison(route, wanted, State.DIFFERENT, crashing_version=self._version)
+            return Comparison(route, wanted, Standing.DIFFERENT, crashing_version=self._version)
         closed = self._declare(wanted, passive=True)
         if closed is None and is_ours(wanted):
             closed = self._declare(wanted, passive=False)
         if closed is None:
-            return Comparison(route, wanted, State.SAME)
+            return Comparison(route, wanted, Standing.SAME)
         reply = closed.reply_text
         if closed.reply_code == _NOT_FOUND:
-            return Comparison(route, wanted, State.MISSING)
+            return Comparison(route, wanted, Standing.MISSING)
         if closed.reply_code == ACCESS_REFUSED:
-            return Comparison(route, wanted, State.FORBIDDEN, reply)
+            return Comparison(route, wanted, Standing.FORBIDDEN, reply)
         if isinstance(wanted, Exchange) and wanted.recreated:
-            return Comparison(route, wanted, State.OUTDATED, reply)
+            return Comparison(route, wanted, Standing.OUTDATED, reply)
         difference = difference_in(reply, wanted)
-        return Comparison(route, wanted, State.DIFFERENT, reply, difference, without_store=without_store)
+        return Comparison(route, wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
 
     def make(self, declaration: Declaration) -> None:
         """Declare or bind. Raises ``Refused``."""

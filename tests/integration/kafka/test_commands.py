@@ -72,11 +72,13 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
     for word in ("x", "y", "bills"):
         create_topic(kafka.url, 3, name=f"{commands.name}.{word}")
     found = [(row["level"], row["text"]) for row in commands.rows("check") if row["subject"].startswith("route")]
-    not_yet = "do not exist yet: `postdate run` or `postdate setup` makes them"
     assert found == [
-        ("OK", "topic 't.x', topic 't.y' are there"),
-        ("WARN", f"topic 't.x.later', topic 't.y.later' {not_yet}"),
-        ("OK", "topic 't.bills' is there"),
+        ("OK", "exists: topic 't.x', topic 't.y'"),
+        (
+            "WARN",
+            "missing: topic 't.x.later', topic 't.y.later'. `postdate run` or `postdate setup` creates what is missing",
+        ),
+        ("OK", "exists: topic 't.bills'"),
         ("WARN", "no topic matches 't.*.delay' of route all yet; a new one is read within 30s"),
     ]
     planned = commands.rows("setup", "--dry-run")
@@ -139,7 +141,7 @@ def test_a_dry_run_says_when_nobody_can_be_asked_and_ends_as_setup_would(
     monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert [row["state"] for row in commands.rows("setup", "--dry-run", code=4)] == ["planned"] * 2
     said = commands.said("setup", "--dry-run", code=4)
-    assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
+    assert said == "Warning: what exists already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
 def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partitions(
