@@ -1,7 +1,8 @@
-"""A producer's own ``expiration``, put aside while its message waits in a queue.
+"""A producer's own ``expiration``, kept aside while its message waits in a level queue.
 
-In a queue whose messages expire, the shorter time wins: a message with an expiration of its own would leave a level
-before its time, and early. So it travels as a header and is put back on the last hop.
+The shorter of expiration and queue TTL wins: a message with an expiration of its own would leave a level early. So
+postdate keeps it in a header and restores it at delivery. Where RabbitMQ alone brings a message to its level, it takes
+the expiration off and records it in x-death, an array of tables with the newest first.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import NamedTuple
 from adapters.rabbitmq.raw.fields import ARRAY, TABLE, TEXT, walk, walk_array
 from adapters.rabbitmq.raw.properties import FLAG, locate
 
-#: Where it is kept meanwhile, as text.
+#: Keeps the expiration meanwhile, as text.
 EXPIRATION_HEADER = b"x-delay-expiration"
-#: Ten years of 365 days, the longest that RabbitMQ takes (tried on 3.10.8, as the next).
+#: Ten years of 365 days: the longest that RabbitMQ accepts (tried on 3.10.8, as the next).
 _LONGEST_MS = 315_360_000_000
-#: A sign and leading zeros may be there, blanks may not. An AMQP short text has 255 bytes.
+#: Sign and leading zeros are allowed, blanks are not. An AMQP short text has at most 255 bytes.
 _INTEGER = re.compile(rb"[+-]?\d{1,254}")
 
 
 def is_expiration(text: bytes) -> bool:
-    """Whether RabbitMQ takes this for the expiration of a message; over another it closes the channel."""
+    """Return whether RabbitMQ accepts this as an expiration. Over another text it closes the channel."""
     return _INTEGER.fullmatch(text) is not None and 0 <= int(text) <= _LONGEST_MS
 
 
 def expiration_of(props: bytes) -> bytes | None:
-    """The expiration, milliseconds as text; None where there is none. Raises UnreadableTable."""
+    """Return the expiration, milliseconds as text; None where it is absent. Raises UnreadableTable."""
     shape, starts = locate(props)
     if "expiration" not in shape.names:
         return None
@@ -35,7 +36,7 @@ def expiration_of(props: bytes) -> bytes | None:
 
 
 def without_expiration(props: bytes) -> bytes:
-    """``props`` without it. Raises UnreadableTable."""
+    """Return ``props`` without the expiration. Raises UnreadableTable."""
     shape, starts = locate(props)
     if "expiration" not in shape.names:
         return props
@@ -45,8 +46,10 @@ def without_expiration(props: bytes) -> bytes:
 
 
 def put_aside(props: bytes) -> bytes | None:
-    """The expiration that the header keeps; None where it keeps none, or a text that a producer wrote into it and
-    RabbitMQ would refuse. Raises UnreadableTable."""
+    """Return the expiration in ``EXPIRATION_HEADER``. Raises UnreadableTable.
+
+    None where the header is absent, or holds a text of a producer's that RabbitMQ would refuse.
+    """
     shape, starts = locate(props)
     if shape.headers < 0:
         return None
@@ -57,7 +60,7 @@ def put_aside(props: bytes) -> bytes | None:
 
 
 def with_expiration(props: bytes, text: bytes) -> bytes:
-    """``props``, which have none, with this expiration (at most 255 bytes). Raises UnreadableTable."""
+    """Return ``props``, which have no expiration, with this one (at most 255 bytes). Raises UnreadableTable."""
     shape, starts = locate(props)
     before = sum(FLAG[name] > FLAG["expiration"] for name in shape.names)
     flags = shape.flags | FLAG["expiration"]
@@ -67,31 +70,34 @@ def with_expiration(props: bytes, text: bytes) -> bytes:
 
 _X_DEATH = b"x-death"
 _ORIGINAL = b"original-expiration"
-#: How the note stands in the bytes: a message without it, as nearly all are, costs one search.
-_NOTE = bytes((len(_ORIGINAL),)) + _ORIGINAL
+#: The bytes of the name: a message without it, as nearly all are, costs one search.
+_ORIGINAL_ENTRY = bytes((len(_ORIGINAL),)) + _ORIGINAL
 
 
 class Taken(NamedTuple):
-    """An expiration that RabbitMQ has taken off a message, and the queue that the message expired in."""
+    """An expiration that RabbitMQ took off a message, and the queue in which the message expired."""
 
     queue: bytes
     expiration: bytes
 
 
 def taken_last(props: bytes) -> Taken | None:
-    """What RabbitMQ has taken off in the queue that a message left last; None where it has taken nothing off, and where
-    the note is none that RabbitMQ writes. Raises UnreadableTable."""
-    if _NOTE not in props:
+    """Return what RabbitMQ took off in the queue that a message left last. Raises UnreadableTable.
+
+    None where it took nothing off, or the record is not one of RabbitMQ's. Ignores older records, and the same names
+    elsewhere in the message.
+    """
+    if _ORIGINAL_ENTRY not in props:
         return None
-    noted = _newest(props)
-    expiration = noted.get(_ORIGINAL, b"")
-    if noted.get(b"reason") != b"expired" or not is_expiration(expiration):
+    newest = _newest_death(props)
+    expiration = newest.get(_ORIGINAL, b"")
+    if newest.get(b"reason") != b"expired" or not is_expiration(expiration):
         return None
-    return Taken(noted.get(b"queue", b""), expiration)
+    return Taken(newest.get(b"queue", b""), expiration)
 
 
-def _newest(props: bytes) -> dict[bytes, bytes]:
-    """The texts in the first table of x-death."""
+def _newest_death(props: bytes) -> dict[bytes, bytes]:
+    """Return the texts in the first table of x-death."""
     shape, starts = locate(props)
     if shape.headers < 0:
         return {}

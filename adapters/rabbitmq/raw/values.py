@@ -46,11 +46,11 @@ def build(
     type: str | None = None,
     app_id: str | None = None,
 ) -> bytes:
-    """The properties given, in wire form; None is absent, an empty text or mapping is present and empty.
+    """Return the properties in wire form. None is absent; an empty text or mapping is present and empty.
 
     ``delivery_mode`` 2 is persistent, ``expiration`` is milliseconds as text, ``timestamp`` is Unix seconds.
-    ``user_id`` cannot be set: the broker refuses all but the connection's own. Raises ValueError for what AMQP
-    cannot carry: short text over 255 bytes, numbers out of range, NaN and infinities, an Unreadable.
+    ``user_id`` cannot be set: the broker refuses all but the connection's user. Raises ValueError for what AMQP cannot
+    carry: short text above 255 bytes, numbers out of range, NaN, infinities, an Unreadable.
     """
     parts = {
         "content_type": _short_text("content_type", content_type),
@@ -75,7 +75,7 @@ def _short_text(name: str, text: str | None) -> bytes | None:
         return None
     raw = text.encode()
     if len(raw) > 255:
-        raise ValueError(f"{name} has at most 255 bytes, this one has {len(raw)}")
+        raise ValueError(f"{name} has {len(raw)} bytes. AMQP allows 255 bytes")
     return bytes((len(raw),)) + raw
 
 
@@ -100,7 +100,7 @@ def _header(name: bytes, value: HeaderValue) -> bytes:
         case bool():
             return entry(name, BOOL, b"\1" if value else b"\0")
         case int() if -(2**31) <= value < 2**31:
-            # int32 while it fits, as most clients choose: consumers with a fixed type expect it.
+            # int32 while it fits, as in most clients: consumers with a fixed type expect it.
             return entry(name, INT32, value.to_bytes(4, "big", signed=True))
         case int():
             return long_entry(name, value)
@@ -116,41 +116,40 @@ def _header(name: bytes, value: HeaderValue) -> bytes:
 
 
 def _double(value: float) -> bytes:
-    # RabbitMQ's parser has no NaN and no infinity: it closes the connection that sends one.
+    # RabbitMQ's parser knows no NaN and no infinity: it closes the connection.
     if not math.isfinite(value):
         raise ValueError(f"a header cannot be {value}")
     return struct.pack(">d", value)
 
 
-#: Tables and arrays within each other, the headers table being the first. The wire allows 20,000 in a frame.
+#: Depth of nested tables and arrays, counting the headers table. One frame can hold 20,000 levels.
 DEPTH_MAX = 16
 
-#: What stands in the place of the rest where a reading had to end; the text says why.
+#: Stands for the rest where reading had to end. The text says why.
 UNREADABLE = "(unreadable)"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def describe(props: bytes) -> dict[str, object]:
-    """Every property that is present, by name, in values that JSON has: for any bytes at all, without raising.
+    """Return every present property by name, in values that JSON has. Never raises, whatever the bytes are.
 
-    Text and byte arrays become text, with ``\\xNN`` for bytes that are not UTF-8; moments become ISO 8601 text in UTC;
-    decimals and the floats that JSON lacks become text. A name that comes twice gets `` #2`` behind it. Where bytes
-    cannot be understood, what was understood before them is given, and ``(unreadable)`` says why there is no more.
-    The result holds whatever a producer put there, control characters too: print it escaped.
+    Text and byte arrays become text, with ``\\xNN`` for bytes that are not UTF-8. Moments become ISO 8601 text in UTC.
+    Decimals, and floats that JSON lacks, become text. A repeated name gets `` #2``. At unreadable bytes the result
+    ends, and ``(unreadable)`` says why. It may hold control characters from a producer: print it escaped.
     """
     found: dict[str, object] = {}
     at = 2
     try:
         present = shape(int.from_bytes(props[:2], "big")) if len(props) >= 2 else None
         if present is None:
-            raise UnreadableTable(f"{len(props)} bytes are too few for the property flags")
+            raise UnreadableTable(f"{len(props)} bytes are too few for property flags")
         for name, size in zip(present.names, present.sizes, strict=True):
             end = _end(props, at, size)
             found[name] = _property(props, at, end, size)
             at = end
         if at != len(props):
-            raise UnreadableTable(f"{len(props) - at} bytes behind the last property")
+            raise UnreadableTable(f"{len(props) - at} bytes after the last property")
     except UnreadableTable as error:
         found[UNREADABLE] = str(error)
     return found
@@ -190,7 +189,7 @@ def _table(raw: bytes, start: int, end: int, depth: int) -> dict[str, object]:
 
 
 def _put(found: dict[str, object], seen: dict[str, int], name: str, value: object) -> None:
-    # The count is remembered, because to look for a free number anew for 20,000 equal names would take minutes.
+    # Counting from 1 again for each of 20,000 equal names would take minutes.
     free = name
     while free in found:
         seen[name] = seen.get(name, 1) + 1
@@ -211,7 +210,7 @@ def _array(raw: bytes, start: int, end: int, depth: int) -> list[object]:
 def _value(raw: bytes, tag: int, start: int, end: int, depth: int) -> object:
     if tag in (TABLE, ARRAY):
         if depth >= DEPTH_MAX:
-            return f"{UNREADABLE} more than {DEPTH_MAX} tables within each other"
+            return f"{UNREADABLE} more than {DEPTH_MAX} nested tables"
         inner = _table if tag == TABLE else _array
         return inner(raw, start + 4, end, depth + 1)
     if tag == DECIMAL:
@@ -241,5 +240,5 @@ def _moment(seconds: int) -> str:
     try:
         return (_EPOCH + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     except OverflowError:
-        # Far more often a producer's milliseconds than a year beyond 9999.
+        # Most often milliseconds of a producer, not a year beyond 9999.
         return f"{seconds} seconds since 1970"
