@@ -294,7 +294,7 @@ def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_whe
     target = f"{idle.topic}-later"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
     bridge = idle.run({"bridge": {"workers": workers}, "routes": {"later": route}})
-    assert f"topic '{target}', which route later delivers to, does not exist, so '{target}.delay' is not made" in (
+    assert f"topic '{target}', to which route later delivers, does not exist, so '{target}.delay' is not created" in (
         bridge.log()
     )
     ours = {f"{target}.delay", *level_topics(idle.loaded({"routes": {"later": route}}), "later").levels.values()}
