@@ -281,7 +281,7 @@ class TestWithABridge:
             assert line.receive()[0].body == b"patience"
             assert bridge.terminate() == 0
 
-    def test_a_binding_that_someone_removed_is_made_again(self, line: LevelLine) -> None:
+    def test_a_removed_binding_is_declared_again(self, line: LevelLine) -> None:
         """Without it a message with a level would be delivered at once."""
         plain, level = f"{line.intake}.plain", f"{line.intake}.level"
         arguments = {"x-match": "all-with-x", "x-delay-level": None}

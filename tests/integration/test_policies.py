@@ -1,7 +1,7 @@
 """Policies of the broker that reach postdate's queues: a length limit drops nothing that RabbitMQ has confirmed.
 
-Where a test can, it sets the policy before the queue is made: a queue that exists hears of one at a moment that nothing
-tells.
+Where possible, a test sets the policy before it declares the queue: nothing tells when a policy reaches a queue that
+exists.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Vhost:
         self._broker.ctl(*words[1:])
 
     def publish(self, exchange: str, headers: dict[str, Any] | None = None, count: int = PUBLISHED) -> int:
-        """How many RabbitMQ confirms."""
+        """Publish; return how many RabbitMQ confirms."""
         channel = self.connection.channel()
         channel.confirm_delivery()
         properties = pika.BasicProperties(headers=headers, delivery_mode=2)
@@ -77,7 +77,7 @@ class Vhost:
             channel.close()
 
     def obeys(self, queue: str) -> str:
-        """The name of the policy that a queue obeys."""
+        """Return the name of the policy that governs a queue."""
         rows = self._broker.ctl("list_queues", "-p", self.name, "name", "policy").splitlines()
         return next(policy for name, _, policy in (row.partition("\t") for row in rows) if name == queue)
 
@@ -93,7 +93,7 @@ def vhost(own_rabbitmq: RabbitMQ, rabbitmq_vhost: str) -> Iterator[Vhost]:
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_an_intake_under_a_length_limit_keeps_every_message_that_was_confirmed(vhost: Vhost, queue_type: str) -> None:
+def test_an_intake_under_a_length_limit_keeps_every_confirmed_message(vhost: Vhost, queue_type: str) -> None:
     vhost.policy("^postdate", {"max-length": 5})
     declare(settings_of(vhost.url, queue_type=queue_type))
     confirmed = vhost.publish("orders.delay", {"x-delay": 60_000})
@@ -102,7 +102,7 @@ def test_an_intake_under_a_length_limit_keeps_every_message_that_was_confirmed(v
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_a_level_under_a_length_limit_sends_nothing_on_early(vhost: Vhost, queue_type: str) -> None:
+def test_a_level_under_a_length_limit_sends_no_message_early(vhost: Vhost, queue_type: str) -> None:
     """By default a full queue dead-letters its oldest message, and from a level that is an early delivery."""
     settings = settings_of(vhost.url, mode="levels", queue_type=queue_type)
     waits = plan_waits(settings, "orders")
@@ -123,9 +123,9 @@ def test_dead_letters_of_a_route_without_a_store_are_kept_under_a_length_limit(v
     wait_for(lambda: vhost.waiting("postdate.orders.dead") == confirmed, "what was confirmed is there")
 
 
-def test_a_classic_due_queue_under_a_length_limit_loses_nothing_that_its_levels_send(vhost: Vhost) -> None:
-    """A classic queue does not ask whether the next one takes what it dead-letters: a due queue that refused would lose
-    it. A full one sends its oldest message to the destination, which is due."""
+def test_a_classic_due_queue_under_a_length_limit_loses_no_message_of_its_levels(vhost: Vhost) -> None:
+    """A classic queue does not wait for the next one to accept a dead-lettered message: a due queue that refused would
+    lose it. A full one sends its oldest message to the destination, and that message is due."""
     settings = settings_of(vhost.url, mode="levels", queue_type="classic")
     channel = vhost.connection.channel()
     channel.exchange_declare("orders", "fanout", durable=True)
@@ -157,7 +157,7 @@ def without_overflow(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in route.intake.arguments.items() if name != "x-overflow"}
 
 
-def test_of_a_changed_queue_type_the_type_is_the_named_difference(vhost: Vhost) -> None:
+def test_after_a_change_of_queue_type_the_type_is_the_named_difference(vhost: Vhost) -> None:
     declare(settings_of(vhost.url))
     (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
     assert finding.state is Standing.DIFFERENT

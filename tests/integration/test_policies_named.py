@@ -45,7 +45,7 @@ def test_each_harm_has_its_effect_on_messages(queue: Queue, rules: dict[str, Any
     assert harms(queue, rules) == [harm]
 
 
-def test_a_time_to_live_that_is_longer_than_that_of_a_level_does_no_harm() -> None:
+def test_a_time_to_live_as_long_as_that_of_a_level_does_no_harm() -> None:
     assert harms(LEVEL, {"message-ttl": 60_000, "ha-mode": "all", "overflow": "drop-head"}) == []
 
 
@@ -67,7 +67,7 @@ class Check:
         self.more = ""
 
     def warnings(self) -> list[str]:
-        """What it warns of the route, and of policies."""
+        """Return its warnings about the route and about policies."""
         self._file.write_text(
             f'[redis]\nurl = "{self._redis}"\ndurability = "none"\n'
             f'[rabbitmq]\nurl = "{self.broker.url}"\nmanagement_url = "{self.api}"\n'

@@ -108,13 +108,13 @@ def test_a_certificate_of_an_unknown_authority_leads_to_the_ca_file(
     assert "a certificate that is not trusted (unable to get local issuer certificate). Set rabbitmq.ca_file" in text
 
 
-def test_a_missing_client_certificate_is_asked_for(ours: Authority, said: Callable[..., str]) -> None:
+def test_a_missing_client_certificate_is_named(ours: Authority, said: Callable[..., str]) -> None:
     text = said(ours.sign("server"), trusts=ours.ca, ca_file=ours.ca)
     assert "wants a client certificate" in text
     assert "rabbitmq.cert_file" in text
 
 
-def test_a_foreign_client_certificate_is_said_to_be_one(
+def test_a_client_certificate_of_an_unknown_authority_is_named(
     ours: Authority, theirs: Authority, said: Callable[..., str]
 ) -> None:
     client = theirs.sign("client")
@@ -122,7 +122,7 @@ def test_a_foreign_client_certificate_is_said_to_be_one(
     assert "does not trust the certificate in rabbitmq.cert_file (unknown ca)" in text
 
 
-def test_a_key_that_does_not_fit_is_said_to_be_one(
+def test_a_key_that_does_not_fit_its_certificate_is_named(
     ours: Authority, theirs: Authority, said: Callable[..., str]
 ) -> None:
     cert, key = ours.sign("client").cert, theirs.sign("client").key

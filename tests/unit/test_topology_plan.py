@@ -1,4 +1,4 @@
-"""The topology as a plan: what is declared for which settings, and how a mismatch is put into words. No broker."""
+"""What is declared for which settings, and the sentence for each difference. No broker."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def planned(**more: object) -> RouteTopology:
 
 
 class TestPlan:
-    def test_what_is_not_delayed_goes_straight_to_the_real_exchange(self) -> None:
+    def test_an_undelayed_message_goes_straight_to_the_target_exchange(self) -> None:
         front = planned().front
         assert (front.name, front.type) == ("orders.delay", "headers")
         assert front.arguments == {"alternate-exchange": "orders"}
 
-    def test_every_delay_header_leads_to_the_intake_queue_whatever_its_value_is(self) -> None:
+    def test_every_delay_header_leads_to_the_intake_queue_whatever_its_value(self) -> None:
         arguments = planned().binding.arguments
         assert arguments == {"x-match": "any-with-x", **dict.fromkeys(DUE_HEADERS)}
 
-    def test_the_headers_of_a_dialect_lead_there_only_when_the_route_has_it(self) -> None:
+    def test_the_headers_of_a_dialect_lead_to_the_intake_only_if_the_route_has_the_dialect(self) -> None:
         assert "eta" not in planned().binding.arguments
         assert planned(dialects=["eta", "DELAY"]).binding.arguments.keys() >= {"eta", "DELAY", "x-delay"}
 
-    def test_a_key_alone_is_no_reason_to_intercept(self) -> None:
+    def test_a_key_header_alone_does_not_lead_to_the_intake(self) -> None:
         assert "x-delay-key" not in planned().binding.arguments
 
     def test_with_the_default_exchange_as_target_everything_passes_through_the_intake_queue(self) -> None:
@@ -53,7 +53,7 @@ class TestPlan:
         assert route.front.arguments == {}
         assert route.binding.arguments == {"x-match": "all"}
 
-    def test_a_quorum_queue_never_gives_up_a_message_for_being_redelivered(self) -> None:
+    def test_a_quorum_queue_never_drops_a_message_for_its_redeliveries(self) -> None:
         assert planned().intake.arguments["x-delivery-limit"] == DELIVERY_LIMIT > 10**9
 
     def test_a_classic_queue_has_no_delivery_limit_which_it_would_not_know(self) -> None:
@@ -68,21 +68,23 @@ class TestPlan:
         assert planned(queue_type=queue_type).intake.arguments["x-overflow"] == "reject-publish"
 
     @pytest.mark.parametrize(("queue_type", "waits_ms"), [("quorum", 5000), ("classic", None)])
-    def test_rabbitmq_hands_the_intake_of_a_dead_node_over_soon(self, queue_type: str, waits_ms: int | None) -> None:
-        """RabbitMQ 4.3 would keep it for the consumer of that node for a minute."""
+    def test_rabbitmq_hands_over_the_intake_of_a_dead_node_within_seconds(
+        self, queue_type: str, waits_ms: int | None
+    ) -> None:
+        """By default RabbitMQ 4.3 reserves it for the consumer of that node for a minute."""
         assert planned(queue_type=queue_type).intake.arguments.get("x-consumer-disconnected-timeout") == waits_ms
 
     @pytest.mark.parametrize(("order", "single"), [("key", True), ("route", True), ("none", None)])
-    def test_one_instance_consumes_where_the_order_counts(self, order: str, single: bool | None) -> None:
+    def test_one_instance_consumes_where_order_matters(self, order: str, single: bool | None) -> None:
         assert planned(order=order).intake.arguments.get("x-single-active-consumer") is single
 
-    def test_the_exchange_of_the_consumers_is_not_among_what_is_declared(self) -> None:
+    def test_the_target_exchange_is_not_declared(self) -> None:
         route = planned()
         assert route.target.name == "orders"
         assert not route.target.ours
         assert route.target not in route.declarations()
 
-    def test_the_queue_is_there_before_the_exchange_that_needs_it(self) -> None:
+    def test_the_queue_is_declared_before_the_exchange_that_leads_to_it(self) -> None:
         route = planned()
         assert route.declarations() == (route.intake, route.front, route.binding)
 
