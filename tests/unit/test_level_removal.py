@@ -35,14 +35,14 @@ def test_a_ladder_is_removed_from_the_top_then_the_due_queue_and_last_the_dead_l
 
 def test_a_queue_stays_while_it_or_a_queue_that_leads_to_it_has_messages() -> None:
     assert kept(HIGH, *ALL) == ""
-    assert kept(MIDDLE, *ALL) == "what waits in queue 'step.12' goes on through it"
+    assert kept(MIDDLE, *ALL) == "the messages in queue 'step.12' go through it"
     assert kept(MIDDLE, MIDDLE, LOW, DUE) == ""
-    assert kept(replace(HIGH, messages=1), *ALL).startswith("it holds 1 message: ")
-    assert kept(replace(HIGH, messages=2), *ALL).startswith("it holds 2 messages: ")
+    assert kept(replace(HIGH, messages=1), *ALL).startswith("it holds messages: 1. ")
+    assert kept(replace(HIGH, messages=2), *ALL).startswith("it holds messages: 2. ")
 
 
 def test_the_dead_letter_queue_stays_until_the_others_of_its_route_are_removed() -> None:
-    assert kept(DEAD, DEAD, HIGH) == "it goes last: by it postdate finds the others"
+    assert kept(DEAD, DEAD, HIGH) == "it is removed last: postdate finds the others by it"
     assert kept(DEAD, DEAD, replace(HIGH, route="bills")) == ""
     assert kept(DEAD, DEAD) == ""
 

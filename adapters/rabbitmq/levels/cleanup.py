@@ -16,7 +16,6 @@ from adapters.rabbitmq.topology.plan import plan
 from adapters.rabbitmq.topology.setup import Session, open_session, planned_names
 from bridge.delay.header import LEVELS_MS
 from bridge.settings import Settings
-from bridge.telemetry.plural import counted
 
 #: The time within which a message reaches the next queue.
 _ARRIVED_S = 0.25
@@ -104,16 +103,15 @@ def why_kept(one: LevelQueue, alive: Sequence[LevelQueue]) -> str:
     """Return why a queue must stay while the others in ``alive`` exist; "" where it need not. Pure."""
     before = next((other.name for other in alive if other is not one and other.leads_to == one.name), "")
     if one.messages:
-        some = counted(one.messages, "message")
-        return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
+        return f"it holds messages: {one.messages}. Run this again when it is empty, or delete them too with --force"
     if before:
-        return f"what waits in queue '{before}' goes on through it"
+        return f"the messages in queue '{before}' go through it"
     if one.is_dead and any(other.route == one.route and not other.is_dead for other in alive):
-        return "it goes last: by it postdate finds the others"
+        return "it is removed last: postdate finds the others by it"
     if may_hide(one, alive):
         return (
-            "it may hold messages that RabbitMQ alone tries to deliver and does not count over AMQP: when "
-            "`rabbitmqctl list_queues name messages` shows 0 for it, remove it with --force"
+            "it may hold messages that RabbitMQ does not count over AMQP. When `rabbitmqctl list_queues name messages` "
+            "shows 0 for it, remove it with --force"
         )
     return ""
 
@@ -128,7 +126,7 @@ def may_hide(one: LevelQueue, alive: Sequence[LevelQueue]) -> bool:
 
 
 def _consumed(session: Session, one: LevelQueue) -> str:
-    return "it is in use: somebody consumes it" if session.consumers(one.name) else ""
+    return "it has a consumer" if session.consumers(one.name) else ""
 
 
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
@@ -223,4 +221,4 @@ def _delete(session: Session, doomed: LevelQueue, force: bool) -> str:
     time.sleep(_ARRIVED_S)
     if session.delete_if_empty(doomed.queue):
         return ""
-    return "it got messages a moment ago: run this again when it is empty"
+    return "messages have just arrived in it. Run this again when it is empty"
