@@ -95,20 +95,20 @@ def left_out(queue: str, waiting: int) -> str:
     )
 
 
-class _Lane:
+class _Consumer:
     """The channel of an intake while it is open, and how far its deliveries are acknowledged.
 
-    ``consumer`` is the consumer tag; after ``cancelled`` no more deliveries come. ``last`` is the tag of the last
+    ``consumer_tag`` names it to RabbitMQ; after ``cancelled`` no more deliveries come. ``last`` is the tag of the last
     delivery, which is also their number.
     """
 
-    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "idle", "intake", "last", "number")
+    __slots__ = ("alive", "cancelled", "channel", "consumer_tag", "early", "floor", "idle", "intake", "last", "number")
 
     def __init__(self, intake: Intake, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel
         self.number = channel.channel_number
-        self.consumer = ""
+        self.consumer_tag = ""
         self.floor = self.last = 0
         self.early: set[int] = set()
         self.idle = Idle()
@@ -126,7 +126,7 @@ class _Lane:
 
         if self.alive:
             with suppress(AMQPError):  # a closing channel delivers nothing more either
-                self.channel.basic_cancel(self.consumer, on_cancelled)
+                self.channel.basic_cancel(self.consumer_tag, on_cancelled)
 
 
 def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
@@ -193,7 +193,7 @@ class RabbitSource:
         self._health = health
         self._link: Link | None = None
         self._first_host = 0
-        self._lanes: dict[int, _Lane] = {}
+        self._consumers: dict[int, _Consumer] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
@@ -212,20 +212,20 @@ class RabbitSource:
 
     def alive(self, delivery: Delivery) -> bool:
         """Return whether the channel of a delivery can still acknowledge it."""
-        lane: _Lane = delivery.tag[0]
-        return lane.alive
+        consumer: _Consumer = delivery.tag[0]
+        return consumer.alive
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge deliveries with as few frames as possible."""
-        tags: dict[_Lane, list[int]] = {}
+        tags: dict[_Consumer, list[int]] = {}
         for delivery in deliveries:
-            lane, tag = delivery.tag
-            tags.setdefault(lane, []).append(tag)
+            consumer, tag = delivery.tag
+            tags.setdefault(consumer, []).append(tag)
         parts = []
-        for lane, numbers in tags.items():
-            if lane.alive:
-                lane.floor, acks = acknowledgements(lane.floor, lane.early, numbers)
-                parts += [frames.ack(lane.number, tag, multiple) for tag, multiple in acks]
+        for consumer, numbers in tags.items():
+            if consumer.alive:
+                consumer.floor, acks = acknowledgements(consumer.floor, consumer.early, numbers)
+                parts += [frames.ack(consumer.number, tag, multiple) for tag, multiple in acks]
         if parts and self._link is not None and self._link.is_open():
             self._link.connection.send(b"".join(parts))
         self._forget(deliveries)
@@ -242,12 +242,14 @@ class RabbitSource:
         """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
         closes, RabbitMQ 3 makes another order."""
         self._stopping = True
-        for lane in self._lanes.values():
-            lane.cancel()
+        for consumer in self._consumers.values():
+            consumer.cancel()
 
     def emptied(self) -> bool:
         """Return whether every consumer is cancelled and everything was taken."""
-        return self._arrivals.empty() and all(lane.cancelled or not lane.alive for lane in self._lanes.values())
+        return self._arrivals.empty() and all(
+            consumer.cancelled or not consumer.alive for consumer in self._consumers.values()
+        )
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
         self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
@@ -266,8 +268,8 @@ class RabbitSource:
         try:
             link.connection.on_delivery = self._on_delivery
             link.connection.on_read = self._on_read
-            async with asyncio.TaskGroup() as lanes:
-                tasks = [lanes.create_task(self._keep_lane(link, intake)) for intake in self._intakes]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
                 reconnect.worked()
                 self._health.say("rabbitmq intake", "")
                 end = await link.closed
@@ -275,14 +277,14 @@ class RabbitSource:
                     task.cancel()
             raise BrokerUnavailable(sentence(end))
         finally:
-            for lane in self._lanes.values():
-                lane.alive = False
-            self._lanes.clear()
+            for consumer in self._consumers.values():
+                consumer.alive = False
+            self._consumers.clear()
             self._drop_buffer()
             self._link = None
             await link.close()
 
-    async def _keep_lane(self, link: Link, intake: Intake) -> None:
+    async def _keep_consuming(self, link: Link, intake: Intake) -> None:
         """Consume one queue until the connection ends. Retry a missing or refusing one; the others go on."""
         subject = f"rabbitmq queue {intake.queue}"
         reconnect = Reconnect()
@@ -316,12 +318,12 @@ class RabbitSource:
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._stopping:
             return ended
-        lane = self._lanes[channel.channel_number] = _Lane(intake, channel)
+        consumer = self._consumers[channel.channel_number] = _Consumer(intake, channel)
 
         def on_end(why: str) -> None:
-            lane.alive = False
+            consumer.alive = False
             self._health.say(f"rabbitmq intake {intake.queue}", "")
-            self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is lane))
+            self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is consumer))
             if not ended.done():
                 ended.set_result(why)
 
@@ -342,9 +344,9 @@ class RabbitSource:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
-            lane.consumer = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+            consumer.consumer_tag = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
         except AMQPError as error:  # the channel has closed meanwhile
-            lane.alive = False
+            consumer.alive = False
             raise BrokerUnavailable(sentence(error)) from error
         done, _ = await asyncio.wait((started, ended), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
         if not done:
@@ -352,38 +354,38 @@ class RabbitSource:
             await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
-            self._look(lane)
+            self._watch_idle(consumer)
         return ended
 
-    def _look(self, lane: _Lane) -> None:
-        """Ask every second how many messages wait in the queue, while the lane is alive."""
+    def _watch_idle(self, consumer: _Consumer) -> None:
+        """Ask every second how many messages wait in the queue, while the consumer is alive."""
 
         def on_counts(answer: Any) -> None:
             waiting = answer.method.message_count
-            left = lane.idle.look(waiting, lane.last, lane.floor < lane.last)
-            queue = lane.intake.queue
+            left = consumer.idle.look(waiting, consumer.last, consumer.floor < consumer.last)
+            queue = consumer.intake.queue
             self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "")
 
-        if lane.alive and lane.channel.is_open and not self._stopping:
-            lane.channel.queue_declare(lane.intake.queue, passive=True, callback=on_counts)
-            asyncio.get_running_loop().call_later(LOOK_S, self._look, lane)
+        if consumer.alive and consumer.channel.is_open and not self._stopping:
+            consumer.channel.queue_declare(consumer.intake.queue, passive=True, callback=on_counts)
+            asyncio.get_running_loop().call_later(LOOK_S, self._watch_idle, consumer)
 
     # -- deliveries, called by the connection -----------------------------------------------------------------------
 
     def _on_delivery(self, channel: int, method: bytes, properties: bytes, body: bytes) -> None:
-        lane = self._lanes.get(channel)
-        if lane is None or not lane.alive:
+        consumer = self._consumers.get(channel)
+        if consumer is None or not consumer.alive:
             return
         at = 1 + method[0]
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
-        lane.last = tag
+        consumer.last = tag
         at += 9
         at += 1 + method[at]
         routing_key = method[at + 1 : at + 1 + method[at]]
         if not self._now_ms:
             self._now_ms = self._clock.now_ms()
         payload = pack(routing_key, properties, body)
-        intake = lane.intake
+        intake = consumer.intake
         try:
             headers, message_id, published_ms, in_order, fields = read(
                 properties, intake.wanted, self._broker_time, intake.entries_max
@@ -392,7 +394,7 @@ class RabbitSource:
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)
         delivery = Delivery(
-            (lane, tag),
+            (consumer, tag),
             intake.route,
             payload,
             routing_key,
