@@ -132,7 +132,7 @@ def crashes_lazy_queues(version: str) -> bool:
 # -- sentences --------------------------------------------------------------------------------------------------------
 
 
-def label(declaration: Declaration) -> str:
+def _label(declaration: Declaration) -> str:
     """Return the words for a declaration in a sentence."""
     if isinstance(declaration, Binding):
         kind = "exchange" if declaration.to_exchange else "queue"
@@ -160,7 +160,7 @@ def not_permitted(reply: str) -> str:
 
 def not_done(action: str, declaration: Declaration, code: int, reply: str) -> str:
     """Return the sentence for a refused ``action`` (declare, unbind, delete)."""
-    return f"RabbitMQ refuses to {action} {label(declaration)}: {code} {reply}"
+    return f"RabbitMQ refuses to {action} {_label(declaration)}: {code} {reply}"
 
 
 def _joined(fact: str, advice: str) -> str:
@@ -168,13 +168,13 @@ def _joined(fact: str, advice: str) -> str:
 
 
 def _fact(one: Comparison) -> str:
-    what = f"{label(one.declaration)} of route {one.route}"
+    what = f"{_label(one.declaration)} of route {one.route}"
     if one.crashing_version:
         return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
     match one.state:
         case Standing.MISSING if not is_ours(one.declaration):
             return (
-                f"{label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
+                f"{_label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
                 "without a delay header, and postdate cannot deliver due ones"
             )
         case Standing.MISSING:
