@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.redis.agreement import judge_agreement, read_agreement
-from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.connect import close, connect
+from adapters.redis.errors import store_errors
+from adapters.redis.guard import judge_agreement, read_agreement
 from adapters.redis.keys import StoreKeys
 from bridge.admin.leftovers import Remains
 from bridge.settings import Redis

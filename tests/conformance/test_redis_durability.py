@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.redis.agreement import read_agreement
-from adapters.redis.call import Call
 from adapters.redis.connect import connect
-from adapters.redis.scripts import scripts
+from adapters.redis.guard import read_agreement
+from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
@@ -160,7 +159,9 @@ async def test_always_is_refused_where_it_cannot_be_had(start_redis: StartRedis,
     server = start_redis()
     if _waitaof_can_be_trusted(server):
         pytest.skip("this server can be waited for")
-    with pytest.raises(StoreUnfit, match=r"appendfsync everysec, so redis.durability = \"always\" cannot be had"):
+    with pytest.raises(
+        StoreUnfit, match=r"appendfsync everysec, which is not enough for redis.durability = \"always\""
+    ):
         await rig_on(server, "always").open()
 
 
@@ -204,7 +205,7 @@ async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str
         ({"maxmemory-policy": "volatile-ttl"}, "none", "maxmemory-policy volatile-ttl, which deletes"),
         ({"appendonly": "no"}, "everysec", "keeps no append-only file"),
         ({"appendonly": "no"}, "always", "keeps no append-only file"),
-        ({"appendfsync": "no"}, "everysec", "appendfsync no, so"),
+        ({"appendfsync": "no"}, "everysec", "appendfsync no, which is not enough"),
     ],
 )
 async def test_a_server_under_which_messages_can_be_lost_is_refused(
