@@ -241,7 +241,7 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_store_is_agreed_on_again(
     made = await read_agreement(rig.client, "emptied")
     await rig.client.flushall()
     for one in (store, other):
-        assert (await one.look())["store contents"].endswith("Messages that are gone: about 3")
+        assert (await one.look())["store contents"].endswith("Messages lost: about 3")
     assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
@@ -255,7 +255,7 @@ async def test_another_store_in_the_place_of_this_one_is_seen(start_redis: Start
     await park(store, *(await rig.overdue(2)))
     await store.look()
     await rig.client.hset("{foreign}:store", "id", 1)
-    assert (await store.look())["store contents"].endswith("Messages that are gone: about 2")
+    assert (await store.look())["store contents"].endswith("Messages lost: about 2")
     assert (await read_agreement(rig.client, "foreign"))["id"] == 1
     await rig.close()
 
