@@ -125,7 +125,7 @@ def _memory_of(server: str, info: Mapping[str, Any]) -> ServerMemory:
 # -- the guard ---------------------------------------------------------------------------------------------------------
 
 
-class Guard:
+class StoreGuard:
     """What one instance knows of the store."""
 
     def __init__(self, client: Client, runner: Runner, keys: StoreKeys) -> None:

@@ -15,7 +15,7 @@ from adapters.redis.cluster import Cluster
 from adapters.redis.connect import Client, close
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import Guard
+from adapters.redis.guard import StoreGuard
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait, scripts
@@ -47,7 +47,7 @@ class RedisStore:
         self._client = client
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
-        self._guard = Guard(client, self._runner, self._keys)
+        self._guard = StoreGuard(client, self._runner, self._keys)
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
