@@ -19,7 +19,7 @@ from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.topology import setup
 from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
-from adapters.redis.connect import sentence, store_errors
+from adapters.redis.errors import explain, store_errors
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.errors import BrokerUnavailable, StoreUnavailable
 from bridge.delay.duration import quoted
@@ -31,46 +31,49 @@ from bridge.settings import RabbitMQ, Route, Settings
     [
         (
             ConnectionError("Error 111 connecting to h:1. Connect call failed ('h', 1)."),
-            "Redis does not answer at h:1 (Connection refused): start it, or set redis.url",
+            "Redis does not answer at h:1 (Connection refused). Start it, or correct redis.url",
         ),
         (
             ConnectionError("Error -2 connecting to h:1. Name or service not known."),
-            "Redis does not answer at h:1 (Name or service not known): start it, or set redis.url",
+            "Redis does not answer at h:1 (Name or service not known). Start it, or correct redis.url",
         ),
         (
             AuthenticationError("AUTH <password> called without any password configured for the default user."),
-            "Redis has no password, and one is set: leave out redis.password",
+            "redis.password is set and Redis has no password. Remove the setting",
         ),
-        (ResponseError("unknown command 'SENTINEL', with args"), "that is no Sentinel: see redis.url"),
+        (ResponseError("unknown command 'SENTINEL', with args"), "the server is not a Sentinel. Correct redis.url"),
         (
             ResponseError("DENIED Redis is running in protected mode because protected mode is enabled and no ..."),
-            "Redis is in protected mode, and takes connections from its own machine alone: give it a password, and "
-            "redis.password too",
+            "Redis is in protected mode and accepts local connections only. Give it a password, and set redis.password",
         ),
         (
             InvalidResponse('Protocol error, got "<" as reply type byte'),
-            "what answers there is no Redis: see redis.url",
+            "the server is not a Redis. Correct redis.url",
         ),
         (
             ConnectionError("Error connecting to h:1."),
-            "Redis does not answer at h:1 (it hangs up at once, and may not speak TLS there: redis:// in redis.url)",
+            "Redis does not answer at h:1 (it closes the connection at once, and may not use TLS: use redis:// in "
+            "redis.url)",
         ),
         (
             ConnectionError("Error 1 connecting to h:1. [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] no (_ssl.c:1)."),
-            "no TLS with h:1 (no)",
+            "TLS with h:1 failed (no)",
         ),
         (
             RedisClusterException("cannot be connected: Error 111 connecting to h:1. Connect call failed ('h', 1)."),
-            "no node of the Redis Cluster answers (Connection refused): start them, or set redis.url",
+            "no node of the Redis Cluster answers (Connection refused). Start the nodes, or correct redis.url",
         ),
     ],
 )
 def test_redis(error: Exception, said: str) -> None:
-    assert sentence(error) == said
+    assert explain(error).text == said
 
 
 def test_a_redis_that_is_no_cluster_is_said_and_never_a_traceback() -> None:
-    with pytest.raises(StoreUnavailable, match=r"Redis is no cluster: write redis:// .* in redis\.url"), store_errors():
+    with (
+        pytest.raises(StoreUnavailable, match=r"Redis is not a cluster\. Write redis:// .* in redis\.url"),
+        store_errors(),
+    ):
         raise RedisClusterException("cannot be connected: Cluster mode is not enabled on this node")
 
 
