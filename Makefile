@@ -24,7 +24,7 @@ test: $(READY) ## every test but the long ones, in two processes with servers of
 	@$(BIN)/python -m pytest -q -m "not long" -n 2 --dist worksteal
 
 test-fast: $(READY) ## the tests without servers, processes and pauses, in less than 20 seconds
-	@$(BIN)/python -m pytest -q --fast -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -q --fast -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance
 
 test-long: $(READY) ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long

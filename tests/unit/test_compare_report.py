@@ -305,6 +305,7 @@ def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> No
         assert 0 < after.index(said) < after.index("<caption>")
 
 
+@pytest.mark.slow
 def test_each_panel_has_its_own_numbers_along() -> None:
     for draw in (by_delay, burst):
         drawing = draw(every_mode(), PLAN, LIGHT)
