@@ -1,16 +1,24 @@
-"""Which stores the commands look into: those that routes have, and those that still hold something from before."""
+"""What commands do at the stores: open the desk of all that hold messages, judge them, park a message."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from bridge.admin.desk import Desk, Row
+from bridge.admin.desks import Desks
+from bridge.admin.payload import Opened
+from bridge.admin.send import Message
+from bridge.admin.send import send as park
+from bridge.app.brokers import RedisDesk, RedisStore, broker_of, close, connect, count_remains, inspect, open_store
+from bridge.app.build import instance_name, new_token
+from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnavailable, StoreUnfit
-
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk
-    from bridge.settings import Settings
+from bridge.parking.identity import Ids
+from bridge.settings import Settings
+from bridge.settings.model import TITLES
+from bridge.telemetry.printable import complain
 
 T = TypeVar("T")
 
@@ -44,9 +52,6 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
 
 
 async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:
-    from adapters.redis.connect import close, connect
-    from bridge.admin.desks import Desks
-
     client = connect(settings.redis)
     try:
         desks = [await _open(client, house) for house in await _houses(client, settings, route)]
@@ -56,10 +61,6 @@ async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route
 
 
 async def _open(client: Any, house: Settings) -> Desk:
-    from adapters.redis.desk import RedisDesk
-    from adapters.redis.store import RedisStore
-    from bridge.core.clock import StoreClock
-
     prefix, shards = house.redis.key_prefix, house.redis.shards
     desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), house.broker)
     await desk.open()
@@ -75,9 +76,8 @@ async def _houses(client: Any, settings: Settings, route: str | None) -> Sequenc
     except StoreUnavailable as error:
         if not refusal:
             raise
-        hint = (
-            f"; whether anything is still in Redis from before cannot be told: {error}" if settings.names_redis else ""
-        )
+        hint = f". Whether Redis still holds messages of previous settings is not known: {error}"
+        hint = hint if settings.names_redis else ""
         raise Refused(f"{refusal}{hint}") from error
     found = [*used, *left]
     if refusal and not any(route is None or house.broker == settings.routes[route].broker for house in found):
@@ -88,17 +88,47 @@ async def _houses(client: Any, settings: Settings, route: str | None) -> Sequenc
 async def _with_something_left(client: Any, houses: Sequence[Settings], beside: bool) -> list[Settings]:
     """Of the stores that no route uses any more, those that hold messages or dead letters. One that cannot be read is
     no reason not to look into those ``beside`` it."""
-    from adapters.redis.remains import count
-    from bridge.settings.model import TITLES
-    from bridge.telemetry.printable import complain
-
     found = []
     for house in houses:
         try:
-            if any(await count(client, house.redis)):
+            if any(await count_remains(client, house.redis)):
                 found.append(house)
         except StoreUnfit as error:
             if not beside:
                 raise
             complain(f"Warning: what is left of {TITLES[house.broker]} in Redis cannot be looked at: {error}.")
     return found
+
+
+def open_payload(row: Row) -> Opened:
+    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if not row.broker:
+        return Opened({}, {}, {}, row.payload, row.size)
+    return broker_of(row.broker).open_payload(row)
+
+
+def inspect_store(settings: Settings) -> tuple[list[str], int]:
+    """Return warnings about the stores, and how many instances are running. Raises ``StoreUnavailable``,
+    ``StoreUnfit``."""
+    judged = [asyncio.run(inspect(house.redis)) for house in settings.store_houses()]
+    words = [word for some, _ in judged for word in some]
+    return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
+
+
+def park_message(settings: Settings, make: Callable[[int], Message]) -> tuple[bytes, Message]:
+    """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message.
+
+    Raises ``Refused``, ``StoreUnavailable``, ``StoreUnfit``.
+    """
+
+    async def parked() -> tuple[bytes, Message]:
+        redis, clock, token = settings.redis, StoreClock(), new_token()
+        store = open_store(settings, clock, instance_name(settings, token))
+        try:
+            await store.open(redis.durability, redis.replicas, redis.timeout)
+            message = make(clock.now_ms())
+            return await park(store, Ids(token), message), message
+        finally:
+            await store.close()
+
+    return asyncio.run(parked())

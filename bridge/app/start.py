@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bridge.app.build import build, build_without_store, instance_name, new_token, open_store
-from bridge.app.emptied import emptying
-from bridge.app.leftovers import left_by_changes
-from bridge.app.strays import strays_of
-from bridge.app.wiring import declare_topology
+from bridge.admin.topology import Standing
+from bridge.app.brokers import broker_of, open_store
+from bridge.app.build import build, build_without_store, instance_name, new_token
+from bridge.app.leftovers import emptying, left_at_start, strays_of
+from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.process.report import Report
@@ -132,11 +132,12 @@ def _warn_of_files(settings: Settings) -> None:
 async def tell_what_is_left(settings: Settings) -> None:
     """Say what a change of a mode, of the levels or of a route's name has left. Nobody waits for a broker that is away
     for that, nor for a Redis that no route needs."""
-    for route, text in await strays_of(settings) if settings.store_houses() else ():
-        if route:
-            log.warning("left behind", route=route, what=text)
+    if settings.store_houses():
+        found, _ = await strays_of(settings)
+        for stray in found:
+            log.warning("left behind", route=stray.route, what=stray.text)
     try:
-        left, unknown = await asyncio.to_thread(left_by_changes, settings)
+        left, unknown = await asyncio.to_thread(left_at_start, settings)
     except PostdateError:
         return
     for text in unknown:
@@ -149,13 +150,13 @@ async def tell_what_is_left(settings: Settings) -> None:
 async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
     """Declare what the routes need; whether some of it waits for a topic of the consumers'. What there is to say about
     it is not said ``again``. Raises ``TopologyMismatch`` and ``Refused``."""
-    made, warnings = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
-    for one in made:
-        if one["state"] == "made":
-            log.info("declared", kind=one["kind"], name=one["name"], route=one["route"])
-    for text in () if again else warnings:
+    declared = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
+    for one in declared.found:
+        if one.state is Standing.MADE:
+            log.info("declared", kind=one.part.name.kind, name=one.part.name.name, route=one.part.route)
+    for text in () if again else declared.warnings:
         log.warning("topology", what=text)
-    return any(one["state"] == "waits" for one in made)
+    return any(one.state is Standing.WAITS for one in declared.found)
 
 
 @asynccontextmanager
@@ -198,10 +199,6 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    brokers = {
-        "rabbitmq": mask_url(settings.rabbitmq.url.get_secret_value()),
-        "kafka": settings.kafka.bootstrap_servers,
-    }
-    used = dict.fromkeys(brokers[route.broker] for route in settings.with_left.routes.values())
+    used = dict.fromkeys(broker_of(route.broker).address(settings) for route in settings.with_left.routes.values())
     store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.store_houses() else {}
     return {**store, "broker": ", ".join(used)}

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bridge.admin.topology import Finding, Name, Standing
 from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
 
 
-#: So many parts of a route are named; of more, the number is.
+#: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.UNPROTECTED)
 
 
 def check(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
@@ -54,7 +56,7 @@ def _failed(subject: str, error: Exception) -> dict[str, Any]:
 
 
 def _store(settings: Settings) -> Iterator[dict[str, Any]]:
-    from bridge.app.wiring import inspect_store
+    from bridge.app.open_desk import inspect_store
     from bridge.core.errors import PostdateError
     from bridge.settings import mask_url
 
@@ -78,7 +80,7 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
     """What is still parked of routes that need no store any more. A Redis that nobody has named need not be there."""
-    from bridge.app.wiring import left_in_store
+    from bridge.app.leftovers import stored_before
     from bridge.core.errors import PostdateError, Unreachable
     from bridge.settings import mask_url
 
@@ -86,153 +88,135 @@ def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
     for house in settings.emptied_houses():
         routes = ", ".join(house.with_left.routes)
         try:
-            left = left_in_store(house)
+            left = stored_before(house)
         except PostdateError as error:
             if settings.names_redis or not isinstance(error, Unreachable):
-                text = f"{routes} need none, but whether anything is parked there from before cannot be told: {error}"
-                yield _finding("WARN", "store", f"{text}; if nothing ever was, leave out redis.url")
+                text = (
+                    f"no store needed by {routes}, and whether Redis still holds their messages is not known: {error}"
+                )
+                yield _finding("WARN", "store", f"{text}. If it never held any, remove redis.url")
             else:
-                yield _finding("OK", "store", f"{routes} need none; none answers at the default {where}")
+                yield _finding(
+                    "OK", "store", f"no store needed by {routes}, and no Redis answers at the default {where}"
+                )
             continue
         if left:
             yield _finding("WARN", "store", left)
         else:
-            yield _finding("OK", "store", f"{routes} need none, and nothing is parked at {where}")
+            yield _finding("OK", "store", f"no store needed by {routes}. Redis holds no message of theirs: {where}")
 
 
 def _strays(settings: Settings) -> Iterator[dict[str, Any]]:
     """What is parked under routes that the settings do not have."""
     import asyncio
 
-    from bridge.app.strays import strays_of
+    from bridge.app.leftovers import strays_of
 
-    for route, text in asyncio.run(strays_of(settings)):
-        yield _finding("WARN", f"route {route}", text) if route else _finding("OK", "store", text)
+    found, checked = asyncio.run(strays_of(settings))
+    for one in found:
+        yield _finding("WARN", f"route {one.route}", one.text)
+    for text in checked:
+        yield _finding("OK", "store", text)
 
 
 def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
-    from bridge.app.wiring import verify_topology
-    from bridge.core.errors import PostdateError
+    from bridge.app.topology import open_fronts, protected, verify_topology
+    from bridge.core.errors import FAILED, PostdateError
 
     try:
         found = verify_topology(settings)
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    harms, protected = _policies(settings)
-    yield from _topology(settings, [_protected(row) if row["what"] in protected else row for row in found])
+    harms, by_policy = _policies(settings)
+    yield from _topology(settings, protected(found, by_policy))
     yield from harms
-    yield from _open_fronts(settings, found)
+    for route, text in open_fronts(settings, found):
+        yield _finding("FAIL", f"route {route}", text, FAILED)
     yield from _unread(settings)
     yield from _left_over(settings, before)
 
 
-def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """What policies of RabbitMQ do to messages that wait, and the queues that one of them protects. An API that nobody
-    has named need not be there."""
-    from bridge.app.wiring import judged_policies
+def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[Name]]:
+    """Return what policies do to messages that wait, and the queues that one of them protects."""
+    from bridge.app.topology import judge_policies
     from bridge.core.errors import PostdateError
 
-    named = settings.rabbitmq.management_url
-    if named == "off" or not settings.routes_of("rabbitmq"):
-        return [], frozenset()
     try:
-        harms, protected = judged_policies(settings)
+        harms, by_policy = judge_policies(settings)
     except PostdateError as error:
-        text = f"RabbitMQ's policies are not known: {error}"
-        return [_finding("WARN", "policies", text)] if named else [], frozenset()
-    return [_finding("WARN", f"route {route}", text) for route, text in harms], protected
+        return [_finding("WARN", "policies", f"RabbitMQ's policies are not known: {error}")], frozenset()
+    return [_finding("WARN", f"route {route}", text) for route, text in harms], by_policy
 
 
-def _protected(row: dict[str, Any]) -> dict[str, Any]:
-    """A queue of an earlier postdate that a policy protects is as good as a new one."""
-    return {**row, "state": "same"} if row["state"] == "unprotected" else row
-
-
-def _topology(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A line for each route with all that is there, one with all that is still to be made, and one for each problem."""
-    for route in dict.fromkeys(row["route"] for row in found):
-        rows = [row for row in found if row["route"] == route]
-        there = [row["what"] for row in rows if row["state"] in ("same", "unprotected")]
-        later = [row["what"] for row in rows if _is_made_later(settings, row)]
+def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[dict[str, Any]]:
+    """A line for each route with all that exists, one with all that is created later, and one for each problem."""
+    for route in dict.fromkeys(one.part.route for one in found):
+        parts = [one for one in found if one.part.route == route]
+        there = [one.part.name for one in parts if one.state in (Standing.SAME, Standing.UNPROTECTED)]
+        later = [one.part.name for one in parts if _is_made_later(settings, one)]
         if there:
-            yield _finding("OK", f"route {route}", f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there")
+            yield _finding("OK", f"route {route}", f"exists: {_listed(there)}")
         if later:
-            verbs = ("does", "makes it") if len(later) == 1 else ("do", "makes them")
-            text = f"{_listed(later)} {verbs[0]} not exist yet: `postdate run` or `postdate setup` {verbs[1]}"
+            text = f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
             yield _finding("WARN", f"route {route}", text)
-        for row in rows:
-            if row["state"] != "same" and row["what"] not in later:
-                yield _judged(settings, row)
+        for one in parts:
+            if one.state is not Standing.SAME and one.part.name not in later:
+                yield _judged(settings, one)
 
 
-def _listed(labels: list[str]) -> str:
-    """A few by name, and of many, how many there are of each kind."""
+def _listed(names: Sequence[Name]) -> str:
+    """A few by name; of many, the number of each kind."""
     from bridge.cli.setup import counts
 
-    return ", ".join(labels) if len(labels) <= _NAMED else counts(label.partition(" ")[0] for label in labels)
+    return ", ".join(map(str, names)) if len(names) <= _NAMED else counts(name.kind for name in names)
 
 
-def _is_made_later(settings: Settings, row: dict[str, Any]) -> bool:
-    """What is missing of ours is a failure only if nobody is going to declare it."""
-    return bool(row["state"] == "missing" and row["ours"] and settings.bridge.setup)
+def _is_made_later(settings: Settings, one: Finding) -> bool:
+    """A missing part of ours is a failure only where postdate may not declare it."""
+    return one.state is Standing.MISSING and one.part.ours and settings.bridge.setup
 
 
 def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
     """What a change of the mode or of the levels has left in queues and in topics."""
-    from bridge.app.leftovers import left_over, level_places
+    from bridge.admin.leftovers import left_over
+    from bridge.app.leftovers import survey_levels
     from bridge.core.errors import PostdateError
 
     try:
-        places, unknown = level_places(settings, before)
+        places, unknown = survey_levels(settings, before)
     except PostdateError as error:
-        yield _finding("WARN", "levels", f"whether settings of before have left any is not known: {error}")
+        yield _finding("WARN", "levels", f"whether previous settings left messages is not known: {error}")
         return
     for text in unknown:
         yield _finding("WARN", "levels", text)
     for left in left_over(places):
-        yield _finding("WARN" if left.messages or not left.sure else "OK", f"route {left.route}", left.text)
-
-
-def _open_fronts(settings: Settings, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A front exchange without its intake queue sends delayed messages on to the consumers like all others."""
-    from bridge.core.errors import FAILED
-
-    for route in dict.fromkeys(row["route"] for row in found):
-        states = {row["what"]: row["state"] for row in found if row["route"] == route and row["ours"]}
-        intake, front = f"queue '{settings.queue_of(route)}'", f"exchange '{settings.routes[route].intercept}'"
-        if states.get(intake) == "missing" and states.get(front) in ("same", "different"):
-            fate = (
-                "delayed messages are delivered at once" if settings.routes[route].deliver_to else "messages are lost"
-            )
-            text = f"{fate}, for the intake queue is missing: run `postdate setup`"
-            yield _finding("FAIL", f"route {route}", text, FAILED)
+        yield _finding("WARN" if left.messages or not left.certain else "OK", f"route {left.route}", left.text)
 
 
 def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
     """Routes whose messages wait at the intake and are not taken, and routes without a store that no instance has."""
-    from bridge.admin.unread import stalled, unread
-    from bridge.app.unread import intakes_of, stalled_intakes
+    from bridge.app.leftovers import without_consumer
     from bridge.core.errors import PostdateError
 
     try:
-        intakes, still = intakes_of(settings), stalled_intakes(settings)
+        found = without_consumer(settings)
     except PostdateError as error:
-        yield _finding("WARN", "instances", f"whether one takes from each intake cannot be told: {error}")
+        yield _finding("WARN", "instances", f"whether every intake has a consumer is not known: {error}")
         return
-    for route, text in (*unread(settings, intakes), *stalled(settings, still)):
-        yield _finding("WARN", f"route {route}", text)
+    for one in found:
+        yield _finding("WARN", f"route {one.route}", one.text)
 
 
-def _judged(settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
-    """What is neither there nor made by itself."""
+def _judged(settings: Settings, one: Finding) -> dict[str, Any]:
+    """Judge a part that neither exists as needed nor is created by itself."""
     from bridge.core.errors import FAILED
 
-    subject, state = f"route {row['route']}", row["state"]
-    if state in ("none", "few", "unlike", "waits", "unprotected"):
-        return _finding("WARN", subject, row["text"])
-    if state == "outdated" and settings.bridge.setup:
-        return _finding("WARN", subject, f"{row['text']}, and so does `postdate run`")
-    if state == "forbidden":
-        return _finding("WARN", subject, f"{row['what']} cannot be compared: {row['text']}")
-    return _finding("FAIL", subject, row["text"], FAILED)
+    subject = f"route {one.part.route}"
+    if one.state in _WARNINGS:
+        return _finding("WARN", subject, one.text)
+    if one.state is Standing.OUTDATED and settings.bridge.setup:
+        return _finding("WARN", subject, f"{one.text}, and so does `postdate run`")
+    if one.state is Standing.FORBIDDEN:
+        return _finding("WARN", subject, f"{one.part.name} cannot be compared: {one.text}")
+    return _finding("FAIL", subject, one.text, FAILED)

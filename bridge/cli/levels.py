@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bridge.admin.leftovers import Intake, Place, Use
+from bridge.admin.topology import Name
 from bridge.cli.options import BeforeOption, ConfigOption, DryRunOption, Output, OutputOption, example
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
 
+_COLUMNS = ["route", "kind", "name", "messages", "state"]
+#: States that are no difference.
+_CALM = ("same", "old", "no route", "few")
 _NONE = "No route has mode levels or ladder, and none has left any of it."
 
 levels = typer.Typer(
@@ -48,24 +53,24 @@ def verify(config: ConfigOption = None, before: BeforeOption = None, output: Out
 
     An old queue or topic that still drains is no difference. Also of routes that have a store now.
     """
-    from bridge.app.leftovers import level_places
-    from bridge.app.wiring import settings_with_routes, verify_topology
+    from bridge.app.leftovers import survey_levels
+    from bridge.app.topology import verify_topology
+    from bridge.app.wiring import settings_with_routes
     from bridge.cli.output import rows
     from bridge.core.errors import FAILED
 
     settings = settings_with_routes(config)
     found = [
-        {"route": row["route"], "what": row["what"], "state": row["state"], "text": row["text"]}
-        for row in verify_topology(_without_store(settings))
+        _standing(one.part.route, one.part.name, one.state, one.text)
+        for one in verify_topology(_without_store(settings))
     ]
-    places, unknown = level_places(settings, _before(before))
-    for row in places:
-        if row["state"] in ("old", "no route"):
-            what = f"{row['kind']} '{row['name']}'"
-            found.append({"route": row["route"], "what": what, "state": row["state"], "text": row["text"]})
+    places, unknown = survey_levels(settings, _before(before))
+    for place in places:
+        if place.use in (Use.OLD, Use.NO_ROUTE):
+            found.append(_standing(place.route, Name(place.kind, place.name), place.use, place.text))
     rows(output, ["route", "what", "state", "text"], found)
     _say_unknown(unknown, found)
-    if any(row["state"] not in ("same", "old", "no route", "few") for row in found):
+    if any(row["state"] not in _CALM for row in found):
         raise typer.Exit(FAILED)
 
 
@@ -84,22 +89,23 @@ def remove(
 
     Also those of routes that have a store now. Exit code 5: some stay, with the reason.
     """
-    from bridge.app.leftovers import fronts_left, remove_level_places
+    from bridge.app.leftovers import never_removed, remove_levels
     from bridge.app.wiring import settings_with_routes
     from bridge.cli.output import rows
     from bridge.core.errors import REFUSED
     from bridge.telemetry.printable import complain, say
 
     settings, old = settings_with_routes(config), _before(before)
-    found = remove_level_places(settings, old, everything, force, dry_run)
-    rows(output, ["route", "kind", "name", "messages", "state"], found)
+    found = remove_levels(settings, old, everything, force, dry_run)
+    gone = "removable" if dry_run else "removed"
+    rows(output, _COLUMNS, [_place(one, "kept" if one.kept else gone, one.kept) for one in found])
     if not found:
         say("There is nothing to remove.")
-    for text in fronts_left(settings, old).values():
+    for text in never_removed(settings, old):
         say(f"{text[0].upper()}{text[1:]}.")
-    kept = [row for row in found if row["state"] == "kept"]
-    for row in kept:
-        complain(f"{row['kind']} '{row['name']}' stays: {row['text']}.")
+    kept = [one for one in found if one.kept]
+    for one in kept:
+        complain(f"{one.kind} '{one.name}' stays: {one.kept}.")
     if kept:
         raise typer.Exit(REFUSED)
 
@@ -108,16 +114,37 @@ def remove(
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Count the messages in each queue or topic, and in the intakes of these routes. One that RabbitMQ is moving on at
     this moment is not counted."""
-    from bridge.app.leftovers import level_places
-    from bridge.app.unread import intake_places
+    from bridge.app.leftovers import count_intakes, survey_levels
     from bridge.app.wiring import settings_with_routes
     from bridge.cli.output import rows
 
     settings = settings_with_routes(config)
-    levels_found, unknown = level_places(settings, _before(before))
-    found = [*intake_places(settings), *levels_found]
-    rows(output, ["route", "kind", "name", "messages", "state"], found)
+    places, unknown = survey_levels(settings, _before(before))
+    found = [*map(_intake, count_intakes(settings)), *(_place(one, one.use, one.text) for one in places)]
+    rows(output, _COLUMNS, found)
     _say_unknown(unknown, found)
+
+
+def _standing(route: str, name: Name, state: str, text: str) -> dict[str, Any]:
+    return {"route": route, "what": str(name), "state": str(state), "text": text}
+
+
+def _place(one: Place, state: str, text: str) -> dict[str, Any]:
+    return {
+        "route": one.route,
+        "kind": one.kind,
+        "name": one.name,
+        "messages": one.messages,
+        "state": str(state),
+        "text": text,
+        "is_dead": one.is_dead,
+        "uncounted": one.uncounted,
+    }
+
+
+def _intake(one: Intake) -> dict[str, Any]:
+    state = "intake" if one.readers else "intake, nobody takes"
+    return {**_place(Place(one.route, one.kind, one.name, one.messages, Use.IN_USE), state, "")}
 
 
 def _say_unknown(unknown: list[str], found: list[dict[str, Any]]) -> None:

@@ -108,8 +108,9 @@ def list_messages(
 
 def _place(settings: Settings) -> str:
     """What the brokers of the routes call the place of a message."""
-    names = {"kafka": "record key", "rabbitmq": "routing key"}
-    used = {names[route.broker] for route in settings.routes.values()}
+    from bridge.app.brokers import brokers_of
+
+    used = {broker.KEY_NAME for broker, _ in brokers_of(settings)}
     return used.pop() if len(used) == 1 else "routing or record key"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.admin.desk import Row
-from bridge.app.wiring import place_of, text_of
+from bridge.admin.payload import text_of
+from bridge.app.brokers import broker_of
 from bridge.core.state import State
 from bridge.delay.duration import write_duration, write_moment
 
@@ -18,7 +19,7 @@ def as_dict(row: Row) -> dict[str, Any]:
         "due": write_moment(row.due_ms),
         "due_ms": row.due_ms,
         "route": row.route,
-        **place_of(row),
+        **(broker_of(row.broker).origin_of(row) if row.broker else {}),
         "key": text_of(row.key) or None,
         "size": row.size,
         "tries": row.tries,

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bridge.cli.options import ConfigOption, Output, OutputOption
-from bridge.core.errors import Refused, SettingsError
+from bridge.core.errors import SettingsError
 from bridge.delay.header import OWN_HEADERS
 
 if TYPE_CHECKING:
     from bridge.admin.send import Message
     from bridge.settings import Route, Settings
-
-_Given = Mapping[str, str | None]
 
 _INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
 
@@ -49,21 +46,19 @@ def send(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
+    from bridge.admin.payload import Draft
     from bridge.admin.send import Message
-    from bridge.app.wiring import pack_record, park_message, settings_with_routes
+    from bridge.app.brokers import broker_of
+    from bridge.app.open_desk import park_message
+    from bridge.app.wiring import settings_with_routes
     from bridge.cli.moments import due_ms, read_due
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_with_routes(config)
     found = _route(settings, route)
-    rabbitmqs = {"--routing-key": routing_key, "--content-type": content_type, "--message-id": message_id}
-    _refuse_strange(route, found, rabbitmqs, {"--record-key": record_key, "--topic": topic})
-    content, headers = sys.stdin.buffer.read() if body == "-" else os.fsencode(body), _headers(header or [])
-    if found.broker == "kafka":
-        payload = pack_record(_intake(route, found, topic), record_key, headers, content)
-    else:
-        raw_key = _given_key(routing_key)
-        payload = _packed(settings.allow_list_of(route), raw_key, headers, content, content_type, message_id)
+    content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
+    draft = Draft(content, _headers(header or []), routing_key, record_key, topic, content_type, message_id)
+    order_key, payload = broker_of(found.broker).pack(settings, route, draft)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
 
@@ -73,7 +68,7 @@ def send(
             route=route,
             order=found.order,
             on_same_key=settings.on_same_key_of(route),
-            order_key=os.fsencode(routing_key or record_key or ""),
+            order_key=order_key,
             payload=payload,
             due_ms=max(due, now_ms),
             key=_key(key),
@@ -101,56 +96,6 @@ def _route(settings: Settings, name: str) -> Route:
         raise SettingsError(f"There is no route {name!r}; the settings have {', '.join(settings.routes)}.")
     refuse_without_store(settings, name)
     return settings.routes[name]
-
-
-def _refuse_strange(name: str, route: Route, rabbitmqs: _Given, kafkas: _Given) -> None:
-    """Options of the other broker."""
-    kafka = route.broker == "kafka"
-    strange = ", ".join(option for option, value in (rabbitmqs if kafka else kafkas).items() if value is not None)
-    if strange and kafka:
-        raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
-    if strange:
-        raise SettingsError(f"{strange}: that is for Kafka, and route {name} is one of RabbitMQ, with --routing-key.")
-
-
-def _given_key(routing_key: str | None) -> str:
-    """The routing key, which may be empty but not forgotten: without the right one no queue takes the message."""
-    if routing_key is None:
-        raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")
-    return routing_key
-
-
-def _intake(name: str, route: Route, topic: str | None) -> str:
-    """The intake topic that a record is to look as if it had come on."""
-    namings = route.namings()
-    if topic is None:
-        if len(namings) > 1 or namings[0].is_rule:
-            raise SettingsError(f"Route {name} takes from several topics: say by --topic from which this would come.")
-        return namings[0].intercept
-    if all(naming.target(topic) is None for naming in namings):
-        taken = ", ".join(naming.intercept for naming in namings)
-        raise SettingsError(f"--topic {topic!r}: route {name} does not take from it, but from {taken}.")
-    return topic
-
-
-def _packed(
-    allowed: frozenset[bytes] | None,
-    routing_key: str,
-    headers: dict[str, str],
-    content: bytes,
-    content_type: str | None,
-    message_id: str | None,
-) -> bytes:
-    """The message. Raises ``Refused`` for a routing key with which it would become a dead letter when it is due."""
-    from bridge.app.wiring import pack_message
-    from bridge.delay.trust import no_such_queue
-
-    if allowed is not None and (raw := os.fsencode(routing_key)) not in allowed:
-        raise Refused(f"Nothing was sent: {no_such_queue(raw)}.")
-    try:
-        return pack_message(routing_key, headers, content, content_type, message_id)
-    except ValueError as error:
-        raise SettingsError(f"This cannot be sent: {error}.") from None
 
 
 def _headers(texts: list[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
 from bridge.telemetry.plural import counted
 
 if TYPE_CHECKING:
+    from bridge.admin.topology import Finding
     from bridge.settings import Settings
 
 
@@ -39,22 +40,30 @@ def setup(
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:
     """Make what these settings need, or only look, and print a row for each part."""
-    from bridge.app.wiring import declare_topology, planned_topology
+    from bridge.app.topology import declare_topology, plan_topology
     from bridge.cli.output import rows
-    from bridge.core.errors import FAILED, FINE
+    from bridge.core.errors import FINE
     from bridge.telemetry.printable import say
 
-    if dry_run:
-        found, warnings, code = planned_topology(settings)
-    else:
-        found, warnings = declare_topology(settings)
-        code = FAILED if any(row["state"] == "waits" for row in found) else FINE
-    shown = [_with(row) for row in _brief(found)] if output is Output.TEXT else found
+    found, warnings, code = plan_topology(settings) if dry_run else declare_topology(settings)
+    made = [_row(one) for one in found]
+    shown = [_with(row) for row in _brief(made)] if output is Output.TEXT else made
     rows(output, ["kind", "name", "route", "state", "with"], shown)
     for warning in warnings:
         say(f"Warning: {warning}.")
     if code != FINE:
         raise typer.Exit(code)
+
+
+def _row(one: Finding) -> dict[str, Any]:
+    part = one.part
+    return {
+        "kind": part.name.kind,
+        "name": part.name.name,
+        "route": part.route,
+        "state": one.state.value,
+        "arguments": dict(part.arguments),
+    }
 
 
 def _brief(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

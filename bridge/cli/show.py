@@ -27,8 +27,8 @@ def show(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show messages: facts, properties, headers and body. Reading changes nothing."""
-    from bridge.app.open_desk import at_desk
-    from bridge.app.wiring import open_payload, settings_from
+    from bridge.app.open_desk import at_desk, open_payload
+    from bridge.app.wiring import settings_from
     from bridge.cli.select import targets
     from bridge.core.errors import NotFound, SettingsError
 
@@ -78,7 +78,7 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
     """Everything; the body as text where it is UTF-8, else in base64."""
     from base64 import b64encode
 
-    from bridge.app.wiring import open_payload
+    from bridge.app.open_desk import open_payload
     from bridge.cli.bodies import whole_text
     from bridge.cli.messages import as_dict
 
@@ -92,7 +92,7 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
 
 
 def _print_text(row: Row, most: int | None) -> None:
-    from bridge.app.wiring import open_payload
+    from bridge.app.open_desk import open_payload
     from bridge.cli.bodies import body_lines
     from bridge.cli.messages import as_dict
     from bridge.cli.output import facts
@@ -101,13 +101,9 @@ def _print_text(row: Row, most: int | None) -> None:
     known = as_dict(row)
     del known["due_ms"], known["size"]
     known["delay key"] = known.pop("key")
-    properties = dict(opened.properties)
-    if row.broker == "kafka":  # as ``describe`` has them: a key that is no text in base64
-        known["topic"] = properties.pop("topic", None)
-        known["partition"] = properties.pop("partition")
-        known["record_key"] = properties.pop("key")
+    known.update(opened.origin)
     pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]
-    facts(Output.TEXT, {}, [*pairs, *_properties(properties)])
+    facts(Output.TEXT, {}, [*pairs, *_properties(opened.other)])
     body = opened.body[:most]
     print(f"\nbody ({opened.body_size} bytes)")
     for one in body_lines(body, len(body) < opened.body_size):

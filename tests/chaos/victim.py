@@ -18,7 +18,8 @@ import uvloop
 from aiokafka.producer.sender import SendProduceReqHandler
 
 from adapters.kafka.sink import KafkaSink
-from bridge.app.build import build, instance_name, new_token, open_store
+from bridge.app.brokers import open_store
+from bridge.app.build import build, instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.settings import load
 from bridge.telemetry import logs

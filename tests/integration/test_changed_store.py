@@ -19,8 +19,8 @@ from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
-UNUSED = "in the Redis of the settings, which no route of RabbitMQ uses (orders may have, with mode redis)"
-CANNOT_TELL = "whether anything is still parked from before cannot be told: Redis does not answer"
+UNUSED = "of RabbitMQ routes that had mode redis before (orders)"
+CANNOT_TELL = "whether Redis still holds messages of previous settings is not known: Redis does not answer"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_
     shell = Shell(line, capsys)
     levels = {row["text"]: row["level"] for row in shell.rows("check", settings=changed) if row["subject"] == "store"}
     ((text, level),) = levels.items()
-    assert (level, "orders need none, but whether anything is parked there from before cannot be told") == (
+    assert (level, "no store needed by orders, and whether Redis still holds their messages is not known") == (
         "WARN",
         text.partition(":")[0],
     )
@@ -66,7 +66,7 @@ def test_what_is_parked_is_delivered_when_a_redis_that_was_away_at_the_start_is_
         (got,) = line.receive()
         assert (got.body, got.at >= sent + 4) == (b"parked", True)
         assert bridge.log().count(CANNOT_TELL) == 1
-        assert f"1 message is parked {UNUSED}" in bridge.log()
+        assert f"Redis still holds messages {UNUSED}: 1 parked, 0 dead" in bridge.log()
         assert bridge.terminate() == 0
     assert line.stored() == 0
 
@@ -80,7 +80,7 @@ def test_what_an_old_instance_parks_beside_the_new_one_arrives_when_the_old_one_
         new.wait_log("started")
         found = {row["text"] for row in shell.rows("check", settings=changed) if row["subject"] == "store"}
         assert len(found) == 1
-        assert "and nothing is parked at redis://" in found.pop()
+        assert "Redis holds no message of theirs: redis://" in found.pop()
         sent = time.time()
         bodies = [b"soon", b"late", b"later"]
         for place, body in enumerate(bodies):
@@ -119,7 +119,7 @@ def test_a_dead_letter_of_before_is_found_retried_and_delivered_by_the_new_setti
         line.wait_dead()
         old.kill()
     with line.bridge(changed).start() as bridge:
-        bridge.wait_log(f"1 dead letter is {UNUSED}")
+        bridge.wait_log(f"Redis still holds dead letters {UNUSED}: 1")
         (letter,) = shell.rows("list", "--state", "dead", settings=changed)
         assert letter["reason"].startswith("bad_header")
         (retried,) = shell.rows("retry", letter["id"], settings=changed)
@@ -137,6 +137,6 @@ def test_a_start_tells_of_what_is_parked_under_a_name_that_is_gone(line: Line) -
         old.kill()
     line.settings = {**line.settings, "routes": {"bills": line.settings["routes"]["orders"]}}
     with line.start() as renamed:
-        assert "1 message is parked in Redis under this name, which no route of RabbitMQ has" in renamed.log()
+        assert 'route "orders" is not configured and has parked messages: 1' in renamed.log()
         assert "route=orders" in renamed.log()
         assert renamed.terminate() == 0

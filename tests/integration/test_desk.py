@@ -16,7 +16,7 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
 from bridge.admin.desk import Filter, Row
 from bridge.admin.send import Message, send
-from bridge.app.wiring import open_payload
+from bridge.app.open_desk import open_payload
 from bridge.cli.messages import as_dict
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnfit
@@ -188,7 +188,7 @@ class TestList:
         assert as_dict(row)["reason"] == row.reason
         (row,) = await house.desk.look([one], -1)
         assert (row.payload, row.size) == (envelope, len(envelope))
-        assert open_payload(row) == ({}, envelope, len(envelope))
+        assert open_payload(row)[3:] == (envelope, len(envelope))
         assert await house.desk.cancel([one]) == {one: "parked"}
         assert await house.listed(State.PARKED) == []
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from adapters.redis import next_due
+from adapters.redis import leftovers
 from tests.devstack.service import free_ports
 from tests.integration.test_cli import Shell
 
 pytestmark = pytest.mark.redis
 
 NOBODY = "messages wait in the broker itself, where nobody can look at one"
-CANNOT_TELL = "whether anything is still in Redis from before cannot be told: Redis does not answer"
+CANNOT_TELL = "Whether Redis still holds messages of previous settings is not known: Redis does not answer"
 ORDERS = '[routes.orders]\nintercept = "orders.delay"\ndeliver_to = "orders"\n'
 BILLS = '[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\n'
 LEVELS, KAFKA = 'mode = "levels"\n', 'broker = "kafka"\n'
@@ -136,7 +136,7 @@ class TestRenamed:
         ((level, text),) = self.told(shell, "route orders")
         assert (level, text.partition(":")[0]) == (
             "WARN",
-            "1 message is parked in Redis under this name, which no route of RabbitMQ has in the settings",
+            'route "orders" is not configured and has parked messages',
         )
         assert [row["route"] for row in shell.rows("list", "--route", "orders")] == ["orders"]
 
@@ -147,7 +147,7 @@ class TestRenamed:
         shell.send("--routing-key", "k")
         shell.change(*changed)
         ((level, text),) = self.told(shell, "route orders")
-        assert (level, "no route of RabbitMQ has" in text) == ("WARN", True)
+        assert (level, "is not configured" in text) == ("WARN", True)
 
     def test_a_route_that_has_only_another_mode_is_not_meant(self, shell: LeftStore) -> None:
         shell.send("--routing-key", "k")
@@ -157,15 +157,15 @@ class TestRenamed:
     def test_where_many_are_parked_only_the_next_due_are_looked_at_and_that_is_said(
         self, shell: LeftStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(next_due, "_MESSAGES", 8)
+        monkeypatch.setattr(leftovers, "_MESSAGES", 8)
         for number in range(20):
             shell.send("--routing-key", str(number))
         shell.change(BILLS)
         ((_, text),) = self.told(shell, "route orders")
-        assert re.match(r"of the \d messages that are due next, among 20 parked, \d are parked in Redis under", text)
+        assert re.search(r"parked messages: \d \(checked: the next \d of 20 messages\)", text)
         shell.change(ORDERS)
         assert any(
-            level == "OK" and text.endswith("among 20 parked, all are of routes that the settings have")
+            level == "OK" and text.startswith("all belong to configured routes; checked: ")
             for level, text in self.told(shell, "store")
         )
 
@@ -178,6 +178,6 @@ class TestRenamed:
         shell.send("--routing-key", "k")
         shell.change(BILLS)
         ((_, text),) = self.told(shell, "route orders")
-        assert text.startswith("1 message is parked in Redis under this name")
+        assert text.startswith('route "orders" is not configured and has parked messages: 1')
         shell.change(ORDERS, LEVELS)
         assert [row["id"] for row in shell.rows("list", "--state", "dead")] == [one]

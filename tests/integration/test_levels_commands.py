@@ -96,7 +96,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     put(line, b"new 1", number(1))
     before = shell.file({}, "before")
     told = [row["text"] for row in shell.rows("check", "--before", before, settings=changed)]
-    assert any(" in queue '" in text and ".level.8s." in text and "delivered when" in text for text in told)
+    assert any("(queue '" in text and ".level.8s." in text and "delivers them when" in text for text in told)
     old = [row for row in shell.rows("levels", "stats", "--before", before, settings=changed) if row["state"] == "old"]
     assert [row["name"].split(".")[3] for row in old] == ["2s", "8s"]
     assert old[1]["messages"] == 1
@@ -161,12 +161,12 @@ def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
     del shell.line.settings["redis"]["url"]  # else one is expected, which is not there
     found = shell.rows("check")
     (store,) = [row for row in found if row["subject"] == "store"]
-    assert (store["level"], store["text"].startswith("orders need none")) == ("OK", True)
+    assert (store["level"], store["text"].startswith("no store needed by orders")) == ("OK", True)
     (route, instances) = [row for row in found if row["subject"] == "route orders"]
-    assert (route["level"], route["text"]) == ("OK", "6 queues, 12 exchanges are there")
+    assert (route["level"], route["text"]) == ("OK", "exists: 6 queues, 12 exchanges")
     assert (instances["level"], instances["text"].partition(":")[0]) == (
         "WARN",
-        f"nobody takes from queue '{shell.line.intake}'",
+        f"queue '{shell.line.intake}' has no consumer. Messages there",
     )
 
 
@@ -179,10 +179,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     (told,) = [
         row["text"] for row in shell.rows("check") if row["level"] == "WARN" and row["subject"] == "route orders"
     ]
-    assert told == (
-        f"2 messages wait in queue '{line.intake}', and nobody takes from it: no postdate with this route is running, "
-        "start one with `postdate run`"
-    )
+    assert told == (f"queue '{line.intake}' has no consumer. Messages there: 2. Start `postdate run` with this route")
     (intake, *_) = shell.rows("levels", "stats")
     assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 2, "intake, nobody takes")
     line.run()
@@ -198,7 +195,7 @@ def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_o
     assert len(shell("setup").splitlines()) == 2, "a line of headings, and one for the route"
     line.delete_queue(line.places().dead)
     (problem, _) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
-    assert problem.startswith(f"queue '{line.places().dead}' does not exist yet")
+    assert problem.startswith(f"missing: queue '{line.places().dead}'. `postdate run`")
     made = shell.rows("setup")
     assert {(row["kind"], row["name"]) for row in made if row["state"] == "made"} == {
         ("queue", line.places().dead),
@@ -241,15 +238,15 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert [row["messages"] for row in old if ".8s." in row["name"]] == [1]
     assert {row["state"] for row in shell.rows("levels", "verify", settings=stored)} == {"old"}
     found = [row["text"] for row in shell.rows("check", settings=stored, code=4)]
-    assert any(text.startswith("1 message waits in levels that the settings no longer have") for text in found)
+    assert any(text.startswith("stale levels still hold messages: 1 (") for text in found)
     found_states = states(shell.rows("levels", "remove", settings=stored, code=5))
     assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
     assert "it holds 1 message: " in shell.said
     assert line.receive()[0].body == b"in a level"
     shell("levels", "remove", settings=stored, code=5)
-    unknown = "may hold messages that RabbitMQ alone tries to deliver"
+    unknown = "may hold messages that RabbitMQ"
     assert unknown in shell.said
-    (told,) = [row for row in shell.rows("check", settings=stored, code=4) if "no longer have" in row["text"]]
+    (told,) = [row for row in shell.rows("check", settings=stored, code=4) if "stale levels" in row["text"]]
     assert (told["level"], unknown in told["text"]) == ("WARN", True)
     (due,) = [row for row in shell.rows("levels", "verify", settings=stored) if ".due." in row["what"]]
     assert due["text"].startswith(unknown)
@@ -280,13 +277,13 @@ def test_the_queues_of_a_route_that_is_gone_are_found_by_settings_of_before_and_
     assert [row["messages"] for row in found if ".8s." in row["name"]] == [1]
     (told,) = [row for row in shell.rows("check", "--before", before) if row["subject"] == "route orders"]
     assert told["level"] == "WARN"
-    assert told["text"].startswith("1 message waits in levels that the settings no longer have, and is delivered when")
+    assert told["text"].startswith("stale levels still hold messages: 1 (")
     assert "old" in {row["state"] for row in shell.rows("levels", "verify", "--before", before)}
     doomed = ("levels", "remove", "--before", before)
     found_states = states(shell.rows(*doomed, code=5))
     assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
     assert "it holds 1 message: " in shell.said
-    assert f"This never deletes front exchange '{line.front}', intake queue '{line.intake}'" in shell.said
+    assert f"removed route orders: front exchange '{line.front}', intake queue '{line.intake}'" in shell.said
     assert line.receive()[0].body == b"in a level"
     assert states(shell.rows(*doomed, "--force")) == dict.fromkeys(("8s", "due", "dead"), "removed")
     assert {row["state"] for row in shell.rows("levels", "verify")} == {"same"}
@@ -320,7 +317,7 @@ def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
     sent = time.time()
     stored = merged(store, {"routes": {"orders": {"mode": "redis"}}})
     shell("send", "orders", "parked", "--routing-key", "key", "--in", "3s", settings=stored)
-    words = "1 message is parked in the Redis of the settings, which no route of RabbitMQ uses (orders may have"
+    words = "Redis still holds messages of RabbitMQ routes that had mode redis before (orders): 1 parked"
     warned = [row["text"] for row in shell.rows("check", settings=store) if row["level"] == "WARN"]
     assert any(text.startswith(words) for text in warned) is not another
     with line.run(store) as bridge:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rabbitmq.broker import out
 from adapters.rabbitmq.connection import HotConnection, check_seams
 from adapters.rabbitmq.raw.payload import pack
 from adapters.rabbitmq.sink import RabbitSink
-from bridge.app.build import out
 from bridge.core.message import Claim, Outcome
 from bridge.core.ports import Result
 from bridge.settings import load

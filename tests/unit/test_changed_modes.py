@@ -10,75 +10,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.admin.strays import Remains
-from bridge.app.emptied import sentence
-from bridge.app.leftovers import left_over
+from bridge.admin.leftovers import Remains
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
 from bridge.pipeline.ways import Way
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, StoreDrain
 from bridge.settings import Settings
 
 STORED = {"intercept": "a.delay", "deliver_to": "a"}
 LEVELS = {**STORED, "mode": "levels"}
-
-
-def place(
-    route: str, messages: int | None, state: str = "old", is_dead: bool = False, uncounted: bool = False
-) -> dict[str, Any]:
-    found = {"route": route, "messages": messages, "state": state, "is_dead": is_dead, "uncounted": uncounted}
-    return {**found, "kind": "queue", "name": f"{route}.{messages}"}
-
-
-def test_what_is_left_is_told_by_route_with_its_number_and_what_is_in_use_is_not() -> None:
-    places = [
-        place("b", 0),
-        place("a", 2),
-        place("a", 3),
-        place("a", 1, is_dead=True),
-        place("a", 7, "in use"),
-        place("c", None, "missing"),
-        place("c", 9, "in use", is_dead=True),
-    ]
-    (first, second) = left_over(places)
-    assert first[:3] == ("a", 6, True)
-    assert first.text.startswith("5 messages wait in levels that the settings no longer have, and are delivered when ")
-    assert "when they are due: 3 in queue 'a.3', 2 in queue 'a.2'; `postdate levels remove`" in first.text
-    assert first.text.endswith("clears away what is empty. 1 dead letter is kept there")
-    nothing = "nothing waits in the levels that the settings no longer have: `postdate levels remove`"
-    assert second == ("b", 0, True, nothing)
-
-
-def test_nobody_says_that_a_queue_is_empty_of_which_rabbitmq_does_not_count_all() -> None:
-    (empty,) = left_over([place("a", 0), place("a", 0, uncounted=True)])
-    assert empty[:3] == ("a", 0, False)
-    assert empty.text.startswith("in the levels that the settings no longer have no message is counted, but that need ")
-    assert "Queue 'a.0' may hold messages that RabbitMQ alone tries to deliver and does not count over" in empty.text
-    assert empty.text.endswith("shows none in it, remove it with `postdate levels remove --force`")
-    (some,) = left_over([place("a", 1), *(place("a", 0, uncounted=True) for _ in range(6))])
-    assert some[:3] == ("a", 1, False)
-    assert "1 in queue 'a.1'; " in some.text
-    assert "Queues 'a.0', 'a.0', 'a.0', 'a.0' and 2 more may hold messages" in some.text
-    assert some.text.endswith("`rabbitmqctl list_queues name messages` shows all")
-
-
-def test_what_waits_under_a_route_that_is_gone_is_told_of_and_what_is_empty_there_counts_none() -> None:
-    (empty, full) = left_over([place("gone", 3, "no route"), place("empty", 0, "no route"), place("a", 1, "in use")])
-    assert full[:2] == ("gone", 3)
-    assert full.text.startswith("3 messages wait in levels of this route, which the settings do not have, and nobody ")
-    assert empty[:2] == ("empty", 0)
-
-
-def test_of_very_many_queues_the_fullest_are_named_and_the_empty_counted() -> None:
-    ((_, messages, _, text),) = left_over([place("a", number) for number in (0, 0, 1, 2, 3, 4, 5, 6)])
-    assert messages == 21
-    named = ", ".join(f"{number} in queue 'a.{number}'" for number in (6, 5, 4, 3))
-    assert f"are due: {named}, the others in 2 more, 2 are empty; " in text
-    ((*_, text),) = left_over([place("a", 1), place("a", 0)])
-    assert text.startswith(
-        "1 message waits in levels that the settings no longer have, and is delivered when it is due: "
-    )
-    assert "1 in queue 'a.1', 1 is empty; " in text
 
 
 def test_a_house_with_a_store_knows_the_routes_that_have_left_it_and_takes_nothing_from_them() -> None:
@@ -100,7 +39,7 @@ class Broker:
     def __init__(self, leaving_stops: bool = False) -> None:
         self.asked = 0
         self.drained: list[str] = []
-        self.leaving = Leaving(self.look, self.drain)
+        self.leaving = LevelsDrain(self.look, self.drain)
         self._stops = leaving_stops
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -145,7 +84,7 @@ class OldStore:
     def __init__(self, expected: bool, *answers: Remains | PostdateError) -> None:
         self._answers = list(answers)
         self.served = asyncio.Event()
-        self.emptying = Emptying(self.look, str, self.open, expected, look_s=0)
+        self.emptying = StoreDrain(self.look, str, self.open, expected, look_s=0)
 
     async def look(self) -> Remains:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -193,11 +132,11 @@ SOME = Remains(waiting=1, dead=0)
 
 
 async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every_state_is_said_once() -> None:
-    cannot_tell = "whether anything is still parked from before cannot be told: "
+    cannot_tell = "whether Redis still holds messages of previous settings is not known: "
     store = OldStore(True, AWAY, AWAY, Remains(0, 0), Remains(0, 0), Remains(0, 1), UNFIT, SOME)
     assert await store.run() == [
         f"{cannot_tell}nobody answers",
-        "nothing is left behind",
+        "nothing left behind",
         str(Remains(0, 1)),
         f"{cannot_tell}other shards",
         str(SOME),
@@ -206,17 +145,6 @@ async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every
 
 async def test_a_store_that_nobody_has_named_may_be_away_without_a_word() -> None:
     assert await OldStore(False, AWAY, Remains(0, 0), SOME).run() == [str(SOME)]
-
-
-def test_what_is_in_a_store_that_no_route_uses_is_said_of_the_store_and_no_route_is_said_to_have_left_it() -> None:
-    settings = Settings.model_validate({"routes": {"a": LEVELS, "b": LEVELS}})
-    (house,) = settings.emptied_houses()
-    assert sentence(house, Remains(0, 0)) == ""
-    unused = "in the Redis of the settings, which no route of RabbitMQ uses (a, b may have, with mode redis)"
-    assert sentence(house, Remains(1, 0)).startswith(f"1 message is parked {unused}: ")
-    assert sentence(house, Remains(2, 1)).startswith(f"2 messages are parked {unused}, and 1 dead letter beside: ")
-    assert sentence(house, Remains(0, 1)).startswith(f"1 dead letter is {unused}: ")
-    assert sentence(house, Remains(0, 2)).startswith(f"2 dead letters are {unused}: ")
 
 
 def test_only_a_house_without_a_store_whose_broker_has_none_any_more_empties_one() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.app.derive import route_rules
 from bridge.core.errors import HeaderError
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
 from bridge.delay.header import DUE_HEADERS, KNOWN_DIALECTS, LEVELS_MS, OWN_HEADERS, Due, HeaderRules, read_due, wanted
+from bridge.pipeline.derive import route_rules
 from bridge.settings import Settings
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from adapters.rabbitmq.idle import LOOKS, Idle
-from bridge.admin.unread import Intake, stalled
-from bridge.settings import Route, Settings
 
 
 def test_an_instance_is_left_out_when_messages_wait_and_none_is_taken_for_eight_looks() -> None:
@@ -24,10 +22,3 @@ def test_it_is_not_when_the_queue_empties_or_falls_or_when_it_has_messages_itsel
     for _ in range(LOOKS):
         idle.look(5, 0, False)
     assert not idle.look(waiting, received, in_hand)
-
-
-def test_check_tells_a_frozen_consumer_from_none() -> None:
-    settings = Settings(routes={"orders": Route(intercept="orders.delay", deliver_to="orders")})
-    told = [text for n in (1, 0) for _, text in stalled(settings, [Intake("orders", "queue", "postdate.orders", 7, n)])]
-    assert "is frozen or overloaded" in told[0]
-    assert "No postdate with this route is running" in told[1]

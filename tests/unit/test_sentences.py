@@ -14,12 +14,13 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from adapters.rabbitmq.broker import open_fronts
 from adapters.rabbitmq.hosts import parameters
 from adapters.rabbitmq.topology import setup
 from adapters.rabbitmq.topology.mismatches import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
 from adapters.redis.connect import sentence, store_errors
-from bridge.cli import check
+from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.errors import BrokerUnavailable, StoreUnavailable
 from bridge.delay.duration import quoted
 from bridge.settings import RabbitMQ, Route, Settings
@@ -114,13 +115,12 @@ def test_a_server_that_speaks_no_amqp_is_said_and_never_a_traceback(monkeypatch:
         setup.verify(Settings())
 
 
-@pytest.mark.parametrize(("queue", "failures"), [("missing", 1), ("same", 0)])
-def test_a_front_without_its_queue_is_a_failure(queue: str, failures: int) -> None:
+@pytest.mark.parametrize(("queue", "failures"), [(Standing.MISSING, 1), (Standing.SAME, 0)])
+def test_a_front_without_its_queue_is_a_failure(queue: Standing, failures: int) -> None:
     settings = Settings(routes={"orders": Route(intercept="orders.delay", deliver_to="orders")})
-    states = (("queue 'postdate.orders'", queue, "yes"), ("exchange 'orders.delay'", "same", "yes"))
-    found = [{"route": "orders", "what": what, "state": state, "ours": ours} for what, state, ours in states]
-    wrong = list(check._open_fronts(settings, found))
-    assert [row["code"] for row in wrong] == [1] * failures
+    states = ((Name("queue", "postdate.orders"), queue), (Name("exchange", "orders.delay"), Standing.SAME))
+    found = [Finding(Part(name, "orders"), state) for name, state in states]
+    assert len(open_fronts(settings, found)) == failures
 
 
 def test_a_long_text_is_cut_within_its_quotes() -> None:

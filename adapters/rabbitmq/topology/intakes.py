@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from adapters.rabbitmq.topology.setup import Session, open_session
-from bridge.admin.unread import Intake
+from bridge.admin.leftovers import Intake
 from bridge.settings import Settings
 
 #: The number of messages that wait behind a working consumer falls now and then: so often it is asked for.

@@ -1,0 +1,289 @@
+"""Kafka behind the face that every broker has: ``bridge.app.brokers.Broker`` says what each function promises."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from adapters.kafka.intake import KafkaIntake
+from adapters.kafka.levels import cleanup
+from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
+from adapters.kafka.levels.plan import level_topics
+from adapters.kafka.levels.source import BoundedSource, LevelSource
+from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
+from adapters.kafka.raw import record
+from adapters.kafka.routing import Router
+from adapters.kafka.sink import KafkaSink
+from adapters.kafka.source import KafkaSource
+from adapters.kafka.topology import setup
+from adapters.kafka.topology.topics import Topic
+from bridge.admin.desk import Row
+from bridge.admin.leftovers import Intake, Place, Use
+from bridge.admin.payload import Draft, Opened, Packed, text_of
+from bridge.admin.topology import Finding, Name, Part, Policies, Standing
+from bridge.core.clock import StoreClock
+from bridge.core.errors import SettingsError
+from bridge.core.ports import Sink
+from bridge.delay.destination import HEADER as DESTINATION
+from bridge.delay.header import wanted
+from bridge.pipeline.derive import route_rules
+from bridge.pipeline.ends import Answered, Drains, Ends, Link, RelayEnds
+from bridge.settings import Settings
+from bridge.telemetry.health import Health
+
+KEY_NAME = "record key"
+
+
+def address(settings: Settings) -> str:
+    """Return where the broker is, without secrets."""
+    return settings.kafka.bootstrap_servers
+
+
+# -- the pipeline's ends ----------------------------------------------------------------------------------------------
+
+
+def open_ends(
+    settings: Settings, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
+) -> Ends:
+    """Make source and sink of a process with a store, not connected yet. A record that is read again is known by its
+    origin, so no crash makes it a copy."""
+    rules, limits, every = settings.kafka, settings.limits, settings.with_left
+    sink = KafkaSink(rules, {name: _out(every, name) for name in every.routes}, limits.window_bytes, answered, health)
+    if not settings.routes:
+        return Ends(None, sink, (sink.run,), rules.window, 0)
+    intakes = [one for name in settings.routes for one in _intakes(settings, name)]
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health, mend)
+    return Ends(source, sink, (source.run, sink.run), rules.window, 0)
+
+
+def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:
+    """Make the ends of two relays for each route without a store, from its intake and from its levels: with a source
+    and a sink of their own, so that a missing destination delays no other route."""
+    made = []
+    for name in settings.routes:
+        bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+        intake_source = BoundedSource(settings.kafka, _intakes(settings, name), clock, bytes_max, health, mend)
+        for source in (intake_source, _level_source(settings, name, clock, health, mend)):
+            made.append(_relay_ends(settings, name, source, health))
+    return made
+
+
+def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
+    """Return how to empty the levels of routes that have a store now."""
+
+    def drain(name: str) -> RelayEnds:
+        return _relay_ends(settings, name, _level_source(settings, name, clock, health, lambda: None), health)
+
+    return Drains(partial(cleanup.routes_with_levels_left, settings), drain)
+
+
+def _headers(settings: Settings, name: str) -> frozenset[bytes]:
+    """Return the headers that a route reads, which do not leave with the record."""
+    return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
+
+
+def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
+    route, headers = settings.routes[name], _headers(settings, name)
+    keyed, most = route.tombstones == "cancel", settings.limits.header_entries
+    spread = route.order == "none" and route.mode == "redis"
+    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+
+
+def _out(settings: Settings, name: str) -> KafkaOut:
+    route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
+    taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
+    router = Router(name, route.namings(), route.allow_to, taken)
+    drop = headers | AUDIT_HEADERS if audit else headers
+    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
+
+
+def _level_source(
+    settings: Settings, name: str, clock: StoreClock, health: Health, mend: Callable[[], None]
+) -> LevelSource:
+    topics, in_use = level_topics(settings, name), settings.routes[name].mode == "levels"
+    rules = settings.kafka.model_copy(update={"group": topics.group})
+    bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health, mend)
+
+
+def _lane(name: str) -> str:
+    """Return the ``Delivery.route`` of what comes from the levels of a route."""
+    return f"{name}.level"
+
+
+def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Health) -> RelayEnds:
+    """Return the ends from one source of a route to its levels, its destination and its dead letters."""
+    topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
+
+    def open_sink(answered: Answered) -> tuple[Sink, Link]:
+        sink = KafkaSink(settings.kafka, places(topics, _out(settings, name)), window_bytes, answered, health)
+        return sink, sink.run
+
+    packing = LevelPacking(topics, _lane(name), name)
+    return RelayEnds((name,), source, source.run, open_sink, packing, settings.kafka.window)
+
+
+# -- topology ---------------------------------------------------------------------------------------------------------
+
+
+def plan(settings: Settings) -> list[Part]:
+    """Return what `setup` creates. Pure."""
+    return [_part(one) for one in setup.plan(settings)]
+
+
+def verify(settings: Settings) -> list[Finding]:
+    """Compare every topic with the broker's. Blocking. Raises ``BrokerUnavailable``."""
+    return [Finding(_part(one.topic), one.state, one.text) for one in setup.verify(settings)]
+
+
+def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
+    """Create what is missing. Blocking. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
+    made, warnings = setup.declare(settings)
+    states = (Standing.WAITS if one.waits else Standing.MADE if one.new else Standing.THERE for one in made)
+    return [Finding(_part(one.topic), state) for one, state in zip(made, states, strict=True)], warnings
+
+
+def redeclare(settings: Settings) -> None:
+    """Create again the topics that someone deleted while postdate runs. Blocking. Raises as ``declare``."""
+    setup.make_again(settings)
+
+
+def judge_policies(settings: Settings) -> Policies:
+    """Kafka has no policies on topics."""
+    return Policies()
+
+
+def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """On Kafka a missing intake topic refuses records; it passes none on."""
+    return []
+
+
+def _part(topic: Topic) -> Part:
+    arguments = {"partitions": topic.partitions, "replication": topic.replicas} if topic.partitions else {}
+    return Part(Name("topic", topic.name), topic.route, topic.ours, arguments)
+
+
+# -- messages that wait in the broker ---------------------------------------------------------------------------------
+
+
+def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
+    """Return what to ask for levels: the settings' own Kafka with its routes; where no route uses one, the Kafka that
+    the settings name and those of previous settings. Kafka lists all topics of a group."""
+    if names := settings.routes_of("kafka"):
+        return [settings.only(names)]
+    named = [settings.only(())] if settings.names_kafka else []
+    asked = [*named, *(old.only(()) for old in before if old.routes_of("kafka"))]
+    return list({(one.kafka.bootstrap_servers, one.kafka.group): one for one in reversed(asked)}.values())
+
+
+def unknown_hint(settings: Settings) -> str:
+    """Return the advice for a Kafka that no route uses and that does not answer."""
+    return ". If no route ever used Kafka, remove kafka.bootstrap_servers" if settings.names_kafka else ""
+
+
+def looks_at_start(settings: Settings) -> list[str]:
+    """Return the routes whose stale levels a starting process looks for: all."""
+    return settings.routes_of("kafka")
+
+
+def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
+    """Count the records in the level topics of the routes, and in stale ones. Blocking."""
+    return [_place(one) for one in cleanup.count(settings)]
+
+
+def remove_levels(
+    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+) -> list[Place]:
+    """Delete stale, empty level topics. Return every candidate with the reason it was kept. Blocking. Raises
+    ``BrokerUnavailable``, ``Refused``."""
+    names = settings.routes_of("kafka")
+    if not names:
+        return []
+    return [_place(one) for one in cleanup.remove(settings.only(names), everything, force, dry_run)]
+
+
+def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[str, str]:
+    """Kafka has nothing beside topics."""
+    return {}
+
+
+def works_alone(settings: Settings) -> list[str]:
+    """Kafka moves no record by itself."""
+    return []
+
+
+def _place(one: cleanup.LevelTopic) -> Place:
+    use = Use.OLD if one.old else Use.MISSING if one.messages is None else Use.IN_USE
+    return Place(
+        one.route, "topic", one.name, one.messages, use if one.routed else Use.NO_ROUTE, one.is_dead, kept=one.kept
+    )
+
+
+def count_intakes(settings: Settings) -> list[Intake]:
+    """Count the records and readers of the intake topics. Blocking. Raises ``BrokerUnavailable``."""
+    return cleanup.intakes(settings)
+
+
+def stalled_intakes(settings: Settings) -> list[Intake]:
+    """Kafka gives a partition to another consumer by itself."""
+    return []
+
+
+# -- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def pack(settings: Settings, route: str, draft: Draft) -> Packed:
+    """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
+    that Kafka does not have."""
+    if strange := draft.given("routing_key", "content_type", "message_id"):
+        raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
+    topic = _intake_topic(settings, route, draft.topic)
+    key = None if draft.record_key is None else os.fsencode(draft.record_key)
+    named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]
+    return Packed(key or b"", record.pack(-1, -1, key, draft.body, named, topic.encode()))
+
+
+def open_payload(row: Row) -> Opened:
+    """Open a stored record. Raises ``ValueError`` where too little of it was read."""
+    unpacked = record.unpack(row.payload)
+    described = record.describe(unpacked, record.topic_of(row.payload))
+    other = {name: value for name, value in described.items() if name not in ("topic", "partition", "key")}
+    origin = {
+        "topic": described.get("topic"),
+        "partition": described["partition"],
+        "record_key": described["key"],
+    }
+    body = unpacked.value or b""
+    return Opened(described, origin, other, body, len(body))
+
+
+def body_of(payload: bytes) -> bytes:
+    """Return the value of a whole stored record."""
+    return record.unpack(payload).value or b""
+
+
+def origin_of(row: Row) -> dict[str, object]:
+    """Return topic, partition and record key, as far as the first bytes of the payload tell; None where it cannot be
+    opened."""
+    try:
+        topic, partition, key = record.head_of(row.payload)
+    except ValueError:
+        return {"topic": None, "partition": None, "record_key": None}
+    return {
+        "topic": text_of(topic) or None,
+        "partition": partition,
+        "record_key": None if key is None else text_of(key),
+    }
+
+
+def _intake_topic(settings: Settings, route: str, topic: str | None) -> str:
+    namings = settings.routes[route].namings()
+    if topic is None:
+        if len(namings) > 1 or namings[0].is_rule:
+            raise SettingsError(f"Route {route} takes from several topics: say by --topic from which this would come.")
+        return namings[0].intercept
+    if all(naming.target(topic) is None for naming in namings):
+        taken = ", ".join(naming.intercept for naming in namings)
+        raise SettingsError(f"--topic {topic!r}: route {route} does not take from it, but from {taken}.")
+    return topic

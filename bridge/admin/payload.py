@@ -1,0 +1,45 @@
+"""A message's payload for people: what `postdate send` packs and what `postdate show` opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Draft(NamedTuple):
+    """A message to pack; None where an option was not given. Each broker refuses the options that it does not have."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    routing_key: str | None = None
+    record_key: str | None = None
+    topic: str | None = None
+    content_type: str | None = None
+    message_id: str | None = None
+
+    def given(self, *names: str) -> str:
+        """Return those of these fields that were given, as the options of `postdate send`; "" for none."""
+        return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None)
+
+
+class Packed(NamedTuple):
+    """The payload that the store keeps, and the key that orders it among others."""
+
+    order_key: bytes
+    payload: bytes
+
+
+class Opened(NamedTuple):
+    """A payload for a person. ``properties`` are all of them by name; ``origin`` are those that say where the message
+    was published, and ``other`` the rest. ``body`` is as much of ``body_size`` bytes as was read."""
+
+    properties: Mapping[str, object]
+    origin: Mapping[str, object]
+    other: Mapping[str, object]
+    body: bytes
+    body_size: int
+
+
+def text_of(raw: bytes) -> str:
+    """Return bytes that should be text; those that are not UTF-8 as ``\\xNN``."""
+    return raw.decode("utf-8", "backslashreplace")

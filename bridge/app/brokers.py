@@ -1,0 +1,174 @@
+"""The brokers and the store: the only file of ``bridge/`` that imports ``adapters``.
+
+A broker is a module with the functions of ``Broker``. A third one costs a folder with a ``broker.py`` and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from adapters.redis.connect import close, connect
+from adapters.redis.desk import RedisDesk
+from adapters.redis.inspect import inspect
+from adapters.redis.leftovers import count as count_remains
+from adapters.redis.leftovers import next_due, remains
+from adapters.redis.store import RedisStore
+from bridge.admin.desk import Row
+from bridge.admin.leftovers import Intake, Place
+from bridge.admin.payload import Draft, Opened, Packed
+from bridge.admin.topology import Finding, Part, Policies
+from bridge.core.clock import StoreClock
+from bridge.pipeline.ends import Answered, Drains, Ends, RelayEnds
+from bridge.settings import Settings
+from bridge.settings.model import BrokerKind
+from bridge.telemetry.health import Health
+
+__all__ = [
+    "Broker",
+    "RedisDesk",
+    "RedisStore",
+    "all_brokers",
+    "broker_of",
+    "brokers_of",
+    "close",
+    "connect",
+    "count_remains",
+    "inspect",
+    "next_due",
+    "open_store",
+    "remains",
+]
+
+_MODULES: dict[BrokerKind, str] = {"rabbitmq": "adapters.rabbitmq.broker", "kafka": "adapters.kafka.broker"}
+
+
+class Broker(Protocol):
+    """What postdate needs of a broker. ``settings`` hold routes of this broker alone unless a method says otherwise.
+
+    What is called blocking talks to the broker: call it in a thread. It raises ``BrokerUnavailable`` where the broker
+    does not answer and ``Refused`` where it does not allow the call.
+    """
+
+    @property
+    def KEY_NAME(self) -> str:
+        """What the broker calls the key that orders its messages."""
+
+    def address(self, settings: Settings) -> str:
+        """Return where the broker is, without secrets."""
+
+    # The pipeline's ends.
+
+    def open_ends(
+        self, settings: Settings, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
+    ) -> Ends:
+        """Make source and sink of a process with a store, not connected yet. ``mend()`` asks for what is missing to be
+        declared again."""
+
+    def open_relays(
+        self, settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]
+    ) -> list[RelayEnds]:
+        """Make the ends of the relays of routes without a store."""
+
+    def open_drains(self, settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
+        """Return how to empty the levels of routes that have a store now; None where the broker does it by itself."""
+
+    # Topology.
+
+    def plan(self, settings: Settings) -> list[Part]:
+        """Return what `setup` declares, in the order in which it does. Pure."""
+
+    def verify(self, settings: Settings) -> list[Finding]:
+        """Compare everything the routes need with the broker's, and change nothing. Blocking."""
+
+    def declare(self, settings: Settings) -> tuple[list[Finding], list[str]]:
+        """Declare what is missing; return each part as made, there or waits, and warnings. Blocking. Raises
+        ``TopologyMismatch`` before anything is changed where a difference would lose messages."""
+
+    def redeclare(self, settings: Settings) -> None:
+        """Declare again what someone deleted while postdate runs. Blocking. Raises as ``declare``."""
+
+    def judge_policies(self, settings: Settings) -> Policies:
+        """Compare the broker's policies with postdate's queues. Blocking."""
+
+    def open_fronts(self, settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+        """Return a route and a sentence wherever delayed messages pass undelayed, by what ``verify`` found. Pure."""
+
+    # Messages that wait in the broker.
+
+    def levels_at(self, settings: Settings, before: Sequence[Settings]) -> list[Settings]:
+        """Return each installation of the broker to ask for levels, as settings with the routes to ask about. Pure.
+        ``settings`` and the previous ones in ``before`` may have routes of all brokers."""
+
+    def unknown_hint(self, settings: Settings) -> str:
+        """Return the advice for an installation that no route uses and that does not answer; "" for none. Pure."""
+
+    def looks_at_start(self, settings: Settings) -> list[str]:
+        """Return the routes whose stale levels a starting process looks for. Pure."""
+
+    def count_levels(self, settings: Settings, before: Sequence[Settings]) -> list[Place]:
+        """Count messages in the levels of one installation, stale ones included. Blocking."""
+
+    def remove_levels(
+        self, settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+    ) -> list[Place]:
+        """Delete stale, empty levels; return every candidate with the reason it was kept. Blocking."""
+
+    def remaining_exchanges(self, settings: Settings, before: Sequence[Settings]) -> dict[str, str]:
+        """Return, by removed route, a sentence about what ``remove_levels`` never deletes. Pure."""
+
+    def works_alone(self, settings: Settings) -> list[str]:
+        """Return the routes on which a message with x-delay-level needs no postdate. Pure."""
+
+    def count_intakes(self, settings: Settings) -> list[Intake]:
+        """Count the messages and the consumers of each intake that exists. Blocking."""
+
+    def stalled_intakes(self, settings: Settings) -> list[Intake]:
+        """Return the intakes in which messages wait and none is taken. Blocking, some seconds."""
+
+    # Payloads: a message as the store keeps it.
+
+    def pack(self, settings: Settings, route: str, draft: Draft) -> Packed:
+        """Pack a message that `postdate send` makes. Raises ``SettingsError`` and ``Refused``."""
+
+    def open_payload(self, row: Row) -> Opened:
+        """Open a payload for a person. Raises ``ValueError`` where too little of it was read."""
+
+    def body_of(self, payload: bytes) -> bytes:
+        """Return the body of a whole payload."""
+
+    def origin_of(self, row: Row) -> dict[str, object]:
+        """Return where a message was published, as far as the first bytes of its payload tell."""
+
+
+if TYPE_CHECKING:
+    import adapters.kafka.broker
+    import adapters.rabbitmq.broker
+
+    _faces: tuple[Broker, ...] = (adapters.rabbitmq.broker, adapters.kafka.broker)
+
+
+def broker_of(kind: BrokerKind | str) -> Broker:
+    """Return a broker's face. Its client library is imported with it, and only then."""
+    return cast(Broker, import_module(_MODULES[cast(BrokerKind, kind)]))
+
+
+def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:
+    """Return each broker that has a route, with the settings of its routes alone."""
+    found = []
+    for kind in _MODULES:
+        if names := settings.routes_of(kind):
+            found.append((broker_of(kind), settings.only(names)))
+    return found
+
+
+def all_brokers() -> list[tuple[BrokerKind, Broker]]:
+    """Return every broker, whether a route uses it or not."""
+    return [(kind, broker_of(kind)) for kind in _MODULES]
+
+
+def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:
+    """Return the store, not connected yet."""
+    redis = settings.redis
+    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock)

@@ -1,0 +1,123 @@
+"""The topology of all routes, over all brokers: planned, declared, compared. Everything here blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bridge.admin.topology import Finding, Name, Part, Policies, Standing
+from bridge.app.brokers import Broker, brokers_of
+from bridge.core.errors import FAILED, FINE, REFUSED, UNREACHABLE, BrokerUnavailable
+from bridge.settings import Settings, forgotten_broker
+
+#: Findings beside a topic that exists: it is usable, and there is something to say about it.
+_BESIDE = (Standing.FEW, Standing.UNLIKE)
+_STOPS = frozenset({Standing.DIFFERENT, Standing.FORBIDDEN, Standing.UNSEEN})
+#: What `setup` would find and do, by what the comparison found.
+_PLANNED = {
+    Standing.SAME: Standing.THERE,
+    Standing.UNPROTECTED: Standing.THERE,
+    Standing.MISSING: Standing.PLANNED,
+}
+
+
+class Declared(NamedTuple):
+    """What `setup` did or would do: each part with its state, warnings, and the exit code."""
+
+    found: list[Finding]
+    warnings: list[str]
+    code: int
+
+
+def plan_topology(settings: Settings) -> Declared:
+    """Return what `setup` would declare, and the exit code it would return as far as a comparison tells. Where a
+    broker does not answer, every part of it is planned."""
+    found: list[Finding] = []
+    warnings: list[str] = []
+    codes = []
+    for broker, own in brokers_of(settings):
+        standing: Mapping[Name, Standing] = {}
+        try:
+            compared = broker.verify(own)
+        except BrokerUnavailable as error:
+            warnings.append(f"what exists already is not known: {error}")
+            codes.append(UNREACHABLE)
+            found += [Finding(part, Standing.PLANNED) for part in broker.plan(own)]
+            continue
+        standing = {
+            one.part.name: _PLANNED.get(one.state, one.state)
+            for one in compared
+            if one.part.ours and one.state not in _BESIDE
+        }
+        some = [Finding(part, _planned(part, standing)) for part in broker.plan(own)]
+        warnings += [one.text for one in compared if _worth_a_warning(one)]
+        codes.append(_code(some))
+        found += some
+    return Declared(found, warnings, next((code for code in codes if code), FINE))
+
+
+def declare_topology(settings: Settings) -> Declared:
+    """Declare what is missing. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
+    found: list[Finding] = []
+    forgotten = forgotten_broker(settings)
+    warnings = [forgotten] if forgotten else []
+    for broker, own in brokers_of(settings):
+        made, words = _declare(broker, own, forgotten)
+        found += made
+        warnings += words
+    waits = any(one.state is Standing.WAITS for one in found)
+    return Declared(found, warnings, FAILED if waits else FINE)
+
+
+def verify_topology(settings: Settings) -> list[Finding]:
+    """Compare every exchange, queue and topic with the broker's. Raises ``BrokerUnavailable``."""
+    return [finding for broker, own in brokers_of(settings) for finding in broker.verify(own)]
+
+
+def judge_policies(settings: Settings) -> Policies:
+    """Compare policies with postdate's queues. Raises ``BrokerUnavailable`` where they cannot be read."""
+    found = [broker.judge_policies(own) for broker, own in brokers_of(settings)]
+    harms = tuple(harm for one in found for harm in one.harms)
+    return Policies(harms, frozenset().union(*(one.protected for one in found)))
+
+
+def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Return a route and a sentence wherever delayed messages pass undelayed. Pure."""
+    return [one for broker, own in brokers_of(settings) for one in broker.open_fronts(own, findings)]
+
+
+def protected(findings: Iterable[Finding], by_policy: frozenset[Name]) -> list[Finding]:
+    """Return the findings with queues that a policy protects as if they protected themselves. Pure."""
+    return [
+        replace(one, state=Standing.SAME, text="")
+        if one.state is Standing.UNPROTECTED and one.part.name in by_policy
+        else one
+        for one in findings
+    ]
+
+
+def _declare(broker: Broker, own: Settings, forgotten: str) -> tuple[list[Finding], list[str]]:
+    try:
+        return broker.declare(own)
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(f"{error}; {forgotten}") if forgotten else error from error
+
+
+def _planned(part: Part, standing: Mapping[Name, Standing]) -> Standing:
+    """AMQP cannot be asked for a binding: it counts as there where both ends are. `setup` declares it in any case."""
+    if not part.binds:
+        return standing.get(part.name, Standing.PLANNED)
+    known = all(standing.get(end, Standing.PLANNED) is not Standing.PLANNED for end in part.binds)
+    return Standing.THERE if known else Standing.PLANNED
+
+
+def _worth_a_warning(one: Finding) -> bool:
+    return bool(one.text) and (one.state not in (Standing.SAME, Standing.MISSING) or not one.part.ours)
+
+
+def _code(found: Iterable[Finding]) -> int:
+    states = {one.state for one in found}
+    if states & _STOPS:
+        return REFUSED
+    return FAILED if Standing.WAITS in states else FINE

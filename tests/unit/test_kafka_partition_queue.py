@@ -1,0 +1,175 @@
+"""A partition's loop when the broker does not answer, or nobody foresaw what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from adapters.kafka import partition_queue as lane_module
+from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
+from adapters.kafka.partition_queue import PartitionQueue
+from adapters.kafka.raw.record import Record, pack
+from adapters.kafka.refusals import TooFewReplicasError
+from adapters.kafka.routing import Router
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.delay.naming import Naming
+
+PLACE = TopicPartition("target", 0)
+
+
+class Producer:
+    """A producer whose broker never answers, or answers with an error after so many sendings, or whose sending fails
+    with an error of its own. ``counted`` are the sequence numbers that it has given away."""
+
+    def __init__(
+        self, error: Exception | None = None, leader: int = 1, answer: KafkaError | None = None, sendings: int = 1
+    ) -> None:
+        self._error = error
+        self._answer = answer
+        self.counted = 0
+        self.sent: list[int] = []
+        self._message_accumulator = SimpleNamespace(_batches={PLACE: [SimpleNamespace(retry_count=sendings)]})
+        self._txn_manager = SimpleNamespace(
+            increment_sequence_number=self._count, sequence_number=lambda _: self.counted
+        )
+        cluster = SimpleNamespace(leader_for_partition=lambda _: leader, partitions_for_topic=lambda _: {0})
+        self.client = SimpleNamespace(cluster=cluster, force_metadata_update=lambda: None)
+
+    def create_batch(self) -> BatchBuilder:
+        return BatchBuilder(1000, 0)
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.sent.append(batch.record_count())
+        if self._error is not None:
+            raise self._error
+        self.counted += batch.record_count()
+        answer = asyncio.get_running_loop().create_future()
+        if self._answer is not None:
+            answer.set_exception(self._answer)
+        return answer
+
+    def _count(self, place: TopicPartition, records: int) -> None:
+        self.counted += records
+
+
+class Told:
+    """Collects what a lane says."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[bytes, Outcome, str]] = []
+        self.broken: list[str] = []
+
+    def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
+        reason = refusal.reason if refusal else ""
+        self.answers += [(flight.claim.id, outcome, reason) for flight in flights]
+
+
+def flight(number: int, audit: bool = False) -> OutgoingRecord:
+    record = Record(0, 0, b"k", b"v", [])
+    public_id = b"%020d" % number
+    claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
+    return OutgoingRecord(
+        claim, record, KafkaOut(Router("r", [Naming("intake", "target")]), frozenset(), audit), keep_timestamp=False
+    )
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
+async def test_without_an_answer_the_producer_is_called_broken_and_each_record_is_unknown_once(
+    error: Exception | None,
+) -> None:
+    told, producer = Told(), Producer(error)
+    lane = PartitionQueue(producer, PLACE, 0.05, False, told.tell, told.broken.append)
+    for number in range(3):
+        lane.add(flight(number))
+    await until(lambda: told.broken)
+    lane.add(flight(3))
+    lane.end()
+    lane.end()
+    assert [answer[1:] for answer in sorted(told.answers)] == [(Outcome.UNKNOWN, "")] * 4
+    assert producer.sent == [3]
+    assert "partition 0" in told.broken[0]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(TopicAuthorizationFailedError(), "forbidden"), (TooFewReplicasError(), "few_replicas")]
+)
+async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
+    told, producer = Told(), Producer(answer=answer)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    for number in range(3):
+        lane.add(flight(number))
+    await until(lambda: len(told.answers) == 3)
+    assert [found[1:] for found in told.answers] == [(Outcome.REFUSED, reason)] * 3
+    assert (producer.sent, producer.counted, told.broken) == ([3], 0, [])
+
+
+async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
+    told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    lane.add(flight(0))
+    await until(lambda: told.broken)
+    lane.end()
+    assert told.answers == [(b"%020d" % 0, Outcome.UNKNOWN, "")]
+    assert producer.counted == 1, "the numbers of a batch that may stand in the log were given to others"
+
+
+async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
+    told, producer = Told(), Producer(leader=-1)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    lane.add(flight(0))
+    await until(lambda: told.answers)
+    assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
+    assert (producer.sent, told.broken) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("squeezed_max", "compressed", "sendings", "words"),
+    [
+        (1000, False, 2, "not even compressed with gzip"),
+        (1000, True, 1, "not even compressed with gzip"),
+        (0, False, 1, "and it was not sent compressed (kafka.compression)"),
+    ],
+)
+async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_up_everybody(
+    monkeypatch: pytest.MonkeyPatch, squeezed_max: int, compressed: bool, sendings: int, words: str
+) -> None:
+    monkeypatch.setattr(lane_module, "_SQUEEZED_MAX", squeezed_max)
+    said: list[str] = []
+
+    def tell(flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
+        said.extend(refusal.text if refusal else "" for _ in flights)
+
+    producer = Producer(answer=MessageSizeTooLargeError())
+    lane = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)
+    lane.add(flight(0))
+    await until(lambda: said)
+    assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
+    assert (producer.sent, producer.counted) == ([1] * sendings, 0)
+
+
+@pytest.mark.parametrize(("compressed", "sendings"), [(False, 4), (True, 3)])
+async def test_what_is_too_large_is_sent_without_the_audit_headers_at_last(compressed: bool, sendings: int) -> None:
+    said: list[str] = []
+    producer = Producer(answer=MessageSizeTooLargeError())
+    lane = PartitionQueue(
+        producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append
+    )
+    one = flight(0, audit=True)
+    lane.add(one)
+    await until(lambda: said)
+    assert (producer.sent, producer.counted, one.headers) == ([1] * sendings, 0, [])

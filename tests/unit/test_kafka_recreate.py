@@ -1,0 +1,29 @@
+"""Who makes a deleted Kafka topic again: postdate, unless the settings leave topics to others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adapters.kafka.topology import setup
+from bridge.app.build import mending
+from bridge.settings import Settings
+from bridge.telemetry.health import Health
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_deleted_topic_is_made_again_only_where_bridge_setup_allows_it(
+    allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(setup, "make_again", lambda settings: loop.call_soon_threadsafe(made.set))
+    kafka = {"broker": "kafka", "intercept": "a.delay", "deliver_to": "a"}
+    settings = Settings.model_validate({"bridge": {"setup": allowed}, "routes": {"a": kafka}})
+    mend = mending(settings, Health())
+    mend()
+    if allowed:
+        await asyncio.wait_for(made.wait(), 5)
+    else:
+        assert asyncio.all_tasks() == {asyncio.current_task()}  # nothing has begun
