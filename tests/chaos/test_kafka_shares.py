@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.bridge_line import SHARDS
 from tests.bridge_process import Bridge, store_client
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import SHARDS, KafkaLine
+from tests.chaos.kafka_line import LedgerLine
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -31,14 +32,14 @@ def delivered(bridges: Sequence[Bridge], count: int) -> list[int]:
     return said()
 
 
-def parked_in(line: KafkaLine) -> list[int]:
+def parked_in(line: LedgerLine) -> list[int]:
     """How many messages were ever parked in each shard."""
     with store_client(line.store_url) as client:
         counts = [client.hget(f"{{{line.name}.kafka:{shard}}}:counts", "parked") for shard in range(SHARDS)]
     return [int(count or 0) for count in counts]
 
 
-def share_of(line: KafkaLine, count: int) -> float:
+def share_of(line: LedgerLine, count: int) -> float:
     """The part of ``count`` records that the first of two instances delivers. They keep the promises and the order."""
     ledger = line.ledger()
     bridges = [line.bridge().start(), line.bridge().start()]
