@@ -11,6 +11,7 @@ from tests.bridge_process import Bridge, store_client
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_line import LedgerLine
 from tests.devstack.service import wait_for
+from tests.kafka_line import ROUTE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -73,7 +74,7 @@ def test_a_topic_of_one_partition_is_one_shard_and_one_instance_delivers_it(open
 
 
 def test_without_an_order_the_records_of_one_partition_are_spread(open_kafka_line: OpenKafkaLine) -> None:
-    line = open_kafka_line({"routes": {"orders": {"order": "none"}}}, partitions=1)
+    line = open_kafka_line({"routes": {ROUTE: {"order": "none"}}}, partitions=1)
     ledger = line.ledger()
     bridges = [line.bridge().start().wait_ready(), line.bridge().start().wait_ready()]
     ledger.produce(RATE, (0, 2000), count=2000)
