@@ -13,8 +13,9 @@ import pytest
 
 from adapters.rabbitmq.levels.plan import STEP_HEADERS, plan_waits
 from bridge.cli import run_command
+from tests.bridge_line import merged
 from tests.bridge_process import Tables, toml
-from tests.delay_line import Line, delay, merged
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.level_line import ALONE, LevelLine

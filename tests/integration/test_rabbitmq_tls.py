@@ -20,6 +20,8 @@ from bridge.settings import RabbitMQ
 from tests.devstack.certificates import Authority, Signed
 from tests.devstack.fixtures import need
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[[RabbitMQ], object]
 
 WAYS: dict[str, Open] = {
