@@ -77,6 +77,7 @@ def test_a_rule_covers_every_topic_and_never_warns(module: ModuleType, caplog: p
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_copy_of_the_file_needs_only_its_library(module: ModuleType, tmp_path: Path) -> None:
     file = Path(str(module.__file__))
     imported = {
