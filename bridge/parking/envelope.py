@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">BQHQ")
 _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 _HEAD_BYTES = _HEAD.size
-_DAMAGED = "damaged: its bytes in the store are no envelope, so its route and its body are not known"
+_DAMAGED = "damaged: the stored bytes are not an envelope, so route and body are unknown"
 #: Versions beyond this are taken for damage: no upgrade skips so many.
 _NEWEST = VERSION + 15
 

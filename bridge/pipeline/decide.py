@@ -95,7 +95,8 @@ def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
     if not delivery.tombstone or not delivery.message_id:
         return Parking(delivery.arrived_ms, b"", False)
     if not found_key(delivery.message_id):
-        return Rejection(f"long_key: nothing is found by a key of {len(delivery.message_id)} bytes, so not cancelled")
+        size = len(delivery.message_id)
+        return Rejection(f"long_key: a key of {size} bytes cannot be looked up, so nothing was cancelled")
     return Cancellation(delivery.message_id)
 
 

@@ -69,9 +69,9 @@ class Parker:
         self._health = health
         self._limits = limits
         self._dead = Notices(log.warning)
-        self._passed_over = Notices(log.info)
+        self._skipped = Notices(log.info)
         self._parts = RoundParts(
-            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._passed_over
+            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._skipped
         )
         self._neighbours = Neighbours()
         self._spread = 0
@@ -92,7 +92,7 @@ class Parker:
 
     async def run(self) -> None:
         """Park until cancelled."""
-        with closing(self._dead), closing(self._passed_over):
+        with closing(self._dead), closing(self._skipped):
             while True:
                 await self._gather()
                 await self._advance()

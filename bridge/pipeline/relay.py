@@ -245,7 +245,7 @@ class Relay:
 
     def _hold_later(self, delivery: Delivery, owed_ms: int) -> None:
         """Hold a delivery that came early once the missing queue is there again."""
-        route, reason = self._packing.route_of(delivery), "early: a queue that it should have waited in was gone"
+        route, reason = self._packing.route_of(delivery), "early: a queue where it should have waited was missing"
         self._refused_routes.refused(route, reason)
         self._refused.tell("refused", route, reason, next_ms=_MENDED_MS)
         self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, reason)
@@ -334,7 +334,7 @@ class Relay:
             self._dead.tell("dead letter in parts", self._packing.route_of(delivery), reason)
             self._next_part(carried, parts)
             return
-        words = f"a dead letter cannot be kept, and as many as are taken at once stop their route, {reason}"
+        words = f"a dead letter cannot be stored, and enough of them block their route: {reason}"
         self._health.say("dead letters", words, for_s=60)
         if not refusal.lasting:
             self._mend()

@@ -21,7 +21,7 @@ from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, R
 from bridge.telemetry.notices import Notices
 
 #: The reason in the log, of which the first word is its kind.
-PARKED_BEFORE = "parked_before: the source gave it again, and the store has dealt with it"
+PARKED_BEFORE = "parked_before: the source delivered it again, and the store has already handled it"
 
 #: What is due later than this can wait a little for company.
 SOON_MS = 100
@@ -111,7 +111,7 @@ class RoundParts:
     recent_max: int
     given: Given
     dead: Notices
-    passed_over: Notices
+    skipped: Notices
 
 
 class _Load:
@@ -366,7 +366,7 @@ class Round:
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         for position in reply.before:
             delivery = load.deliveries[position - 1]
-            self._parts.passed_over.tell("passed over", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
+            self._parts.skipped.tell("skipped", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)

@@ -253,5 +253,5 @@ class Settler:
 
     def _finish(self, claims: Sequence[Claim], settled: int) -> None:
         if settled < len(claims):
-            log.warning("leases had ended", messages=len(claims) - settled, meaning="these may be delivered twice")
+            log.warning("leases expired before settling", messages=len(claims) - settled, risk="delivered twice")
         self._leases.ended(claims)

@@ -131,7 +131,7 @@ class Service(Running):
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
+            log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.leases)
 
 

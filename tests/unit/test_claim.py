@@ -161,7 +161,7 @@ async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monk
     monkeypatch.setattr(house.store, "claim", half)
     await house.claimer.once()
     assert house.bodies() == numbers(3)
-    assert house.health.sentence() == "nothing is delivered from 1 shards: this node is away."
+    assert house.health.sentence() == "nothing is delivered from some shards (1): this node is away."
     await house.claimer.once()
     assert asked.count(other) == 1, "it rests for a while"
     assert "this node is away" in house.health.sentence(), "and is still said to be away"

@@ -48,7 +48,7 @@ async def test_an_overdue_message_is_said_with_how_long_and_unsaid_when_it_has_l
     house.clock.advance(1000 + OVERDUE_S * 1000)
     assert watched.troubles() == {}
     house.clock.advance(60_000)
-    assert "were due" in watched.troubles()["overdue"]
+    assert "was due" in watched.troubles()["overdue"]
     assert watched.watch.overdue_s == pytest.approx(70, abs=0.1)
     await house.deliver()
     assert watched.troubles() == {}
@@ -57,7 +57,7 @@ async def test_an_overdue_message_is_said_with_how_long_and_unsaid_when_it_has_l
 async def test_a_loop_that_stands_still_is_said_unless_it_was_stopped() -> None:
     watched = Watched()
     watched.house.claimer.passed_at -= STUCK_S + 1
-    assert "has made no pass for 16 s" in watched.troubles()["dispatch"]
+    assert "has not run for 16 s" in watched.troubles()["dispatch"]
     watched.house.claimer.stopping = True
     assert watched.troubles() == {}
     watched.house.claimer.stopping = False
