@@ -132,7 +132,7 @@ class KafkaSink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
-        """See ``bridge.core.ports.Sink.on_answers``."""
+        """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
     def ready(self) -> bool:

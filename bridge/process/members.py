@@ -140,7 +140,10 @@ class Sharing:
         return now_s - self._seen[1]
 
     def _settled(self, names: list[str]) -> frozenset[int]:
-        """Return the shards dealt to this instance. It keeps those it had for one more beat: then their holder knows."""
+        """Return the shards dealt to this instance, and for one more beat those it had before.
+
+        By then their next holder knows of the deal.
+        """
         mine = frozenset(shard for shard, name in enumerate(names) if name == self._instance)
         both, self._last = mine | self._last, mine
         return both
