@@ -1,4 +1,4 @@
-"""A sink in memory: keeps what was published in order, and answers as it is told to."""
+"""A sink in memory: it keeps what was published in order, and answers by a script."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class MemoryStore:
     def new_token(self) -> bytes:
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
-    # -- the way in -------------------------------------------------------------------------------------------------
+    # -- parking ----------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         try:
@@ -155,7 +155,7 @@ class MemoryStore:
         async with self._call():
             return {message_id: self._shard(message_id).reschedule(message_id, due_ms) for message_id in ids}
 
-    # -- the way out ------------------------------------------------------------------------------------------------
+    # -- delivering ------------------------------------------------------------------------------------------------
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0

@@ -104,7 +104,7 @@ class Claimer:
                 taken = await self.once(idle=looked_at - self.passed_at >= IDLE_S)
                 rate += (taken / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
             except StoreUnavailable as error:
-                self._health.say("store dispatch", f"nothing is delivered: {error}")
+                self._health.say("store claim", f"nothing is delivered: {error}")
                 await self._reconnect.wait()
                 self._wake.nudge()
 
@@ -177,13 +177,13 @@ class Claimer:
         if not failed:
             self._reconnect.worked()
             if not self._away:
-                self._health.say("store dispatch", "")
+                self._health.say("store claim", "")
             return
         error = next(iter(failed.values()))
         if now_s - self._answered_at > _REST_S:
             raise error
         self._wake.rest(failed, _REST_S)
-        self._health.say("store dispatch", f"nothing is delivered from some shards ({len(self._away)}): {error}")
+        self._health.say("store claim", f"nothing is delivered from some shards ({len(self._away)}): {error}")
 
     # -- messages that cannot be delivered --------------------------------------------------------------------------
 

@@ -171,10 +171,10 @@ class Parker:
             except StoreUnavailable as error:
                 failed = True
                 self._failures += 1
-                self._health.say("store intake", f"nothing is parked: {error}")
+                self._health.say("store park", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
-                self._health.say("store intake", "")
+                self._health.say("store park", "")
                 return
         self._gave_up = self._stopping and failed
         self._source.drop(one.pending())

@@ -92,7 +92,7 @@ class Service(Running):
         return self._parts.health.sentence()
 
     def marks(self) -> Mapping[str, object]:
-        return {"park": self._parts.parker.mark(), "dispatch": self._parts.claimer.mark()}
+        return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
 
     async def _listen(self) -> None:
         """Listen to the store's hints. Without them the look once a second finds everything, but later."""

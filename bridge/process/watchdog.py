@@ -51,7 +51,7 @@ class Watch:
         self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "")
         still_s = time.monotonic() - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._claimer.stopping
-        self._health.say("dispatch", f"the claim loop has not run for {still_s:.0f} s" if stuck else "")
+        self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "")
         if self._clock.jumped_us:
             jump_s, self._clock.jumped_us = self._clock.jumped_us / 1e6, 0.0
             self._health.say("clock", f"the store's clock stepped by {jump_s:+.1f} s")
