@@ -134,7 +134,7 @@ class KafkaSink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
-        """Set the listener for results, once, before ``run``."""
+        """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
     def ready(self) -> bool:

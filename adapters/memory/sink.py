@@ -1,4 +1,4 @@
-"""A sink in memory: keeps what was published in order, and answers as it is told to."""
+"""A sink in memory: it keeps what was published in order, and answers by a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.core.ports import Letter, Result
 
 
 class Hold(Enum):
-    """No answer until ``answer_held``."""
+    """No answer before ``answer_held``."""
 
     HOLD = "hold"
 
@@ -23,7 +23,7 @@ Answer = Outcome | Refusal | Hold
 
 
 class MemorySink:
-    """``bridge.core.ports.Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
+    """A ``Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
 
     _answered: Callable[[list[Result]], None]
 
@@ -33,7 +33,7 @@ class MemorySink:
         self._script: deque[Answer] = deque()
         self._flights: list[Letter] = []
         self._results: list[Result] = []
-        #: What is said to every publish that no script foresees.
+        #: The answer to every publish beyond the script.
         self.answer: Answer = Outcome.CONFIRMED
         self.connected = True
         self.blocked = False
@@ -42,25 +42,25 @@ class MemorySink:
     # -- the broker's side ------------------------------------------------------------------------------------------
 
     def script(self, *answers: Answer) -> None:
-        """What becomes of the next publishes, one after the other."""
+        """Set what becomes of the next publishes, one after the other."""
         self._script.extend(answers)
 
     def answer_held(self, answer: Outcome | Refusal = Outcome.CONFIRMED) -> None:
-        """Everything that waits for an answer gets this one."""
+        """Give this answer to everything that waits for one."""
         flights, self._flights = self._flights, []
         self._answer(flights, answer)
 
     def lose_connection(self) -> None:
-        """The connection breaks: what waits for an answer will get none."""
+        """Break the connection. The outcome of what waits for an answer is unknown."""
         self.connected = False
         self.answer_held(Outcome.UNKNOWN)
 
     def held(self) -> list[Letter]:
-        """What was sent and has no answer."""
+        """Return what was sent and has no answer."""
         return list(self._flights)
 
     def bodies(self) -> list[bytes]:
-        """The payloads that were published, in order."""
+        """Return the payloads that were published, in order."""
         return [letter.payload for letter in self.published]
 
     # -- the port ---------------------------------------------------------------------------------------------------

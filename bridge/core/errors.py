@@ -1,12 +1,12 @@
-"""The errors of the house: a small tree, ordered by what the person who sees one should do.
+"""The errors of postdate: a small tree, ordered by what the operator should do.
 
-Foreign exceptions (pika's, redis-py's) are translated into these once, at the edge, in the adapter that met them.
-An unanswered publish is an outcome, not an error: see ``bridge.core.message.Outcome``.
+Adapters translate foreign exceptions (pika's, redis-py's) into these once, at the edge.
+An unanswered publish is an outcome and not an error (``bridge.core.message.Outcome``).
 """
 
 
 class PostdateError(Exception):
-    """Root. Its text is one sentence for a person: what is wrong, where, and what to do."""
+    """The root. Its text tells a person what is wrong, where, and what to do."""
 
 
 class SettingsError(PostdateError):
@@ -14,7 +14,7 @@ class SettingsError(PostdateError):
 
 
 class HeaderError(PostdateError):
-    """A delay header that is not a moment: the producer's mistake. The message becomes a dead letter."""
+    """A delay header that is not a moment. The message becomes a dead letter, because its producer made a mistake."""
 
 
 class NotFound(PostdateError):
@@ -22,16 +22,15 @@ class NotFound(PostdateError):
 
 
 class Unreachable(PostdateError):
-    """A broker or the store does not answer, or cannot take the work now: try again later (exit 4)."""
+    """A broker or the store does not answer, or cannot do the work now: try again later (exit 4)."""
 
 
 class StoreUnavailable(Unreachable):
-    """The store cannot be asked, or refuses writes for now (memory full, disk full, loading, failing over)."""
+    """The store does not answer, or refuses writes for now (memory full, disk full, loading, failing over)."""
 
 
 class ShardsUnavailable(StoreUnavailable):
-    """Some shards cannot be asked. The part of the call that was for the others was carried out, with the sum
-    ``worked``."""
+    """Some shards do not answer. The call was carried out in the others, with the sum ``worked``."""
 
     def __init__(self, text: str, shards: frozenset[int], worked: int) -> None:
         super().__init__(text)
@@ -40,22 +39,22 @@ class ShardsUnavailable(StoreUnavailable):
 
 
 class BrokerUnavailable(Unreachable):
-    """The connection to a broker is not there."""
+    """There is no connection to a broker."""
 
 
 class Refused(PostdateError):
-    """Understood and not done: the message is claimed already, or it is not allowed (exit 5)."""
+    """Understood but not done: the message is claimed already, or it is not allowed (exit 5)."""
 
 
 class TopologyMismatch(Refused):
-    """A queue or exchange exists with other arguments than postdate needs; nothing was changed."""
+    """A queue or exchange exists with other arguments than postdate needs. Nothing was changed."""
 
 
 class StoreUnfit(PostdateError):
-    """The store runs with settings under which messages can be lost (exit 1): change them there."""
+    """The store runs with settings that can lose messages (exit 1). Change them there."""
 
 
-#: Exit codes: what a script can tell from how a command ended.
+#: Exit codes of the commands.
 FINE, FAILED, WRONG, NOT_FOUND, UNREACHABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 _CODES: tuple[tuple[type[PostdateError], int], ...] = (

@@ -104,7 +104,7 @@ class Claimer:
                 taken = await self.once(idle=looked_at - self.passed_at >= IDLE_S)
                 rate += (taken / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
             except StoreUnavailable as error:
-                self._health.say("store dispatch", f"nothing is delivered: {error}")
+                self._health.say("store claim", f"nothing is delivered: {error}")
                 await self._reconnect.wait()
                 self._wake.nudge()
 
@@ -177,28 +177,28 @@ class Claimer:
         if not failed:
             self._reconnect.worked()
             if not self._away:
-                self._health.say("store dispatch", "")
+                self._health.say("store claim", "")
             return
         error = next(iter(failed.values()))
         if now_s - self._answered_at > _REST_S:
             raise error
         self._wake.rest(failed, _REST_S)
-        self._health.say("store dispatch", f"nothing is delivered from {len(self._away)} shards: {error}")
+        self._health.say("store claim", f"nothing is delivered from some shards ({len(self._away)}): {error}")
 
     # -- messages that cannot be delivered --------------------------------------------------------------------------
 
     def _complain(self, shard: int, claimed: Claimed) -> None:
         if claimed.ghosts:
-            log.error("parked messages have vanished from the store", shard=shard, messages=claimed.ghosts)
+            log.error("parked messages were deleted from the store by hand", shard=shard, messages=claimed.ghosts)
         if claimed.newer:
-            text = "messages of a newer version of postdate wait: start an instance of that version"
+            text = "messages that a newer postdate parked are waiting: start an instance of that version"
             self._health.say(f"newer version in shard {shard}", text, for_s=4 * self._rules.lease_ms / 1000)
             news = [one for one in claimed.newer if one not in self._told_newer]
             if len(self._told_newer) + len(news) > _TOLD_MAX:
                 self._told_newer.clear()
             self._told_newer.update(news[:_TOLD_MAX])
             if news:
-                log.error("messages of a newer version of postdate", shard=shard, messages=len(news), ids=_names(news))
+                log.error("messages of a newer postdate", shard=shard, messages=len(news), ids=_names(news))
         if claimed.damaged:
             self._damaged += claimed.damaged
             ids = _names([claim.id for claim, _ in claimed.damaged])

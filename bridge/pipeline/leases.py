@@ -128,7 +128,7 @@ class Leases:
         This process was suspended for longer than the lease, so another instance may have these already. They are no
         longer held, so that no renewal keeps them: if the store misses the release, ``recover`` parks them again.
         """
-        log.warning("woke up after the leases had ended", messages=len(late))
+        log.warning("leases expired before publishing", messages=len(late))
         self.ended(late)
         await self._release(late)
 

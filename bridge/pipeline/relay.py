@@ -240,7 +240,7 @@ class Relay:
 
     def _hold_later(self, delivery: Delivery, owed_ms: int) -> None:
         """Hold a delivery that came early once the missing queue is there again."""
-        route, reason = self._packing.route_of(delivery), "early: a queue that it should have waited in was gone"
+        route, reason = self._packing.route_of(delivery), "early: a queue where it should have waited was missing"
         self._refused_routes.refused(route, reason)
         self._refused.tell("refused", route, reason, next_ms=_MENDED_MS)
         self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, reason)
@@ -325,7 +325,7 @@ class Relay:
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
         """Try a dead letter again for ever, without its reason: there is nowhere else to keep it."""
         reason = f"{refusal.reason}: {refusal.text}"
-        words = f"a dead letter cannot be kept, and as many as are taken at once stop their route, {reason}"
+        words = f"a dead letter cannot be stored, and enough of them block their route: {reason}"
         self._health.say("dead letters", words, for_s=60)
         if not refusal.lasting:
             self._mend()

@@ -29,10 +29,10 @@ from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-#: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
+#: Settling waits this long for more results, because every call costs the same.
 _GATHER_S = 0.016
 _BATCH_MAX = 1000
-#: What is of shards that cannot be asked is told again so late.
+#: Results of shards that do not answer are repeated after this time.
 _ASIDE_S = 1.0
 
 T = TypeVar("T")
@@ -43,9 +43,9 @@ JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """The first wait and the longest (ms), the growth from one to the next, and how many tries there are in all.
+    """The first and the longest wait (ms), the factor between two, and the number of tries in all.
 
-    Raises ValueError for rules that would not wait, shrink, or never try.
+    Raises ValueError for rules that do not wait, shrink, or never try.
     """
 
     first_ms: int
@@ -65,13 +65,12 @@ class RetryRules:
 
 
 def next_try_ms(tries: int, rules: RetryRules, spread: float) -> int | None:
-    """The wait (ms, from now, at least 1) before the next try, or None when all attempts are used up: give up.
+    """Return the wait (ms, at least 1) before the next try, or None when all tries are used. Pure.
 
-    ``tries`` counts the tries that have failed, from 1. ``spread``, 0 to 1, is the caller's random number, which
-    keeps this pure: it takes up to a fifth off the wait, so that messages refused together do not come back together.
-    Downward only, so that ``max_ms`` stays a promise; full jitter (0 to the wait) was rejected, because it
-    retries half of the messages too soon for a broker that is just coming back.
-    Raises ValueError if ``tries`` or ``spread`` are outside their ranges.
+    ``tries`` counts failed tries, from 1. ``spread``, 0 to 1, is the caller's random number. It takes up to a fifth off
+    the wait, so that messages refused together do not come back together. It only shortens, so that ``max_ms`` holds.
+    Full jitter (0 to the wait) was rejected: it retries half of the messages too early for a broker that is restarting.
+    Raises ValueError if ``tries`` or ``spread`` are out of range.
     """
     if tries < 1:
         raise ValueError("tries counts from 1")
@@ -99,7 +98,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``wait_ms`` and ``tries`` are for LATER; ``reason`` is one sentence for a person."""
+    """``wait_ms`` is for LATER; None: at once. ``reason`` is one sentence for a person."""
 
     ending: Ending
     wait_ms: int | None
@@ -193,7 +192,7 @@ class Settler:
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, decided.reason))
 
     def pending(self) -> int:
-        """How many results the store has not been told of."""
+        """Return how many results the store has not recorded yet."""
         return len(self._confirmed) + len(self._releases) + len(self._burials) + self._aside
 
     async def run(self) -> None:
@@ -241,7 +240,7 @@ class Settler:
             self._finish([claim_of(row) for row in batch], settled)
 
     def _set_aside(self, waiting: list[T], rows: list[T]) -> None:
-        """Tell these later, so that they hold up nothing of other shards."""
+        """Repeat these later, so that they do not delay other shards."""
 
         def back() -> None:
             self._aside -= len(rows)
@@ -253,5 +252,5 @@ class Settler:
 
     def _finish(self, claims: Sequence[Claim], settled: int) -> None:
         if settled < len(claims):
-            log.warning("leases had ended", messages=len(claims) - settled, meaning="these may be delivered twice")
+            log.warning("leases expired before settling", messages=len(claims) - settled, risk="delivered twice")
         self._leases.ended(claims)

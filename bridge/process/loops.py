@@ -1,4 +1,4 @@
-"""Loops that run beside each other, none of which ends by itself, and how they are ended."""
+"""Run the loops of a process side by side until a signal, and end them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = structlog.get_logger("postdate")
 
 _TURN_S = 0.02
 
-#: A loop may need so long to close its connection before it is cancelled once more.
+#: A loop may need this time to close its connection before it is cancelled again.
 _CANCEL_S = 3.0
-#: Loops within a loop are asked again before that one is.
+#: Loops inside a loop are cancelled again before that one is.
 _CANCEL_INNER_S = 1.0
 
 
 async def together(loops: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run loops until this is cancelled. Raises what one of them raised; when all stop, some end before the others."""
+    """Run loops until cancelled. Raises what one of them raised. At a stop some may end before others."""
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -32,8 +32,10 @@ async def together(loops: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def end(tasks: Sequence[asyncio.Future[Any]], again_s: float = _CANCEL_S) -> None:
-    """Cancel, and again what did not hear it: a cancellation that comes while redis-py subscribes is swallowed at times
-    (one stop in ten, right after the start), and the loop would then go on for ever."""
+    """Cancel tasks, and cancel again those that go on.
+
+    redis-py sometimes swallows a cancellation that comes while it subscribes (one stop in ten, right after the start).
+    """
     left = set(tasks)
     while left:
         for task in left:
@@ -43,7 +45,7 @@ async def end(tasks: Sequence[asyncio.Future[Any]], again_s: float = _CANCEL_S) 
 
 
 class Running:
-    """Runs loops until a signal comes, then gives them their grace. What the loops are, a subclass says."""
+    """Runs loops until a signal comes, then gives them time to finish. A subclass names the loops."""
 
     def __init__(self, grace_ms: int) -> None:
         self._grace_ms = grace_ms
@@ -51,35 +53,35 @@ class Running:
         self._now = asyncio.Event()
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        """The loops; none of them ends by itself."""
+        """Return the loops. None of them ends by itself before ``take_no_more``."""
         raise NotImplementedError
 
     def take_no_more(self) -> int:
-        """Stop taking; how much is claimed or under way."""
+        """Stop taking. Return how many messages are claimed or under way."""
         raise NotImplementedError
 
     def finished(self) -> bool:
-        """Whether nothing is under way any more."""
+        """Return whether nothing is under way."""
         raise NotImplementedError
 
     async def leave(self) -> int:
-        """Say goodbye, and give back what is left; how much that is."""
+        """Sign off and give back the remaining messages. Return how many."""
         raise NotImplementedError
 
     def up(self) -> bool:
-        """See ``bridge.process.report.Reported``."""
+        """Return whether everything that it needs is there."""
         raise NotImplementedError
 
     def sentence(self) -> str:
-        """See ``bridge.process.report.Reported``."""
+        """Return its state for a person."""
         raise NotImplementedError
 
     def marks(self) -> Mapping[str, object]:
-        """See ``bridge.process.report.Reported``."""
+        """Return what changes with every turn of each loop; None for a loop with nothing to do."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop in good order; a second call stops now."""
+        """Stop gracefully. A second call stops at once."""
         if self.stopping.is_set():
             self._now.set()
         self.stopping.set()
@@ -100,7 +102,7 @@ class Running:
             await end((*tasks, stopping))
 
     async def _drain(self, tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Take nothing new, finish what is in hand, give the rest back."""
+        """Take nothing new, finish what was taken, give the rest back."""
         deadline = time.monotonic() + self._grace_ms / 1000
         log.info("stopping", claimed=self.take_no_more())
         while time.monotonic() < deadline and not self._now.is_set():

@@ -23,12 +23,12 @@ from bridge.telemetry.health import Health
 BEAT_S = 1.0
 #: Between two beats an instance checks this often whether it must meet the others now.
 _LOOKS = 10
-#: A deal that cannot be even stands for so long, then a shard changes sides.
+#: A deal that cannot be even stays for this time, then a shard changes sides.
 TURN_S = 10.0
 
 
 class Said(NamedTuple):
-    """What an instance announces: its routes, and the messages a second that it takes from each shard."""
+    """What an instance announces: its routes, and the messages a second that it claims from each shard."""
 
     routes: frozenset[str]
     loads: Mapping[int, float]
@@ -44,13 +44,13 @@ def read_said(report: str) -> Said:
 
 
 def candidates(said: Mapping[str, Said]) -> list[str]:
-    """Pure: the instances that have every route which any of them has."""
+    """Return the instances that have every route which any of them has. Pure."""
     every = frozenset().union(*(one.routes for one in said.values()))
     return [name for name, one in said.items() if one.routes == every]
 
 
 def read_deal(text: str, shards: int) -> list[str]:
-    """Pure: the instance that drains each shard; "" for none, also where the text is not a deal of so many shards."""
+    """Return the instance that drains each shard; "" for none, also if the text is not a deal of ``shards``. Pure."""
     try:
         names = json.loads(text)
     except ValueError:
@@ -60,7 +60,7 @@ def read_deal(text: str, shards: int) -> list[str]:
 
 
 class Loads:
-    """Messages a second that were taken from each shard, averaged over ``WINDOW_S``.
+    """Messages a second that were claimed from each shard, averaged over ``WINDOW_S``.
 
     When a shard moves, the average of the old holder falls as that of the new one rises. Their sum is the load.
     """
@@ -70,7 +70,7 @@ class Loads:
         self._per_s: dict[int, float] = {}
 
     def add(self, taken: Mapping[int, int]) -> None:
-        """So many messages were taken from each shard since the last call."""
+        """Add the number of messages that were claimed from each shard since the last call."""
         now_s = time.monotonic()
         passed_s, self._at = max(now_s - self._at, 0.001), now_s
         kept = exp(-passed_s / WINDOW_S)
@@ -81,7 +81,7 @@ class Loads:
         }
 
     def said(self) -> dict[str, float]:
-        """As a report has it."""
+        """Return the loads as a report has them."""
         return {str(shard): round(load, 2) for shard, load in sorted(self._per_s.items())}
 
 
@@ -99,16 +99,16 @@ class Sharing:
         self._seen = ("", 0.0)
 
     def report(self, taken: Mapping[int, int]) -> dict[str, object]:
-        """What this instance announces. ``taken`` is how many messages it took from each shard since the last time."""
+        """Return what this instance announces. ``taken``: messages claimed from each shard since the last report."""
         self._loads.add(taken)
         return {"routes": self._routes, "loads": self._loads.said()}
 
     def asks(self) -> bool:
-        """Whether the next meeting should not wait for its time."""
+        """Return whether the next beat should come at once."""
         return self._elsewhere.asks
 
     async def mine(self, able: Collection[str]) -> frozenset[int]:
-        """The shards that this instance drains; ``able`` are the instances that can deliver."""
+        """Return the shards that this instance drains. ``able`` are the instances that can deliver."""
         everything = frozenset(range(self._store.shards))
         if self._instance not in able or len(able) == 1:
             self._elsewhere.learn(())
@@ -133,14 +133,17 @@ class Sharing:
         return read_deal((await self._store.deal(text, json.dumps(wanted))).deal, shards)
 
     def _stood_s(self, text: str) -> float:
-        """For how many seconds this instance has seen no other deal."""
+        """Return for how many seconds this instance has seen this deal."""
         now_s = time.monotonic()
         if text != self._seen[0]:
             self._seen = (text, now_s)
         return now_s - self._seen[1]
 
     def _settled(self, names: list[str]) -> frozenset[int]:
-        """The shards dealt to this instance, and for one more beat those it had: by then their next holder knows."""
+        """Return the shards dealt to this instance, and for one more beat those it had before.
+
+        By then their next holder knows of the deal.
+        """
         mine = frozenset(shard for shard, name in enumerate(names) if name == self._instance)
         both, self._last = mine | self._last, mine
         return both
@@ -175,7 +178,7 @@ class Members:
         self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
-        """Meet until cancelled."""
+        """Meet the other instances until cancelled."""
         while True:
             try:
                 await self.once()

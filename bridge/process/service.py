@@ -1,8 +1,8 @@
-"""One bridge process: starts the loops, watches over them, and stops in good order.
+"""The loops of one bridge process, with a store and without, and the order in which they stop.
 
-A loop handles what can be expected (a store or a broker that is away) by itself. One that ends with any other error is
-a mistake in postdate: then everything stops, exit 1, and whoever supervises the process starts it anew; what was
-claimed comes back when its lease ends.
+A loop handles expected failures (a store or a broker that is away) by itself. Any other error is a mistake in postdate:
+then everything stops with exit code 1, and the supervisor restarts the process. Claims come back when their leases
+expire.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-#: A subscription that held so long was a good one: the next attempt comes at once.
+#: After a subscription of this length the next attempt comes at once.
 _LISTENED_S = 10.0
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything that runs in one process with a store. ``links`` keep the broker's connections; ``leaving`` is None
-    where the broker empties the levels of before by itself."""
+    """Everything that runs in one process with a store.
+
+    ``links`` keep the broker's connections. ``leaving`` is None where the broker itself empties stale levels.
+    """
 
     store: Store
     source: Source
@@ -68,7 +70,6 @@ class Service(Running):
         self._parts = parts
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        """See ``Running.loops``."""
         parts = self._parts
         return (
             *(link() for link in parts.links),
@@ -85,19 +86,16 @@ class Service(Running):
         )
 
     def up(self) -> bool:
-        """See ``Running.up``."""
         return self._parts.sink.able() and not self._parts.health.troubles()
 
     def sentence(self) -> str:
-        """See ``Running.sentence``."""
         return self._parts.health.sentence()
 
     def marks(self) -> Mapping[str, object]:
-        """See ``Running.marks``."""
-        return {"park": self._parts.parker.mark(), "dispatch": self._parts.claimer.mark()}
+        return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
 
     async def _listen(self) -> None:
-        """Hear the store's hints; without them the look once a second finds everything, later."""
+        """Listen to the store's hints. Without them the look once a second finds everything, but later."""
         reconnect = Reconnect()
         while True:
             started = time.monotonic()
@@ -109,7 +107,6 @@ class Service(Running):
                 await reconnect.wait()
 
     def take_no_more(self) -> int:
-        """See ``Running.take_no_more``."""
         parts = self._parts
         parts.source.stop()
         parts.parker.stop()
@@ -119,26 +116,26 @@ class Service(Running):
         return len(parts.leases)
 
     def finished(self) -> bool:
-        """See ``Running.finished``."""
         parts = self._parts
         taken_in = parts.source.emptied() and not parts.parker.busy
         drained = parts.leaving is None or parts.leaving.finished()
         return taken_in and drained and not (len(parts.leases) or parts.settler.pending())
 
     async def leave(self) -> int:
-        """See ``Running.leave``."""
         self._parts.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning("could not say goodbye to the store", error=str(error) or "no answer within 2 s")
+            log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.leases)
 
 
 @dataclass(frozen=True)
 class RelayParts:
-    """Everything that runs in one process without a store. ``emptying`` is None where a process of the same broker has
-    that store."""
+    """Everything that runs in one process without a store.
+
+    ``emptying`` is None where a process of the same broker has that store.
+    """
 
     relays: tuple[Relay, ...]
     clock: StoreClock
@@ -155,7 +152,6 @@ class RelayService(Running):
         self._parts = parts
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        """See ``Running.loops``."""
         return (
             *(loop for relay in self._parts.relays for loop in relay.loops()),
             self._tell_time(),
@@ -164,38 +160,33 @@ class RelayService(Running):
         )
 
     def up(self) -> bool:
-        """See ``Running.up``."""
         return all(relay.able() for relay in self._parts.relays) and not self._parts.health.troubles()
 
     def sentence(self) -> str:
-        """See ``Running.sentence``."""
         return self._parts.health.sentence()
 
     def marks(self) -> Mapping[str, object]:
-        """See ``Running.marks``."""
         return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
 
     async def _tell_time(self) -> None:
-        """The machine's clock is the one that counts here, and somebody may set it."""
+        """Observe the machine's clock, which is the reference without a store and may be set."""
         while True:
             now_s = time.monotonic()
             self._parts.clock.observe(now_s, now_s, time.time_ns() // 1000)
             await asyncio.sleep(1)
 
     def take_no_more(self) -> int:
-        """See ``Running.take_no_more``."""
         for relay in self._parts.relays:
             relay.stop()
         emptying = self._parts.emptying
         return self._under_way() + (emptying.take_no_more() if emptying is not None else 0)
 
     def finished(self) -> bool:
-        """See ``Running.finished``."""
         emptied = self._parts.emptying is None or self._parts.emptying.finished()
         return emptied and all(relay.finished() for relay in self._parts.relays)
 
     async def leave(self) -> int:
-        """See ``Running.leave``. What is not accepted goes back when the connection closes."""
+        # What is not accepted goes back when the connection closes.
         emptying = self._parts.emptying
         return self._under_way() + (await emptying.leave() if emptying is not None else 0)
 

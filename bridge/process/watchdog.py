@@ -47,11 +47,11 @@ class Watch:
     def once(self) -> None:
         """One pass."""
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, self._wake.known().values())
-        late = write_duration(int(self.overdue_s) * 1000)
-        self._health.say("overdue", f"messages wait that were due {late} ago" if self.overdue_s > OVERDUE_S else "")
+        overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
+        self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "")
         still_s = time.monotonic() - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._claimer.stopping
-        self._health.say("dispatch", f"the delivery loop has made no pass for {still_s:.0f} s" if stuck else "")
+        self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "")
         if self._clock.jumped_us:
             jump_s, self._clock.jumped_us = self._clock.jumped_us / 1e6, 0.0
             self._health.say("clock", f"the store's clock stepped by {jump_s:+.1f} s")

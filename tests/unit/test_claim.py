@@ -161,7 +161,7 @@ async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monk
     monkeypatch.setattr(house.store, "claim", half)
     await house.claimer.once()
     assert house.bodies() == numbers(3)
-    assert house.health.sentence() == "nothing is delivered from 1 shards: this node is away."
+    assert house.health.sentence() == "nothing is delivered from some shards (1): this node is away."
     await house.claimer.once()
     assert asked.count(other) == 1, "it rests for a while"
     assert "this node is away" in house.health.sentence(), "and is still said to be away"
@@ -230,7 +230,7 @@ async def test_a_shard_that_comes_back_before_it_was_handed_over_stays() -> None
     assert claimed.owner == "aaaaaa"
 
 
-async def test_who_leaves_gives_back_what_is_held_and_every_shard() -> None:
+async def test_a_leaving_instance_gives_back_its_claims_and_shards() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
     await house.claimer.once()
@@ -271,7 +271,7 @@ async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
     assert neighbour.bodies() == numbers(3)
 
 
-async def test_a_beat_that_is_under_way_lists_nobody_who_has_said_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_beat_under_way_does_not_list_an_instance_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     house, answer = House(), asyncio.Event()
     members = house.members()
     meet = house.store.meet
@@ -311,7 +311,7 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
     house.memory.away = "the store is away"
     async with running(house):
         async with asyncio.timeout(5):
-            while "store dispatch" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+            while "store claim" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
                 await asyncio.sleep(0.001)
         house.memory.away = ""
         await until(house, 3)
@@ -366,7 +366,7 @@ def tamper(house: House, change: bytes) -> bytes:
     return one
 
 
-async def test_a_damaged_message_is_a_dead_letter_at_once_named_once_and_holds_up_nobody() -> None:
+async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_other() -> None:
     house = await filled(3)
     one = tamper(house, b"\xff\xff")
     with capture_logs() as lines:

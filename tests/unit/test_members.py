@@ -92,7 +92,7 @@ def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
     assert read_deal(text, SHARDS) == [""] * SHARDS
 
 
-async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -> None:
+async def test_a_lost_deal_or_one_of_another_number_of_shards_is_replaced() -> None:
     one, other = pair()
     await beats(one, other)
     one.memory.deal = ""
@@ -187,7 +187,7 @@ async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its
     assert {claim.tries for claim in other.claims()} == {0}
 
 
-async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_instance_takes_a_shard_back_if_no_other_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.pipeline.leases._AWAY_S", 0.0)
     one, other = pair()
     await beats(one, other, routes=(("refunds",), ("orders",)))
@@ -215,7 +215,7 @@ async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back
     assert await one.deliver() == 64
 
 
-async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then_named(
+async def test_a_message_whose_route_no_instance_has_is_retried_soon_and_then_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     house = House()

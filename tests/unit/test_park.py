@@ -92,7 +92,7 @@ def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], deci
         (delivery({}, fault="its header table ends early"), {}, "bad_header: its header table ends early"),
         (delivery({}, fault="its header table ends early"), {"on_bad": "deliver"}, "bad_header: its header"),
         (delivery({"x-delay-cancel": ""}), {}, "bad_header: header x-delay-cancel: "),
-        (delivery({}, message_id=b"m" * 255, tombstone=True), {}, "long_key: nothing is found by a key of 255 bytes"),
+        (delivery({}, message_id=b"m" * 255, tombstone=True), {}, "long_key: a key of 255 bytes cannot be looked up"),
         (delivery({"x-delay-to": b"b"}), {"allow_to": frozenset()}, "not_allowed: header x-delay-to says 'b', and the"),
         (
             delivery({"x-delay-to": b"c"}),
@@ -202,7 +202,7 @@ def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:
     assert pieces("k0 k1", due_in_ms=1000, origin=(b"log", 1)) == ["k0", "k1"]
 
 
-def test_a_run_has_only_so_many_keys_cancellations_and_dead_letters_and_any_number_of_others() -> None:
+def test_a_run_bounds_keys_cancellations_and_dead_letters_and_nothing_else() -> None:
     assert pieces("- k0 - ! - m0 - x - f f", heavy_max=1) == ["- k0 -", "! -", "m0 -", "x - f f"]
     assert pieces("k0 ! x m0 m0", heavy_max=2) == ["k0", "! x", "m0 m0"]
 
@@ -236,7 +236,7 @@ async def test_what_is_parked_is_accepted_and_waits_for_its_moment() -> None:
     assert sorted(house.bodies()) == [f"body {number}" for number in range(10)]
 
 
-async def test_a_bad_header_is_a_dead_letter_and_blocks_nobody() -> None:
+async def test_a_bad_header_is_a_dead_letter_and_delays_no_other() -> None:
     house = House()
     house.publish("a", 0)
     house.publish("b", "soon")
@@ -330,7 +330,7 @@ async def test_while_the_store_is_away_nothing_is_accepted_and_afterwards_everyt
     parking = asyncio.create_task(house.park())
     await turns(20)
     assert house.source.left() == 5
-    assert "the store is away" in house.health.troubles()["store intake"]
+    assert "the store is away" in house.health.troubles()["store park"]
     house.memory.away = ""
     await parking
     assert (house.source.left(), house.count("parked"), house.parked()) == (0, 5, 5)
@@ -464,7 +464,7 @@ async def test_without_an_order_the_shards_share_the_work() -> None:
     assert all(len(shard.due) >= 100 for shard in house.memory.shards)
 
 
-async def test_the_next_look_is_told_of_the_earliest_moment() -> None:
+async def test_parking_reports_the_earliest_due_moment() -> None:
     house = House()
     house.wake.watch(range(SHARDS))
     for shard in range(SHARDS):

@@ -63,7 +63,7 @@ async def test_what_waits_here_takes_room_from_the_next_claim() -> None:
     assert await house.claimer.once() == 0
 
 
-async def test_after_the_goodbye_nobody_leaves() -> None:
+async def test_after_the_stop_nothing_is_published() -> None:
     house = await claimed(3)
     house.publisher.stop()
     await house.leases.leave()

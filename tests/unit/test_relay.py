@@ -163,7 +163,7 @@ async def test_what_no_wait_can_mend_is_a_dead_letter_at_once(start: Start) -> N
     ]
 
 
-async def test_only_so_many_refused_ones_wait_and_those_behind_go_on(start: Start) -> None:
+async def test_a_bounded_number_of_refused_messages_waits_and_later_ones_go_on(start: Start) -> None:
     line = start(Line(SLOW, refused_max=2))
     line.sink.script(GONE, GONE, GONE)
     for body in (b"a", b"b", b"c", b"behind them"):
@@ -215,7 +215,7 @@ async def test_what_was_cut_short_waits_again(start: Start) -> None:
     assert line.places() == ["level 5000"]
 
 
-async def test_what_comes_too_early_waits_for_the_rest_when_its_place_was_made_again(start: Start) -> None:
+async def test_a_message_that_comes_early_waits_the_rest_in_the_recreated_queue(start: Start) -> None:
     line = start(Line())
     line.source.feed(b"left out", {}, route="orders.due")
     line.source.feed(b"b", {}, route="orders.due")

@@ -110,7 +110,7 @@ async def test_an_unknown_outcome_is_tried_again_at_once_under_the_same_id_and_c
     assert house.count("delivered") == 1
 
 
-async def test_what_the_store_could_not_be_told_is_told_when_it_is_back() -> None:
+async def test_results_are_recorded_when_the_store_is_back() -> None:
     house = House()
     house.sink.script(Outcome.CONFIRMED, FULL, TOO_LARGE)
     for body in "abc":
@@ -164,7 +164,7 @@ async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothin
             await asyncio.sleep(0.01)
 
 
-async def test_a_shard_that_cannot_be_told_of_its_deliveries_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shard_that_cannot_record_results_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
     for key in "abcdefgh":
         house.publish(key, 1000, key)

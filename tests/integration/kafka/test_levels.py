@@ -261,7 +261,7 @@ def test_a_dead_letter_that_does_not_fit_is_reported_and_kept_once_its_topic_has
     idle.produce(b"behind it", [delay(300)], partition=0)
     idle.produced()
     assert values(idle.consume(1)) == [b"behind it"]
-    bridge.wait_log("a dead letter cannot be kept")
+    bridge.wait_log("a dead letter cannot be stored")
     kafka_admin.set_topic_config(idle.url, topics.dead, "max.message.bytes", "2000000")
     (dead,) = idle.dead_letters()
     assert dead.value == value
