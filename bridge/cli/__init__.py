@@ -67,9 +67,8 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _sentence(text: str) -> str:
-    """Return an error's text as a whole sentence; one with several lines is a list and stays as it is."""
-    whole = text if "\n" in text or text.endswith((".", "?", "!")) else f"{text}."
-    return whole[:1].upper() + whole[1:]
+    """Return an error's text with a full stop; one with several lines is a list and stays as it is."""
+    return text if "\n" in text or text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _interrupt(number: int, at: object) -> None:

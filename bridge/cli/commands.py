@@ -43,7 +43,7 @@ COMMANDS = {
     "setup": Command(
         "bridge.cli.setup",
         "setup",
-        "Create the exchanges, queues, bindings and topics that the routes need.",
+        "Create the exchanges, queues and topics that the routes need.",
         ("postdate setup --dry-run", "postdate setup"),
     ),
     "send": Command(
@@ -97,19 +97,19 @@ COMMANDS = {
     "demo": Command(
         "bridge.cli.demo",
         "demo",
-        "Send six messages through a bridge of its own, and watch what becomes of them.",
+        "Send six messages through a bridge of its own and watch them.",
         ("postdate demo", "make demo"),
     ),
     "bench": Command(
         "bridge.cli.bench",
         "bench",
-        "Measure throughput, lateness, bursts, their order and a backlog, with a bridge of its own.",
+        "Measure throughput, lateness and order with a bridge of its own.",
         ("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"),
     ),
     "compare": Command(
         "bridge.cli.compare",
         "compare",
-        "Measure the ways to wait side by side, on your own RabbitMQ, with a bridge of its own.",
+        "Compare ways to delay messages on your own RabbitMQ.",
         ("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"),
     ),
     "levels": Command(

@@ -25,9 +25,10 @@ def setup(
     output: OutputOption = Output.TEXT,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Create the exchanges, queues, bindings and topics that the routes need.
+    """Create the exchanges, queues and topics that the routes need.
 
-    Existing parts stay as they are. A difference that would lose messages is refused (exit code 5).
+    Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is
+    refused (exit code 5).
 
     A Kafka intake topic gets as many partitions as its destination topic. Where that is missing, the intake waits for
     it (exit code 1).
