@@ -16,7 +16,7 @@ from bridge.core.errors import FAILED, NotFound, Refused, SettingsError
 from bridge.core.state import State
 from bridge.parking.identity import shard_of
 from bridge.settings import Settings
-from bridge.settings.nearest import nearest
+from bridge.settings.mistakes import nearest
 from bridge.telemetry.printable import complain, printable, say
 
 #: Acts on these dead letters; returns how many were still dead.

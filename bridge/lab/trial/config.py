@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from bridge.settings import Route, Settings
 from bridge.settings.model import BrokerKind
 from bridge.settings.names import leaves, rule_of
-from bridge.settings.rules import ListOf, Number, Whole
+from bridge.settings.values import ListOf, Number, Whole
 
 #: The one route of such a bridge.
 ROUTE = "trial"
