@@ -183,7 +183,9 @@ def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[Verdict]
         if there:
             yield _ok(_of(route), f"exists: {_listed(there)}")
         if later:
-            yield _warn(_of(route), f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates them")
+            yield _warn(
+                _of(route), f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
+            )
         for one in parts:
             if one.state is not Standing.SAME and one.part.name not in later:
                 yield _judged(settings, one)
