@@ -50,7 +50,7 @@ class Verdict:
 def check(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
     """Check settings, store and broker topology. Nothing is changed.
 
-    Exit code 0: ready to run, possibly with warnings. 1: something is wrong. 2: the settings are wrong. 4: the store or
+    Exit code 0: ready to run, possibly with warnings. 1: a check failed. 2: the settings are wrong. 4: the store or
     a broker is unreachable.
     """
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]

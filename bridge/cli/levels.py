@@ -38,9 +38,9 @@ def setup(
     output: OutputOption = Output.TEXT,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Create the queues and topics of these routes.
+    """Create the queues and topics of routes without a store.
 
-    `postdate setup` creates them too, with what all other routes need. Existing parts stay as they are; a difference is
+    `postdate setup` creates them too, with what the other routes need. Existing parts stay as they are; a difference is
     refused (exit code 5).
     """
     settings = _without_store(settings_with_routes(config))
@@ -51,10 +51,10 @@ def setup(
 
 @levels.command(epilog=example("postdate levels verify", "postdate levels verify --before old.toml"))
 def verify(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Compare these queues and topics with the broker, and list stale ones.
+    """Compare the queues and topics with those on the broker.
 
-    Stale ones belong to previous settings; they are listed for routes that have a store now, too. They are no
-    difference. Exit code 1: something is missing or different.
+    Stale ones, which only previous settings used, are listed too. They do not count as a difference. Exit code 1:
+    something is missing or different.
     """
     settings = settings_with_routes(config)
     compared = verify_topology(_without_store(settings))
@@ -82,8 +82,8 @@ def remove(
 ) -> None:
     """Delete stale, empty queues and topics.
 
-    Stale ones belong to previous settings; those of routes that have a store now are deleted, too. Exit code 5: some
-    were kept, with the reason.
+    Stale means that only previous settings used them, for example when the route had no store. Exit code 5: some were
+    kept, with the reason.
     """
     settings, old = settings_with_routes(config), _before(before)
     found = remove_levels(settings, old, everything, force, dry_run)
@@ -102,7 +102,7 @@ def remove(
 
 @levels.command(epilog=example("postdate levels stats", "postdate levels stats -o json"))
 def stats(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Count the messages in each queue, topic and intake of these routes.
+    """Count the messages in the queues, topics and intakes.
 
     A message that RabbitMQ is moving at this moment is not counted.
     """

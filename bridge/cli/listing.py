@@ -64,12 +64,14 @@ def list_messages(
     due_after: Annotated[
         str | None,
         typer.Option(
-            "--due-after", metavar="TIME", help="Only messages due then or later: a time, or e.g. 1h from now."
+            "--due-after", metavar="TIME", help="Only messages due at this time or later. A duration counts from now."
         ),
     ] = None,
     due_before: Annotated[
         str | None,
-        typer.Option("--due-before", metavar="TIME", help="Only messages due before TIME: a time, or e.g. 1h."),
+        typer.Option(
+            "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,

@@ -30,9 +30,7 @@ OutputOption = Annotated[
     typer.Option("--output", "-o", help="Output format. text is a table, or tab-separated lines in a pipe."),
 ]
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message ids.")]
-KeyOption = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="The producer's key of a message, instead of ids.")
-]
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The producer's key, instead of ids.")]
 RouteOption = Annotated[
     str | None,
     typer.Option("--route", metavar="ROUTE", help="Only this route. Required with --key if there are several routes."),
@@ -40,7 +38,7 @@ RouteOption = Annotated[
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Only dead letters whose reason starts with this text.")
 ]
-InOption = Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Delay from now, e.g. 5m or 1h30m.")]
+InOption = Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Delay, e.g. 5m or 1h30m.")]
 AtOption = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="Due time: RFC 3339 with a UTC offset, or Unix milliseconds."),

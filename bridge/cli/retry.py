@@ -44,7 +44,8 @@ def retry(
 ) -> None:
     """Park dead letters again, due now. Each starts with its full number of tries.
 
-    Select them by ids, by key, or by a filter. Cancellations that were refused are skipped: they are never delivered.
+    Select them by ids, by key, or by a filter. Refused cancellations are skipped, because they are never
+    delivered.
     """
     settings = settings_from(config)
     if not ids and key is None:

@@ -56,8 +56,8 @@ def _read_ids(texts: Sequence[str]) -> list[bytes]:
         raw = os.fsencode(text)
         try:
             shard_of(raw)
-        except ValueError as error:
-            raise SettingsError(f"{text!r} is {error}. `postdate list` prints the ids.") from None
+        except ValueError:
+            raise SettingsError(f"{text!r} is not a message id. `postdate list` prints the ids.") from None
         found.append(raw)
     return found
 

@@ -38,7 +38,7 @@ def send(
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic", metavar="TOPIC", help="Kafka: intake topic to act for. Required if the route has several."
+            "--topic", metavar="TOPIC", help="Kafka: intake topic of the record. Required if the route has several."
         ),
     ] = None,
     after: InOption = None,
@@ -56,7 +56,7 @@ def send(
 ) -> None:
     """Park a message in the store, without a broker. A running postdate delivers it when it is due.
 
-    Prints the id of the message. Give either --in or --at.
+    Give either --in or --at. Prints the id of the message.
     """
     delay_ms, time_ms = read_due(after, at)
     settings = settings_with_routes(config)

@@ -19,7 +19,7 @@ _LEFT = ("delivered", "cancelled", "replaced")
 def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show message counts, memory use and the health of each instance.
 
-    Totals count from the first message that was parked in this store.
+    Totals count from the first message ever parked in this store.
     """
 
     async def work(desk: Desk) -> Stats:
