@@ -25,8 +25,8 @@ _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.UNPROTECTED)
 
 
-class Level(StrEnum):
-    """How bad a verdict is. FAIL decides the exit code."""
+class Severity(StrEnum):
+    """How bad a result is. Only FAIL changes the exit code."""
 
     OK = "OK"
     WARN = "WARN"
@@ -34,10 +34,10 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """One line of the answer. ``text`` is the fact and the advice, without a full stop."""
 
-    level: Level
+    level: Severity
     subject: str
     text: str
     code: int = FINE
@@ -61,19 +61,19 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
         raise typer.Exit(code)
 
 
-def _ok(subject: str, text: str) -> Verdict:
-    return Verdict(Level.OK, subject, text)
+def _ok(subject: str, text: str) -> CheckResult:
+    return CheckResult(Severity.OK, subject, text)
 
 
-def _warn(subject: str, text: str) -> Verdict:
-    return Verdict(Level.WARN, subject, text)
+def _warn(subject: str, text: str) -> CheckResult:
+    return CheckResult(Severity.WARN, subject, text)
 
 
-def _fail(subject: str, text: str, code: int = FAILED) -> Verdict:
-    return Verdict(Level.FAIL, subject, text, code)
+def _fail(subject: str, text: str, code: int = FAILED) -> CheckResult:
+    return CheckResult(Severity.FAIL, subject, text, code)
 
 
-def _failed(subject: str, error: PostdateError) -> Verdict:
+def _failed(subject: str, error: PostdateError) -> CheckResult:
     return _fail(subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
 
 
@@ -84,7 +84,7 @@ def _of(route: str) -> str:
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
-def _settings(settings: Settings) -> Iterator[Verdict]:
+def _settings(settings: Settings) -> Iterator[CheckResult]:
     source = f"Read from {settings.file}" if settings.file else "No settings file, so defaults and the environment"
     yield _ok("settings", f"routes: {', '.join(settings.routes)}. {source}")
     for text in exposed_files(settings):
@@ -98,7 +98,7 @@ def _settings(settings: Settings) -> Iterator[Verdict]:
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
-def _stores(settings: Settings) -> Iterator[Verdict]:
+def _stores(settings: Settings) -> Iterator[CheckResult]:
     yield from _unused_stores(settings)
     yield from _strays(settings)
     if not settings.store_houses():
@@ -117,7 +117,7 @@ def _stores(settings: Settings) -> Iterator[Verdict]:
         yield _warn("instances", "none is running on this store. Start one with `postdate run`")
 
 
-def _unused_stores(settings: Settings) -> Iterator[Verdict]:
+def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
     """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
     name need not exist."""
     where = mask_url(settings.redis.url.get_secret_value())
@@ -138,7 +138,7 @@ def _unused_stores(settings: Settings) -> Iterator[Verdict]:
             yield _ok("store", f"{fact}. Redis holds no message of theirs: {where}")
 
 
-def _strays(settings: Settings) -> Iterator[Verdict]:
+def _strays(settings: Settings) -> Iterator[CheckResult]:
     """Judge what is parked for routes that are not configured."""
     found, checked = asyncio.run(strays_of(settings))
     for one in found:
@@ -150,7 +150,7 @@ def _strays(settings: Settings) -> Iterator[Verdict]:
 # -- brokers ----------------------------------------------------------------------------------------------------------
 
 
-def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[Verdict]:
+def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
     try:
         found = verify_topology(settings)
     except PostdateError as error:
@@ -165,7 +165,7 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[Verdict
     yield from _stale(settings, before)
 
 
-def _policies(settings: Settings) -> tuple[list[Verdict], frozenset[Name]]:
+def _policies(settings: Settings) -> tuple[list[CheckResult], frozenset[Name]]:
     """Return what policies do to messages that wait, and the queues that one of them protects."""
     try:
         harms, by_policy = judge_policies(settings)
@@ -174,7 +174,7 @@ def _policies(settings: Settings) -> tuple[list[Verdict], frozenset[Name]]:
     return [_warn(_of(route), text) for route, text in harms], by_policy
 
 
-def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[Verdict]:
+def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[CheckResult]:
     """Yield for each route a line for all that exists, one for all that is created later, and one for each problem."""
     for route in dict.fromkeys(one.part.route for one in found):
         parts = [one for one in found if one.part.route == route]
@@ -201,7 +201,7 @@ def _is_made_later(settings: Settings, one: Finding) -> bool:
     return one.state is Standing.MISSING and one.part.ours and settings.bridge.setup
 
 
-def _judged(settings: Settings, one: Finding) -> Verdict:
+def _judged(settings: Settings, one: Finding) -> CheckResult:
     """Judge a part that neither exists as needed nor is created by itself."""
     subject = _of(one.part.route)
     if one.state in _WARNINGS:
@@ -213,7 +213,7 @@ def _judged(settings: Settings, one: Finding) -> Verdict:
     return _fail(subject, one.text)
 
 
-def _unread(settings: Settings) -> Iterator[Verdict]:
+def _unread(settings: Settings) -> Iterator[CheckResult]:
     """Judge intakes that no consumer reads, or whose consumer has stopped."""
     try:
         found = without_consumer(settings)
@@ -224,7 +224,7 @@ def _unread(settings: Settings) -> Iterator[Verdict]:
         yield _warn(_of(one.route), one.text)
 
 
-def _stale(settings: Settings, before: Sequence[Settings]) -> Iterator[Verdict]:
+def _stale(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
     """Judge what previous settings left in queues and topics."""
     try:
         places, unknown = survey_levels(settings, before)

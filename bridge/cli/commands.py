@@ -126,7 +126,7 @@ _EXIT_CODES = (
 )
 
 
-class Table(TyperGroup):
+class LazyGroup(TyperGroup):
     """A group that knows its commands by name and summary, and imports the one that is called."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -151,7 +151,7 @@ def _imported(name: str) -> Any:
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.
 app = typer.Typer(
-    cls=Table,
+    cls=LazyGroup,
     help="Deliver messages later: a delay bridge for RabbitMQ and Kafka that stores waiting messages in Redis.",
     epilog=_EXIT_CODES,
     rich_markup_mode=None,

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridge.admin.desk import Row as Message
+from bridge.admin.desk import Row
 from bridge.admin.payload import text_of
 from bridge.app.brokers import broker_of
 from bridge.cli.options import Output
@@ -26,7 +26,8 @@ from bridge.core.state import State
 from bridge.delay.duration import write_duration, write_moment
 from bridge.telemetry.printable import printable
 
-Row = Mapping[str, Any]
+#: One row of output, by column.
+Cells = Mapping[str, Any]
 
 _ENDLESS = 1000
 #: Spaces after each column of a table in which every row is one line.
@@ -43,7 +44,9 @@ def line(value: Any) -> None:
     print(json.dumps(value, separators=(",", ":"), default=str))
 
 
-def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str] | None = None) -> None:
+def rows(
+    output: Output, columns: Sequence[str], found: Iterable[Cells], shown: Mapping[str, str] | None = None
+) -> None:
     """Print rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` renames headings.
 
     A pipe gets a header line and tabs: the same columns in the same order, whatever is in the rows.
@@ -74,29 +77,29 @@ def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, st
         line(found)
 
 
-def as_dict(message: Message) -> dict[str, Any]:
+def as_dict(row: Row) -> dict[str, Any]:
     """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
     facts: dict[str, Any] = {
-        "id": message.id.decode(),
-        "state": message.state.value,
-        "due": write_moment(message.due_ms),
-        "due_ms": message.due_ms,
-        "route": message.route,
-        **(broker_of(message.broker).origin_of(message) if message.broker else {}),
-        "key": text_of(message.key) or None,
-        "size": message.size,
-        "tries": message.tries,
-        "arrived": write_moment(message.arrived_ms),
-        "reason": message.reason or None,
+        "id": row.id.decode(),
+        "state": row.state.value,
+        "due": write_moment(row.due_ms),
+        "due_ms": row.due_ms,
+        "route": row.route,
+        **(broker_of(row.broker).origin_of(row) if row.broker else {}),
+        "key": text_of(row.key) or None,
+        "size": row.size,
+        "tries": row.tries,
+        "arrived": write_moment(row.arrived_ms),
+        "reason": row.reason or None,
     }
-    if message.state is State.PARKED and message.at_ms != message.due_ms:
-        facts["next_try"] = write_moment(message.at_ms)
-    elif message.state is State.CLAIMED:
-        facts["lease_until"] = write_moment(message.at_ms) if message.at_ms else None
-    elif message.state is State.DEAD:
-        facts["died"] = write_moment(message.at_ms)
-    if message.first:
-        facts["first_copy"] = message.first.decode()
+    if row.state is State.PARKED and row.at_ms != row.due_ms:
+        facts["next_try"] = write_moment(row.at_ms)
+    elif row.state is State.CLAIMED:
+        facts["lease_until"] = write_moment(row.at_ms) if row.at_ms else None
+    elif row.state is State.DEAD:
+        facts["died"] = write_moment(row.at_ms)
+    if row.first:
+        facts["first_copy"] = row.first.decode()
     return facts
 
 
@@ -122,7 +125,7 @@ def width() -> int:
 
 
 def table(
-    columns: Sequence[str], found: Sequence[Row], shown: Mapping[str, str], cut: Sequence[tuple[str, int]] = ()
+    columns: Sequence[str], found: Sequence[Cells], shown: Mapping[str, str], cut: Sequence[tuple[str, int]] = ()
 ) -> None:
     """Print a table on the terminal, without columns that are empty in all rows.
 
