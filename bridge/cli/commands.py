@@ -18,105 +18,84 @@ from bridge.cli.options import example
 
 
 class Command(NamedTuple):
-    """Where a command is, and its help as far as it is known without an import. ``summary`` is the first sentence of
-    the function's docstring."""
+    """Where a command is (module:function), and its help as far as it is known without an import. ``summary`` is the
+    first sentence of the function's docstring."""
 
-    module: str
-    function: str
+    target: str
     summary: str
     examples: tuple[str, ...] = ()
 
 
 COMMANDS = {
     "run": Command(
-        "bridge.cli.run",
-        "run",
-        "Run the bridge until SIGTERM or SIGINT.",
-        ("postdate run --config postdate.toml",),
+        "bridge.cli.run:run", "Run the bridge until SIGTERM or SIGINT.", ("postdate run --config postdate.toml",)
     ),
     "check": Command(
-        "bridge.cli.check",
-        "check",
+        "bridge.cli.check:check",
         "Check settings, store and broker topology.",
         ("postdate check --config postdate.toml",),
     ),
     "setup": Command(
-        "bridge.cli.setup",
-        "setup",
+        "bridge.cli.setup:setup",
         "Create the exchanges, queues and topics that the routes need.",
         ("postdate setup --dry-run", "postdate setup"),
     ),
     "send": Command(
-        "bridge.cli.send",
-        "send",
+        "bridge.cli.send:send",
         "Park a message in the store, without a broker.",
         ("postdate send orders '{\"n\": 1}' --routing-key new --in 5m",),
     ),
     "list": Command(
-        "bridge.cli.listing",
-        "list_messages",
+        "bridge.cli.listing:list_messages",
         "List messages, the next due first.",
         ("postdate list --route orders --due-before 1h", "postdate list --state dead"),
     ),
     "show": Command(
-        "bridge.cli.show",
-        "show",
+        "bridge.cli.show:show",
         "Show messages with their properties, headers and body.",
         ("postdate show 1gd4r5kq2000ab3c9d00", "postdate show --key order-4711 --route orders"),
     ),
     "cancel": Command(
-        "bridge.cli.cancel",
-        "cancel",
+        "bridge.cli.cancel:cancel",
         "Delete parked messages or dead letters.",
         ("postdate cancel --key order-4711 --route orders", "postdate cancel --dead --reason bad_header"),
     ),
     "reschedule": Command(
-        "bridge.cli.reschedule",
-        "reschedule",
+        "bridge.cli.reschedule:reschedule",
         "Change when parked messages are due.",
         ("postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z",),
     ),
     "deliver": Command(
-        "bridge.cli.deliver",
-        "deliver",
+        "bridge.cli.deliver:deliver",
         "Make parked messages due now.",
         ("postdate deliver --key order-4711 --route orders",),
     ),
     "retry": Command(
-        "bridge.cli.retry",
-        "retry",
+        "bridge.cli.retry:retry",
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
     ),
     "stats": Command(
-        "bridge.cli.stats",
-        "stats",
+        "bridge.cli.stats:stats",
         "Show message counts, memory use and the health of each instance.",
         ("postdate stats", "postdate stats -o json"),
     ),
     "demo": Command(
-        "bridge.cli.demo",
-        "demo",
+        "bridge.cli.demo:demo",
         "Send six messages through a bridge of its own and watch them.",
         ("postdate demo", "make demo"),
     ),
     "bench": Command(
-        "bridge.cli.bench",
-        "bench",
+        "bridge.cli.bench:bench",
         "Measure throughput, lateness and order with a bridge of its own.",
         ("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"),
     ),
     "compare": Command(
-        "bridge.cli.compare",
-        "compare",
+        "bridge.cli.compare:compare",
         "Compare ways to delay messages on your own RabbitMQ.",
         ("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"),
     ),
-    "levels": Command(
-        "bridge.cli.levels",
-        "levels",
-        "Manage the queues and topics of routes without a store.",
-    ),
+    "levels": Command("bridge.cli.levels:levels", "Manage the queues and topics of routes without a store."),
 }
 
 _EXIT_CODES = (
@@ -141,12 +120,15 @@ class LazyGroup(TyperGroup):
 
 
 def _imported(name: str) -> Any:
+    """Return a command as typer runs it: the function of the table, or its group."""
     command = COMMANDS[name]
-    made = getattr(import_module(command.module), command.function)
-    if not isinstance(made, typer.Typer):
-        function, made = made, typer.Typer(add_completion=False, rich_markup_mode=None)
-        made.command(name, epilog=example(*command.examples))(function)
-    return get_command(made)
+    module, _, attribute = command.target.partition(":")
+    target = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        return get_command(target)
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command(name, epilog=example(*command.examples))(target)
+    return get_command(one)
 
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.

@@ -47,3 +47,14 @@ def test_a_misspelt_command_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(typer.TyperException) as caught:
         resolved("lsit")
     assert caught.value.format_message() == "No such command 'lsit'. Did you mean 'list'?"
+
+
+def test_completion_offers_commands_with_their_summaries_and_imports_none() -> None:
+    code = (
+        "import sys; from typer import Context; from typer.main import get_command; "
+        "from bridge.cli.commands import app; group = get_command(app); "
+        "offered = group.shell_complete(Context(group), 'sh'); "
+        f"print([(one.value, one.help) for one in offered], [name for name in {SLOW!r} if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == f"[('show', '{COMMANDS['show'].summary}')] []"
