@@ -103,10 +103,10 @@ def test_check_and_setup_list_every_existing_topic_and_setup_creates_the_named_o
 
 
 def test_send_needs_the_intake_topic_of_a_route_with_several_and_show_prints_it(commands: Commands) -> None:
-    assert "say by --topic from which" in commands("send", "all", "body", "--in", "1h", code=2)
-    assert "say by --topic from which" in commands("send", "some", "body", "--in", "1h", code=2)
+    assert "Name one with --topic" in commands("send", "all", "body", "--in", "1h", code=2)
+    assert "Name one with --topic" in commands("send", "some", "body", "--in", "1h", code=2)
     said = commands("send", "all", "body", "--in", "1h", "--topic", f"{commands.name}.x", code=2)
-    assert said.endswith("route all does not take from it, but from t.*.delay.\n")
+    assert said.endswith("Its intake topics: t.*.delay.\n")
     topic = f"{commands.name}.a.delay"
     sent = commands.rows("send", "all", "body", "--in", "1h", "--topic", topic, "--record-key", "k")
     (listed,) = commands.rows("list", "--route", "all")
