@@ -13,7 +13,7 @@ from bridge.admin.leftovers import left_over
 from bridge.admin.topology import Finding, Name, Standing
 from bridge.app.leftovers import stored_before, strays_of, survey_levels, without_consumer
 from bridge.app.open_desk import inspect_store
-from bridge.app.topology import judge_policies, open_fronts, protected, verify_topology
+from bridge.app.topology import judge_policies, open_fronts, verify_topology
 from bridge.app.wiring import settings_of_file, settings_with_routes
 from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 from bridge.cli.output import counts, rows
@@ -22,7 +22,7 @@ from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url,
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
-_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.UNPROTECTED)
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
 
 
 class Severity(StrEnum):
@@ -156,29 +156,28 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckRe
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    harms, by_policy = _policies(settings)
-    yield from _topology(settings, protected(found, by_policy))
-    yield from harms
+    yield from _topology(settings, found)
+    yield from _policies(settings)
     for route, text in open_fronts(settings, found):
         yield _fail(_of(route), text)
     yield from _unread(settings)
     yield from _stale(settings, before)
 
 
-def _policies(settings: Settings) -> tuple[list[CheckResult], frozenset[Name]]:
-    """Return what policies do to messages that wait, and the queues that one of them protects."""
+def _policies(settings: Settings) -> list[CheckResult]:
+    """Judge what policies do to messages that wait."""
     try:
-        harms, by_policy = judge_policies(settings)
+        harms = judge_policies(settings)
     except PostdateError as error:
-        return [_warn("policies", f"the broker's policies could not be read: {error}")], frozenset()
-    return [_warn(_of(route), text) for route, text in harms], by_policy
+        return [_warn("policies", f"the broker's policies could not be read: {error}")]
+    return [_warn(_of(route), text) for route, text in harms]
 
 
 def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[CheckResult]:
     """Yield for each route a line for all that exists, one for all that is created later, and one for each problem."""
     for route in dict.fromkeys(one.part.route for one in found):
         parts = [one for one in found if one.part.route == route]
-        there = [one.part.name for one in parts if one.state in (Standing.SAME, Standing.UNPROTECTED)]
+        there = [one.part.name for one in parts if one.state is Standing.SAME]
         later = [one.part.name for one in parts if _is_made_later(settings, one)]
         if there:
             yield _ok(_of(route), f"exists: {_listed(there)}")
