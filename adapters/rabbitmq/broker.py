@@ -305,7 +305,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a message made here. Raises ``SettingsError`` for options that RabbitMQ does not have or AMQP cannot carry,
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
-        raise SettingsError(f"{strange}: that is for Kafka, and route {route} is one of RabbitMQ, with --routing-key.")
+        raise SettingsError(
+            f"Options for Kafka routes only: {strange}. Route {route!r} uses RabbitMQ: give --routing-key."
+        )
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
         raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")
