@@ -16,7 +16,7 @@ from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.properties import DropRules
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
-from adapters.rabbitmq.source import Intake, RabbitSource
+from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import intakes as intake_queues
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
@@ -80,7 +80,7 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
     level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
     intakes = [
         *(_intake(settings, name) for name in settings.routes),
-        *(Intake(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
+        *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
 
@@ -123,10 +123,10 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
     return partial(setup.declare, settings) if settings.bridge.setup else None
 
 
-def _intake(settings: Settings, name: str) -> Intake:
+def _intake(settings: Settings, name: str) -> IntakeQueue:
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
     bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return Intake(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
