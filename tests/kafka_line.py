@@ -106,7 +106,7 @@ class KafkaLine(BridgeLine):
     def consume(
         self, done: int | Callable[[Sequence[Came]], bool], topic: str = "", deadline_s: float = DEADLINE_S
     ) -> list[Came]:
-        """Records of the consumers' topic or ``topic``, until there are ``done`` of them or ``done(records)`` is true."""
+        """Records of the consumers' topic or ``topic``, until there are ``done`` or ``done(records)`` is true."""
         found: list[Came] = []
         give_up = time.monotonic() + deadline_s
         while len(found) < done if isinstance(done, int) else not done(found):
