@@ -230,7 +230,7 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
+        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]
@@ -274,9 +274,9 @@ def _intake_topic(settings: Settings, route: str, topic: str | None) -> str:
     namings = settings.routes[route].namings()
     if topic is None:
         if len(namings) > 1 or namings[0].is_rule:
-            raise SettingsError(f"Route {route} takes from several topics: say by --topic from which this would come.")
+            raise SettingsError(f"Route {route!r} has several intake topics. Name one with --topic.")
         return namings[0].intercept
     if all(naming.target(topic) is None for naming in namings):
         taken = ", ".join(naming.intercept for naming in namings)
-        raise SettingsError(f"--topic {topic!r}: route {route} does not take from it, but from {taken}.")
+        raise SettingsError(f"Route {route!r} has no intake topic {topic!r}. Its intake topics: {taken}.")
     return topic

@@ -16,7 +16,7 @@ from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.properties import DropRules
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
-from adapters.rabbitmq.source import Intake, RabbitSource
+from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import intakes as intake_queues
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
@@ -75,7 +75,7 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
     level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
     intakes = [
         *(_intake(settings, name) for name in settings.routes),
-        *(Intake(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
+        *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
     sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, health)
@@ -115,10 +115,10 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
     return partial(setup.declare, settings) if settings.bridge.setup else None
 
 
-def _intake(settings: Settings, name: str) -> Intake:
+def _intake(settings: Settings, name: str) -> IntakeQueue:
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
     bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return Intake(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
@@ -297,7 +297,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a message made here. Raises ``SettingsError`` for options that RabbitMQ does not have or AMQP cannot carry,
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
-        raise SettingsError(f"{strange}: that is for Kafka, and route {route} is one of RabbitMQ, with --routing-key.")
+        raise SettingsError(
+            f"Options for Kafka routes only: {strange}. Route {route!r} uses RabbitMQ: give --routing-key."
+        )
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
         raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")

@@ -24,7 +24,7 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import refusals
-from adapters.rabbitmq.connection import Link, RawProperties, open_link
+from adapters.rabbitmq.connection import RabbitLink, RawProperties, open_link
 from adapters.rabbitmq.outgoing import Encoder, Out
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.payload import routing_key, unpack
@@ -79,7 +79,7 @@ class RabbitSink:
         self._outs = outs
         self._window_bytes = window_bytes
         self._health = health
-        self._link: Link | None = None
+        self._link: RabbitLink | None = None
         self._first_host = 0
         self._encoder: Encoder | None = None
         self._size_max: int | None = None
@@ -260,7 +260,7 @@ class RabbitSink:
             self._give_back()
             await link.close()
 
-    async def _open_channel(self, link: Link) -> asyncio.Future[BaseException]:
+    async def _open_channel(self, link: RabbitLink) -> asyncio.Future[BaseException]:
         channel = await link.channel()
         confirming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -289,7 +289,7 @@ class RabbitSink:
         self._answered([])  # there is room again: wakes the publisher
         return ended
 
-    async def _until_end(self, link: Link, ended: asyncio.Future[BaseException]) -> BaseException:
+    async def _until_end(self, link: RabbitLink, ended: asyncio.Future[BaseException]) -> BaseException:
         """Wait until the channel ends. Close it when no confirm comes: a lost confirm has no other sign."""
         timeout_s = self._settings.confirm_timeout / 1000
         while True:

@@ -1,28 +1,28 @@
-"""The errors of postdate: a small tree, ordered by what the operator should do.
+"""The errors of postdate: a small tree, ordered by what the reader should do.
 
-Adapters translate foreign exceptions (pika's, redis-py's) into these once, at the edge.
-An unanswered publish is an outcome and not an error (``bridge.core.message.Outcome``).
+Foreign exceptions (pika's, redis-py's) are translated into these once, at the edge, in the adapter that met them.
+An unanswered publish is no error but an outcome: ``bridge.core.message.Outcome``.
 """
 
 
 class PostdateError(Exception):
-    """The root. Its text tells a person what is wrong, where, and what to do."""
+    """Root. Its text says what is wrong and where, then what to do, as two sentences."""
 
 
 class SettingsError(PostdateError):
-    """Wrong settings or wrong use: correct the file, the environment or the command line (exit 2)."""
+    """Wrong settings or usage. Correct the file, the environment or the command line (exit 2)."""
 
 
 class HeaderError(PostdateError):
-    """A delay header that is not a moment. The message becomes a dead letter, because its producer made a mistake."""
+    """A delay header that names no time: the producer's mistake. The message becomes a dead letter."""
 
 
 class NotFound(PostdateError):
-    """No message, key or route of that name (exit 3)."""
+    """No message or key of that name (exit 3)."""
 
 
 class Unreachable(PostdateError):
-    """A broker or the store does not answer, or cannot do the work now: try again later (exit 4)."""
+    """A broker or the store does not answer, or cannot do the work now. Try again later (exit 4)."""
 
 
 class StoreUnavailable(Unreachable):
@@ -30,7 +30,7 @@ class StoreUnavailable(Unreachable):
 
 
 class ShardsUnavailable(StoreUnavailable):
-    """Some shards do not answer. The call was carried out in the others, with the sum ``worked``."""
+    """Some shards do not answer. The call was carried out on the others; ``worked`` is the sum of their answers."""
 
     def __init__(self, text: str, shards: frozenset[int], worked: int) -> None:
         super().__init__(text)
@@ -39,22 +39,22 @@ class ShardsUnavailable(StoreUnavailable):
 
 
 class BrokerUnavailable(Unreachable):
-    """There is no connection to a broker."""
+    """A broker does not answer, or closed the connection."""
 
 
 class Refused(PostdateError):
-    """Understood but not done: the message is claimed already, or it is not allowed (exit 5)."""
+    """A valid request that was not carried out: the message is claimed, or it is not allowed (exit 5)."""
 
 
 class TopologyMismatch(Refused):
-    """A queue or exchange exists with other arguments than postdate needs. Nothing was changed."""
+    """A queue, exchange or topic exists with other arguments than postdate needs. Nothing was changed."""
 
 
 class StoreUnfit(PostdateError):
-    """The store runs with settings that can lose messages (exit 1). Change them there."""
+    """The store runs with settings under which messages can be lost. Change them there (exit 1)."""
 
 
-#: Exit codes of the commands.
+#: Exit codes, for scripts.
 FINE, FAILED, WRONG, NOT_FOUND, UNREACHABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 _CODES: tuple[tuple[type[PostdateError], int], ...] = (

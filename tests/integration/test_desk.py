@@ -17,7 +17,7 @@ from adapters.redis.store import RedisStore
 from bridge.admin.desk import Filter, Row
 from bridge.admin.send import Message, send
 from bridge.app.open_desk import open_payload
-from bridge.cli.messages import as_dict
+from bridge.cli.output import as_dict
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnfit
 from bridge.core.message import Claim

@@ -576,7 +576,7 @@ def test_check_reports_the_backlog_of_an_intake_while_no_postdate_runs(idle: Kaf
     (told,) = [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]
     assert told.startswith(f"topic '{idle.intake}' has no consumer. Messages there: 1. Start `postdate run`")
     (intake, *_) = shell("levels", "stats")[0]
-    assert (intake["name"], intake["messages"], intake["state"]) == (idle.intake, 1, "intake, nobody takes")
+    assert (intake["name"], intake["messages"], intake["state"]) == (idle.intake, 1, "intake, no consumer")
     idle.run()
     idle.consume(1)
     assert not [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]
