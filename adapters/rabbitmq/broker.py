@@ -30,11 +30,10 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, Refused, SettingsError
-from bridge.core.ports import Sink
 from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.trust import no_such_queue
 from bridge.pipeline.derive import route_rules
-from bridge.pipeline.ends import Answered, Drains, Ends, Link, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import Settings, mask_url
 from bridge.settings.own_names import own_queues
 from bridge.telemetry.health import Health
@@ -54,15 +53,11 @@ def address(settings: Settings) -> str:
 # -- the pipeline's ends ----------------------------------------------------------------------------------------------
 
 
-def open_ends(
-    settings: Settings, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
-) -> Ends:
+def open_ends(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
     """Make source and sink of a process with a store, not connected yet."""
     check_seams()
     limits, rabbitmq, every = settings.limits, settings.rabbitmq, settings.with_left
-    sink = RabbitSink(
-        rabbitmq, {name: out(every, name) for name in every.routes}, limits.window_bytes, answered, health
-    )
+    sink = RabbitSink(rabbitmq, {name: out(every, name) for name in every.routes}, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
     intakes = [_intake(settings, name) for name in settings.routes]
@@ -83,13 +78,10 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
         *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
-
-    def open_sink(answered: Answered) -> tuple[Sink, Link]:
-        sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, answered, health)
-        return sink, sink.run
-
+    sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, health)
     packing = RabbitPacking(packings, {f"{name}.due": name for name in due})
-    return [RelayEnds(tuple(settings.routes), source, source.run, open_sink, packing, max(1, rabbitmq.prefetch // 4))]
+    links = (source.run, sink.run)
+    return [RelayEnds(tuple(settings.routes), source, sink, links, packing, max(1, rabbitmq.prefetch // 4))]
 
 
 def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:

@@ -24,8 +24,7 @@ from bridge.core.message import Claim
 from bridge.core.ports import Batch, Release
 from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
-from bridge.parking.identity import Ids
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import Ids, shard_for
 from bridge.settings import Redis as RedisSettings
 
 pytestmark = pytest.mark.redis
