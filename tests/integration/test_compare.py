@@ -65,7 +65,7 @@ def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_rep
     options = ("--modes", "redis", "--rates", "200", "--duration", "1s", "--count", "300", "--out", "report")
     done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", *options, "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert "1 way, " in done.stderr
+    assert "Ways: 1, " in done.stderr
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "report" / "compare.json").read_text())
     assert found["ok"] is True
@@ -175,7 +175,7 @@ def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "It ended before all was measured: ttl lack" in said
+    assert "Modes without all figures: ttl." in said
     found = json.loads((tmp_path / "report" / "compare.json").read_text())
     assert found["ok"] is False
     assert [mode["name"] for mode in found["modes"]] == ["plain"]
@@ -195,7 +195,7 @@ def test_an_interrupt_while_the_pictures_are_drawn_is_told_with_what_is_missing_
         text=True,
     ) as running:
         assert running.stderr is not None
-        assert any("The pictures are drawn" in line for line in running.stderr)
+        assert any("Drawing the pictures" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
         told = next(line for line in running.stderr if line.startswith("Written to"))
         while running.poll() is None:  # somebody who holds the keys down
@@ -203,7 +203,7 @@ def test_an_interrupt_while_the_pictures_are_drawn_is_told_with_what_is_missing_
             time.sleep(0.005)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert told == "Written to report: compare.json and table.md, and no report: the pictures were interrupted.\n"
+    assert told == "Written to report: compare.json and table.md. No report: drawing was interrupted.\n"
     assert "Traceback" not in said
     assert {file.name for file in (tmp_path / "report").iterdir()} == {"compare.json", "table.md"}
 
@@ -259,7 +259,7 @@ def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_lef
     assert running.returncode == 4, said
     last = said.splitlines()[-1]
     assert last.startswith(f"At the step '{mode}, rate 50': RabbitMQ ")
-    assert (f"Things named postdate.compare.{mode}." in last) is not back
+    assert (f"Objects named postdate.compare.{mode}." in last) is not back
     assert ("rabbitmqctl delete_queue" in last) is not back
     if back:
         assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
@@ -282,7 +282,7 @@ def test_without_a_right_it_ends_with_5_and_claims_nothing_to_be_left(
         rabbitmq.ctl("delete_user", user)
     assert done.returncode == 5, done.stderr
     assert done.stderr.splitlines()[-1].startswith("RabbitMQ does not allow it (access to ")
-    assert "Things named" not in done.stderr
+    assert "Objects named" not in done.stderr
     assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
 
 

@@ -81,7 +81,7 @@ def test_the_demo_says_what_became_of_all_messages_on_both_brokers_and_leaves_no
         assert f"{noun} 4 (at once)" in ends["delivered"]
         assert f"{noun} 5 (bad_header: header x-delay: 'tomorrow'" in ends["dead letter"]
         assert f"{noun} 6 (never delivered)" in ends["cancelled"]
-    assert "x-delay" in done.stdout.rpartition("What did it;")[2]
+    assert "x-delay" in done.stdout.rpartition("All it takes;")[2]
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
     assert left_on_kafka(kafka, "demo") == []
 
@@ -102,7 +102,7 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_word(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a bridge of its own."]
+    said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a temporary bridge."]
     assert done.stderr.splitlines() == said
     assert "order 4 (at once)" in ends_of(done.stdout, "RabbitMQ")["delivered"]
     assert "payment" not in done.stdout

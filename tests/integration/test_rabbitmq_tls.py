@@ -15,7 +15,7 @@ import pytest
 
 from adapters.rabbitmq.connection import open_link
 from adapters.rabbitmq.hosts import connect
-from adapters.rabbitmq.lab.wire import Wire
+from adapters.rabbitmq.lab.wire import RabbitWire
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
 from tests.devstack.certificates import Authority, Signed
@@ -26,7 +26,7 @@ Open = Callable[[RabbitMQ], object]
 WAYS: dict[str, Open] = {
     "run": lambda settings: asyncio.run(open_link(settings, "test")),
     "check": lambda settings: connect(settings, "test", 5),
-    "bench": lambda settings: Wire(settings, "test"),
+    "bench": lambda settings: RabbitWire(settings, "test"),
 }
 
 

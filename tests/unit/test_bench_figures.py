@@ -8,12 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.lab.bench.figures import Figures, is_growing, middle, of_load, percentile
-from bridge.lab.bench.load import Got, Load, Sent
-from bridge.lab.bench.measure import Row
-from bridge.lab.bench.plan import KINDS, Plan, quick
-from bridge.lab.bench.report import complaints
-from bridge.lab.bench.tally import Tally
+from bridge.lab.bench import KINDS, BenchPlan, BenchRow, complaints, quick
+from bridge.lab.figures import Figures, is_growing, middle, of_load, percentile
+from bridge.lab.load import Got, Load, Sent, Tally
 
 LOAD = Load("front", "key", "queue", 4, run=1)
 
@@ -87,22 +84,22 @@ def test_several_runs_are_told_by_the_median_but_faults_are_added_up() -> None:
     ]
     assert middle(runs) == {"p50_ms": 2.0, "lost": 3, "growing": True}
     assert middle([{"idle": None}]) == {"idle": None}
-    assert complaints([Row("good", [{"lost": 0}]), Row("bad", runs)]) == ["bad: 3 lost"]
+    assert complaints([BenchRow("good", [{"lost": 0}]), BenchRow("bad", runs)]) == ["bad: lost 3"]
 
 
 def test_a_plan_names_its_steps_in_order_and_shares_need_the_plain_rate() -> None:
-    assert list(Plan(only=("share", "rate"), shares=(0.5,), rates=(500,)).titles()) == [
+    assert list(BenchPlan(only=("share", "rate"), shares=(0.5,), rates=(500,)).titles()) == [
         "plain",
         "share 0.5",
         "rate 500",
     ]
-    assert quick(Plan()).only == KINDS
+    assert quick(BenchPlan()).only == KINDS
 
 
 def test_a_backlog_has_a_rate_beside_it_unless_it_is_a_quick_look() -> None:
-    assert list(Plan(only=("backlog",)).titles()) == ["backlog", "rate 2000 + backlog"]
-    assert list(quick(Plan(only=("backlog",))).titles()) == ["backlog"]
+    assert list(BenchPlan(only=("backlog",)).titles()) == ["backlog", "rate 2000 + backlog"]
+    assert list(quick(BenchPlan(only=("backlog",))).titles()) == ["backlog"]
 
 
 def test_each_size_of_a_burst_is_a_row() -> None:
-    assert list(Plan(only=("burst",), bursts=(20_000, 100_000)).titles()) == ["burst 20000", "burst 100000"]
+    assert list(BenchPlan(only=("burst",), bursts=(20_000, 100_000)).titles()) == ["burst 20000", "burst 100000"]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.lab.compare.figures import (
+from bridge.lab.figures import (
     curve,
     in_bins,
-    lateness,
     out_of_order,
+    quantiles,
     rounding,
     short_behind_long_ms,
     standstill_ms,
@@ -21,12 +21,12 @@ from bridge.lab.compare.figures import (
 
 
 def test_quantiles_are_values_that_so_large_a_share_lies_below() -> None:
-    found = lateness([float(value) for value in reversed(range(10_000))])
+    found = quantiles([float(value) for value in reversed(range(10_000))])
     assert found == {"p50_ms": 5000, "p90_ms": 9000, "p99_ms": 9900, "p999_ms": 9990, "max_ms": 9999}
 
 
 def test_where_nothing_came_there_are_no_quantiles() -> None:
-    assert set(lateness([]).values()) == {None}
+    assert set(quantiles([]).values()) == {None}
     assert curve([]) == []
 
 

@@ -8,14 +8,14 @@ from itertools import islice
 
 import pytest
 
-from bridge.lab.bench.load import Got, Load, Sent
-from bridge.lab.bench.measure import Place
-from bridge.lab.compare.measure import Measurement, Step, Usage
-from bridge.lab.compare.modes import BY_NAME, promise
-from bridge.lab.compare.plan import Plan
+from bridge.lab.compare import CompareStep, Measurement
+from bridge.lab.compare_modes import BY_NAME, ComparePlan, promise
+from bridge.lab.load import Got, Load, Sent
+from bridge.lab.machine import Usage
+from bridge.lab.ports import RunNames
 
 LEVELS = (1000, 5000, 7_200_000)
-PLAN = Plan(rates=(100,), duration_s=1, count=64)
+PLAN = ComparePlan(rates=(100,), duration_s=1, count=64)
 WAY_MS = 2.0
 
 
@@ -25,7 +25,7 @@ class Reckoned:
     It uses ten microseconds of processor and a hundred bytes a message.
     """
 
-    place = Place("front", "target", "queue")
+    names = RunNames("front", "target", "queue", "intake", "prefix")
     #: How long before the moment at which all are due they are published, which takes half a second.
     ahead_s = 1.0
 
@@ -72,8 +72,8 @@ class Silent:
     def at(self, done: int) -> None: ...
 
 
-def measured(mode: str, way: Reckoned, plan: Plan = PLAN) -> dict[str, Step]:
-    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, run=1)
+def measured(mode: str, way: Reckoned, plan: ComparePlan = PLAN) -> dict[str, CompareStep]:
+    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, first_number=1)
     measuring.run()
     return {step.kind: step for step in measuring.steps}
 

@@ -6,13 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.cli.compare_numbers import chosen, comparison_plan
-from bridge.cli.numbers import a_plan
 from bridge.core.errors import SettingsError
-from bridge.lab.bench.load import Load
-from bridge.lab.bench.plan import Plan as BenchPlan
-from bridge.lab.compare.modes import BY_NAME, MODES, Mode, as_set, left_out, levels_for, promise
-from bridge.lab.compare.plan import Plan, load_sentence, quick
+from bridge.lab import bench
+from bridge.lab.compare_modes import (
+    BY_NAME,
+    MODES,
+    ComparePlan,
+    Mode,
+    as_set,
+    chosen,
+    left_out,
+    levels_for,
+    load_sentence,
+    promise,
+    quick,
+    with_options,
+)
+from bridge.lab.load import Load
 
 LEVELS = (1000, 5000, 10_000)
 
@@ -55,8 +65,8 @@ def test_the_levels_that_are_set_up_are_all_that_a_delay_can_come_to(levels: lis
 
 def test_levels_that_nobody_comes_to_are_not_set_up() -> None:
     many = (1000, 5000, 10_000, 30_000, 60_000, 3_600_000, 7_200_000)
-    assert levels_for(many, quick(Plan()).delays_ms()) == (1000, 5000)
-    assert levels_for(many, Plan().delays_ms()) == (1000, 5000, 60_000, 3_600_000, 7_200_000)
+    assert levels_for(many, quick(ComparePlan()).delays_ms()) == (1000, 5000)
+    assert levels_for(many, ComparePlan().delays_ms()) == (1000, 5000, 60_000, 3_600_000, 7_200_000)
 
 
 def test_a_mode_that_cannot_be_measured_here_is_left_out_with_its_reason() -> None:
@@ -72,22 +82,22 @@ def test_a_mode_that_cannot_be_measured_here_is_left_out_with_its_reason() -> No
 
 
 def test_nothing_that_cannot_be_removed_is_left_waiting_and_nobody_elses_broker_is_restarted() -> None:
-    plan = Plan()
+    plan = ComparePlan()
     assert "backlog" not in plan.kinds_of(BY_NAME["plugin"])
     assert [mode.name for mode in MODES if "restart" in plan.kinds_of(mode)] == ["redis", "levels", "ladder"]
     assert list(plan.kinds_of(BY_NAME["plain"])) == ["rate", "flood"]
 
 
 def test_the_steps_have_a_title_for_each_rate() -> None:
-    titles = Plan(rates=(5, 10)).titles([BY_NAME["plain"]])
+    titles = ComparePlan(rates=(5, 10)).titles([BY_NAME["plain"]])
     assert titles == ["plain, rate 5", "plain, rate 10", "plain, flood"]
 
 
 def test_before_a_run_its_load_is_said_in_numbers() -> None:
-    text = load_sentence(Plan(), list(MODES))
-    for part in ("7 ways", "500 and 2,000 messages a second", "20,000", "100,000 that wait", "70 MB", "removed"):
+    text = load_sentence(ComparePlan(), list(MODES))
+    for part in ("Ways: 7", "500 and 2,000 messages per second", "20,000", "100,000 that wait", "70 MB", "deleted"):
         assert part in text
-    assert "that wait" not in load_sentence(quick(Plan()), list(MODES))
+    assert "that wait" not in load_sentence(quick(ComparePlan()), list(MODES))
 
 
 def test_every_mode_of_a_seed_gets_the_same_delays_and_another_seed_gets_others() -> None:
@@ -99,29 +109,29 @@ def test_every_mode_of_a_seed_gets_the_same_delays_and_another_seed_gets_others(
 
 
 def test_options_change_single_numbers() -> None:
-    plan = comparison_plan(True, "900,300,300", "2s", 50, 3)
+    plan = with_options(True, "900,300,300", "2s", 50, 3)
     assert (plan.rates, plan.duration_s, plan.count, plan.seed) == ((300, 900), 2, 50, 3)
-    assert plan.flood_delay_ms == quick(Plan()).flood_delay_ms
+    assert plan.flood_delay_ms == quick(ComparePlan()).flood_delay_ms
 
 
 @pytest.mark.parametrize(
     ("rates", "duration", "said"),
     [
-        ("1000000000", None, "--rates: '1000000000' is too many, 10,000,000 is the most"),
+        ("1000000000", None, "--rates: '1000000000' is too large. The maximum is 10,000,000"),
         ("0", None, "--rates: '0' is not above 0"),
         ("500,-1", None, "--rates: '-1' is not above 0"),
         ("nan", None, "--rates: 'nan' is not above 0"),
-        ("", None, "--rates: '' is no number; write numbers above 0, with commas"),
-        ("500;2000", None, "--rates: '500;2000' is no number; write numbers above 0, with commas"),
-        (None, "5", "--duration: '5' is less than 1s: without a unit it is milliseconds, write 5s"),
+        ("", None, "--rates: '' is no number. Write numbers above 0, with commas"),
+        ("500;2000", None, "--rates: '500;2000' is no number. Write numbers above 0, with commas"),
+        (None, "5", "--duration: '5' is less than 1s. Without a unit it means milliseconds: write 5s"),
         (None, "500ms", "--duration: '500ms' is less than 1s"),
         (None, "", "--duration: '' is not a duration: write milliseconds (90000ms), or units"),
     ],
 )
 def test_a_wrong_number_is_told_with_what_is_wrong_about_it(rates: str | None, duration: str | None, said: str) -> None:
     for plan in (
-        lambda: comparison_plan(True, rates, duration, None, None),
-        lambda: a_plan(BenchPlan(), None, None, rates, duration, None, None, 1),
+        lambda: with_options(True, rates, duration, None, None),
+        lambda: bench.with_options(bench.BenchPlan(), None, None, rates, duration, None, None, 1),
     ):
         with pytest.raises(SettingsError) as told:
             plan()
@@ -130,9 +140,9 @@ def test_a_wrong_number_is_told_with_what_is_wrong_about_it(rates: str | None, d
 
 def test_a_burst_is_a_whole_number_of_messages_and_an_empty_list_of_kinds_is_no_list() -> None:
     with pytest.raises(SettingsError, match=r"--burst: 0\.5 is not a whole number"):
-        a_plan(BenchPlan(), None, None, None, None, "0.5", None, 1)
+        bench.with_options(bench.BenchPlan(), None, None, None, None, "0.5", None, 1)
     with pytest.raises(SettingsError, match="--only: '' is none of plain"):
-        a_plan(BenchPlan(), "", None, None, None, None, None, 1)
+        bench.with_options(bench.BenchPlan(), "", None, None, None, None, None, 1)
 
 
 def test_modes_come_in_the_order_of_the_table_and_a_strange_one_is_refused() -> None:
@@ -140,5 +150,5 @@ def test_modes_come_in_the_order_of_the_table_and_a_strange_one_is_refused() -> 
     assert chosen("ttl, redis") == ["redis", "ttl"]
     with pytest.raises(SettingsError, match="--modes: 'rediss' is none of plain, redis"):
         chosen("redis,rediss")
-    with pytest.raises(SettingsError, match="--modes: none is named; write some of plain, redis"):
+    with pytest.raises(SettingsError, match=r"--modes: no mode is named\. Write some of plain, redis"):
         chosen("")

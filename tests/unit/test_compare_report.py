@@ -6,26 +6,31 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bridge.cli.compare_files import before_it_starts, folder_for, print_table, write_figures, write_pictures
 from bridge.core.errors import SettingsError
-from bridge.lab.bench.figures import Figures
-from bridge.lab.compare.lines import Line, lines, number
-from bridge.lab.compare.measure import Step
-from bridge.lab.compare.modes import BY_NAME, MODES, as_set
-from bridge.lab.compare.page import page
-from bridge.lab.compare.plan import Plan, quick
-from bridge.lab.compare.plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
-from bridge.lab.compare.result import Result, complaints, document, unfinished
-from bridge.lab.compare.summary import markdown
+from bridge.lab.command import make_folder
+from bridge.lab.compare import CompareStep
+from bridge.lab.compare_modes import BY_NAME, MODES, ComparePlan, as_set, quick
+from bridge.lab.compare_page import missing, page, write_figures, write_pictures
+from bridge.lab.compare_plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
+from bridge.lab.compare_report import (
+    ModeResult,
+    TableLine,
+    complaints,
+    document,
+    lines,
+    markdown,
+    print_table,
+    unfinished,
+)
+from bridge.lab.figures import Figures, number
 
-PLAN = Plan(rates=(100, 400), count=1000)
+PLAN = ComparePlan(rates=(100, 400), count=1000)
 FINE: Figures = {"lost": 0, "duplicates": 0, "early": 0, "refused": 0}
 ABOUT: dict[str, Any] = {
     "date": "2026-11-21T20:00:00+00:00",
@@ -35,7 +40,7 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def rate(at: float, late_ms: Sequence[float], **figures: float) -> Step:
+def rate(at: float, late_ms: Sequence[float], **figures: float) -> CompareStep:
     share = [(place / len(late_ms), late) for place, late in enumerate(late_ms, 1)]
     told: Figures = {
         "messages": 1000,
@@ -46,27 +51,27 @@ def rate(at: float, late_ms: Sequence[float], **figures: float) -> Step:
         **FINE,
         **figures,
     }
-    return Step("rate", f"rate {at:g}", told, curve=share, by_delay=[(1000.0, late) for late in late_ms])
+    return CompareStep("rate", f"rate {at:g}", told, curve=share, by_delay=[(1000.0, late) for late in late_ms])
 
 
-def result(mode: str, *, lost: int = 0) -> Result:
+def result(mode: str, *, lost: int = 0) -> ModeResult:
     flood: Figures = {"messages": 1000, "publish_per_s": 9000, "deliver_per_s": 8000, "out_of_order": 0, **FINE}
     burst: Figures = {"messages": 1000, "all_out_ms": 90.0, "published_from_s": -2.0, "published_to_s": -1.0, **FINE}
     steps = [
         rate(100, [0.0, 2.0, 9.0], lost=lost),
         rate(400, [3.0, 4.0, 5000.0], short_behind_long_ms=-0.04),
-        Step("flood", "flood", flood),
-        Step("burst", "burst", burst, timeline=[(0.0, 600), (0.02, 400)]),
+        CompareStep("flood", "flood", flood),
+        CompareStep("burst", "burst", burst, timeline=[(0.0, 600), (0.02, 400)]),
     ]
-    return Result(BY_NAME[mode], steps)
+    return ModeResult(BY_NAME[mode], steps)
 
 
-def every_mode() -> list[Result]:
+def every_mode() -> list[ModeResult]:
     return [result(mode.name) for mode in MODES]
 
 
 def test_faults_are_complaints_in_the_modes_of_postdate_and_figures_in_the_others() -> None:
-    assert complaints([result("redis", lost=2), result("plugin", lost=3)]) == ["redis: 2 lost"]
+    assert complaints([result("redis", lost=2), result("plugin", lost=3)]) == ["redis: lost 2"]
     found = document([result("redis", lost=2)], {}, PLAN, ABOUT, True)
     assert found["ok"] is False
     assert document([result("plugin", lost=3)], {}, PLAN, ABOUT, True)["ok"] is True
@@ -81,9 +86,9 @@ def test_the_document_is_json_and_says_what_was_left_out() -> None:
 
 def test_a_mode_without_all_its_steps_is_named() -> None:
     redis = BY_NAME["redis"]
-    assert "redis" in unfinished([Result(redis, [])], [redis], PLAN)[0]
+    assert "redis" in unfinished([ModeResult(redis, [])], [redis], PLAN)[0]
     assert unfinished([], [redis], PLAN) != []
-    plain = Result(BY_NAME["plain"], result("plain").steps[:3])
+    plain = ModeResult(BY_NAME["plain"], result("plain").steps[:3])
     assert unfinished([plain], [plain.mode], PLAN) == []
 
 
@@ -98,7 +103,7 @@ def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
 
 def test_memory_is_told_for_a_message_and_not_at_all_where_the_server_gave_some_back() -> None:
     grew: Figures = {"messages": 1000, "store_grew_bytes": 600_000, "broker_grew_bytes": -3}
-    waiting = Result(BY_NAME["redis"], [*result("redis").steps, Step("backlog", "backlog", grew)])
+    waiting = ModeResult(BY_NAME["redis"], [*result("redis").steps, CompareStep("backlog", "backlog", grew)])
     found = {line.label: line.cells for line in lines([waiting], PLAN)}
     assert found["store, bytes each"] == ("600",)
     assert "broker, bytes each" not in found
@@ -149,14 +154,14 @@ def test_a_timeline_with_wider_bars_has_as_many_messages_and_none_across_the_mom
 
 
 def test_what_was_not_measured_is_not_drawn() -> None:
-    only_rates = Result(BY_NAME["redis"], result("redis").steps[:1])
+    only_rates = ModeResult(BY_NAME["redis"], result("redis").steps[:1])
     assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
-    assert pictures([Result(BY_NAME["redis"], [])], PLAN) == []
+    assert pictures([ModeResult(BY_NAME["redis"], [])], PLAN) == []
 
 
 def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None:
     late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
-    quick = Result(BY_NAME["plain"], [rate(100, late_ms)])
+    quick = ModeResult(BY_NAME["plain"], [rate(100, late_ms)])
     drawing = lateness([quick], PLAN, LIGHT)
     assert drawing is not None
     panel = drawing.figure.axes[0]
@@ -165,7 +170,7 @@ def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None
 
 
 def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_messages() -> None:
-    two = Result(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
+    two = ModeResult(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
     drawing = lateness([two], PLAN, LIGHT)
     assert drawing is not None
     first, second = drawing.figure.axes
@@ -175,8 +180,8 @@ def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_mess
 
 
 def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None:
-    silent = Step("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
-    assert [picture.name for picture in pictures([Result(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
+    silent = CompareStep("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
+    assert [picture.name for picture in pictures([ModeResult(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
 
 
 def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(drawn: list[Picture]) -> None:
@@ -194,10 +199,11 @@ def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(dra
 def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "bridge.lab.compare.plots", raising=False)
+    monkeypatch.delitem(sys.modules, "bridge.lab.compare_plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    folder = folder_for(tmp_path / "new" / "folder", datetime(2026, 11, 21))
-    assert "pip install matplotlib" in before_it_starts()
+    folder = tmp_path / "new" / "folder"
+    make_folder(folder)
+    assert "pip install matplotlib" in missing()
     write_figures(folder, {"ok": True}, [result("redis")], PLAN, ABOUT)
     said = write_pictures(folder, [result("redis")], {}, PLAN, ABOUT, [])
     assert "pip install matplotlib" in said
@@ -206,17 +212,17 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
 
 def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match=r"--out: nothing can be written to .*file.* \(Not a directory\)"):
-        folder_for(tmp_path / "file" / "report", datetime(2026, 11, 21))
+    with pytest.raises(SettingsError, match=r"--out: cannot write to .*file.* \(Not a directory\)"):
+        make_folder(tmp_path / "file" / "report")
 
 
 def test_the_table_of_the_page_names_a_group_once() -> None:
-    found = [Line("group", "first", ("1",)), Line("group", "second", ("2",))]
+    found = [TableLine("group", "first", ("1",)), TableLine("group", "second", ("2",))]
     assert page([result("redis")], found, [], {}, ABOUT, [], PLAN).count(">group<") == 1
 
 
 def test_a_table_of_the_page_has_a_row_for_each_mode_that_has_an_answer() -> None:
-    found = [Line("group", "first", ("1", "")), Line("group", "second", ("2", ""))]
+    found = [TableLine("group", "first", ("1", "")), TableLine("group", "second", ("2", ""))]
     text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [], PLAN)
     table = text[text.index(">group<") :].partition("</table>")[0]
     assert "redis" in table
@@ -264,13 +270,13 @@ def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_
     print_table([result("redis")], look)
     piped = capsys.readouterr()
     assert {line.count("\t") for line in piped.out.splitlines()} == {3}
-    assert "A look only: 1.5 s of messages" in piped.err
+    assert "A quick look: 1.5 s of messages" in piped.err
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_table([result("redis")], look)
-    assert "A look only: 1.5 s of messages" in capsys.readouterr().out
-    assert "A look only: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
+    assert "A quick look: 1.5 s of messages" in capsys.readouterr().out
+    assert "A quick look: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
     print_table([result("redis")], PLAN)
-    assert "A look only" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
+    assert "A quick look" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 
 def test_the_page_says_what_the_ways_are_and_what_they_come_to_before_it_shows_a_picture(drawn: list[Picture]) -> None:
@@ -289,9 +295,9 @@ def test_the_page_has_a_date_for_people() -> None:
 
 def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> None:
     grew: Figures = {"messages": 1000, "broker_grew_bytes": 600_000}
-    waiting = Result(BY_NAME["redis"], [*result("redis").steps, Step("backlog", "backlog", grew)])
+    waiting = ModeResult(BY_NAME["redis"], [*result("redis").steps, CompareStep("backlog", "backlog", grew)])
     text = page([waiting], lines([waiting], PLAN), [], {}, ABOUT, [], PLAN)
-    for label, said in (("short behind long", "Below 0 nothing came early"), ("broker, bytes each", "With redis no")):
+    for label, said in (("short behind long", "Below 0 nothing was early"), ("broker, bytes each", "With redis no")):
         after = text[text.index(f">{label}<") :]
         assert 0 < after.index(said) < after.index("<caption>")
 
@@ -313,5 +319,5 @@ def test_a_dot_that_was_not_rounded_is_explained_where_it_is_seen(drawn: list[Pi
 
 def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
     steps = [rate(100, [0.0], early=3)]
-    assert complaints([Result(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
-    assert complaints([Result(BY_NAME["levels"], steps)]) == ["levels: 3 early"]
+    assert complaints([ModeResult(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
+    assert complaints([ModeResult(BY_NAME["levels"], steps)]) == ["levels: early 3"]

@@ -6,49 +6,63 @@ import io
 
 from rich.console import Console
 
-from bridge.lab.demo.fate import Act, Arrival, Fate, Sighting, complaints
-from bridge.lab.demo.lesson import lesson
-from bridge.lab.demo.show import Board, Lines, late_text, state_text, summary
-from bridge.lab.demo.story import orders
+from bridge.lab.demo import (
+    Arrival,
+    BrokerMessages,
+    LiveTable,
+    StateLines,
+    TrackedMessage,
+    complaints,
+    demo_messages,
+    late_text,
+    lesson,
+    state_text,
+    summary,
+)
+from bridge.lab.ports import StoredMessage
 
 NOW = 1_795_268_000_123
 
 
-def fates(noun: str = "order") -> list[Fate]:
-    return [Fate(order, sent_ms=NOW) for order in orders(NOW, noun)]
+def stored(state: str, due_ms: int, reason: str = "") -> StoredMessage:
+    return StoredMessage(state, due_ms, reason, b"")
 
 
-def well(noun: str = "order") -> list[Fate]:
+def tracked(noun: str = "order") -> list[TrackedMessage]:
+    return [TrackedMessage(message, sent_ms=NOW) for message in demo_messages(NOW, noun)]
+
+
+def well(noun: str = "order") -> list[TrackedMessage]:
     """Six messages that came out as they must."""
-    found = fates(noun)
-    for fate in found[:4]:
-        due_ms = NOW + 2000 if fate.order.delayed else None
-        fate.arrivals.append(Arrival(NOW + 2001.5, due_ms))
-    found[4].see(Sighting("dead", NOW, "bad_header: no moment"))
-    found[5].see(Sighting("parked", NOW + 5000, ""))
+    found = tracked(noun)
+    for message in found[:4]:
+        due_ms = NOW + 2000 if message.message.delayed else None
+        message.arrivals.append(Arrival(NOW + 2001.5, due_ms))
+    found[4].see(stored("dead", NOW, "bad_header: no moment"))
+    found[5].see(stored("parked", NOW + 5000))
     found[5].cancel_sent = True
     found[5].see(None)
     return found
 
 
 def test_a_message_is_sent_then_parked_then_on_its_way_then_delivered() -> None:
-    fate = fates()[0]
-    states = [fate.state()]
-    for sighting in (Sighting("parked", NOW + 2000, ""), Sighting("claimed", NOW + 2000, "")):
-        fate.see(sighting)
-        states.append(state_text(fate, NOW + 500))
-    fate.arrivals.append(Arrival(NOW + 2003, NOW + 2000))
-    assert [*states, fate.state()] == ["sent", "parked, 1.5 s", "on its way", "delivered"]
-    assert late_text(fate) == "3.0 ms late"
+    message = tracked()[0]
+    states = [message.state()]
+    for sighting in (stored("parked", NOW + 2000), stored("claimed", NOW + 2000)):
+        message.see(sighting)
+        states.append(state_text(message, NOW + 500))
+    message.arrivals.append(Arrival(NOW + 2003, NOW + 2000))
+    assert [*states, message.state()] == ["sent", "parked, 1.5 s", "on its way", "delivered"]
+    assert late_text(message) == "3.0 ms late"
 
 
 def test_a_cancelled_message_is_watched_beyond_its_due_moment() -> None:
-    fate = well()[5]
-    assert fate.state() == "cancelled"
-    assert not fate.settled(NOW + 5000)
-    assert fate.settled(NOW + 5501)
-    fate.arrivals.append(Arrival(NOW + 5002, NOW + 5000))
-    assert complaints([fate]) == ["order 6 (x-delay: 5000, a key) must be cancelled, and it is: delivered"]
+    message = well()[5]
+    assert message.state() == "cancelled"
+    assert not message.settled(NOW + 5000)
+    assert message.settled(NOW + 5501)
+    message.arrivals.append(Arrival(NOW + 5002, NOW + 5000))
+    assert complaints([message]) == ["order 6 (x-delay: 5000, a key): expected cancelled, found delivered"]
 
 
 def test_nothing_is_wrong_when_all_came_out_as_they_must() -> None:
@@ -66,36 +80,36 @@ def test_twice_early_late_and_never_are_complained_about() -> None:
         "order 1 was delivered 2 times",
         "order 2 was delivered 10.0 ms early",
         "order 3 was delivered 2000 ms late",
-        "order 4 (no header) must be delivered, and it is: sent",
-        'order 5 (x-delay: "tomorrow") must be a dead letter, and it is: sent',
+        "order 4 (no header): expected delivered, found sent",
+        'order 5 (x-delay: "tomorrow"): expected dead letter, found sent',
     ]
 
 
 def test_what_had_not_to_wait_is_not_late_also_where_postdate_saw_it() -> None:
-    fate = fates()[3]
-    fate.arrivals.append(Arrival(NOW + 7, NOW))
-    assert late_text(fate) == ""
-    assert "order 4 (at once)" in summary(Act("Kafka", [fate]), 60)
-    assert complaints([fate]) == []
+    message = tracked()[3]
+    message.arrivals.append(Arrival(NOW + 7, NOW))
+    assert late_text(message) == ""
+    assert "order 4 (at once)" in summary(BrokerMessages("Kafka", [message]), 60)
+    assert complaints([message]) == []
 
 
 def test_tables_and_words_fit_in_sixty_columns() -> None:
     console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
-    acts = [Act("RabbitMQ", well()), Act("Kafka", well("payment"))]
-    with Board(console) as board:
-        board.look(acts, NOW)
+    groups = [BrokerMessages("RabbitMQ", well()), BrokerMessages("Kafka", well("payment"))]
+    with LiveTable(console) as table:
+        table.show(groups, NOW)
     assert isinstance(console.file, io.StringIO)
     drawn = console.file.getvalue()
     assert "…" not in drawn
     assert "payment 6  x-delay: 5000, a key     cancelled" in drawn
-    words = [*summary(acts[0], 60).splitlines(), *summary(acts[1], 60).splitlines()]
+    words = [*summary(groups[0], 60).splitlines(), *summary(groups[1], 60).splitlines()]
     assert max(map(len, [*words, *lesson(("rabbitmq", "kafka")).splitlines()])) <= 60
 
 
 def test_two_tables_fit_on_a_terminal_of_twenty_four_lines() -> None:
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False)
-    with Board(console) as board:
-        board.look([Act("RabbitMQ", well()), Act("Kafka", well("payment"))], NOW)
+    with LiveTable(console) as table:
+        table.show([BrokerMessages("RabbitMQ", well()), BrokerMessages("Kafka", well("payment"))], NOW)
     assert isinstance(console.file, io.StringIO)
     assert "payment 6" in console.file.getvalue()
 
@@ -108,11 +122,11 @@ def test_the_lesson_speaks_of_the_brokers_that_were_shown() -> None:
 
 def test_off_a_terminal_a_line_is_written_when_a_state_changes_and_only_then() -> None:
     console = Console(file=io.StringIO(), width=60)
-    lines, act = Lines(console), Act("Kafka", fates("payment"))
-    lines.look([act], NOW)
-    lines.look([act], NOW + 100)
-    act.fates[0].see(Sighting("parked", NOW + 2000, ""))
-    lines.look([act], NOW + 200)
+    lines, group = StateLines(console), BrokerMessages("Kafka", tracked("payment"))
+    lines.show([group], NOW)
+    lines.show([group], NOW + 100)
+    group.messages[0].see(stored("parked", NOW + 2000))
+    lines.show([group], NOW + 200)
     assert isinstance(console.file, io.StringIO)
     written = console.file.getvalue().splitlines()
     assert len(written) == 7

@@ -7,8 +7,8 @@ from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAuthorizationFai
 
 from adapters.kafka.access import trial_errors
 from bridge.core.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
-from bridge.lab.bar import Bar
-from bridge.lab.cleanup import cleared
+from bridge.lab.load_runner import ProgressBar
+from bridge.lab.trial import deleting
 from bridge.settings import Kafka
 
 NAME = "postdate.compare.ttl.1a2b3c"
@@ -27,33 +27,33 @@ def find_no_store() -> None:
 
 
 def test_the_error_that_ends_a_run_says_last_what_may_be_left_where_and_how_to_remove_it() -> None:
-    bar = Bar(2)
+    bar = ProgressBar(2)
     bar.step("ttl, flood", 10)
-    places = cleared("rabbitmq", NAME, find_nobody), cleared("redis", NAME, find_no_store)
-    with pytest.raises(BrokerUnavailable) as told, places[0], places[1], bar.named():
+    places = deleting("rabbitmq", NAME, find_nobody), deleting("redis", NAME, find_no_store)
+    with pytest.raises(BrokerUnavailable) as told, places[0], places[1], bar.naming_steps():
         raise BrokerUnavailable("RabbitMQ does not answer (Connection reset by peer)")
     said = str(told.value)
     assert said.startswith(
-        "At the step 'ttl, flood': RabbitMQ does not answer (Connection reset by peer). Things named"
+        "At the step 'ttl, flood': RabbitMQ does not answer (Connection reset by peer). Objects named"
     )
-    assert f"Things named {NAME}... may be left on RabbitMQ" in said
+    assert f"Objects named {NAME}... may remain on RabbitMQ" in said
     assert "rabbitmqctl delete_queue" in said
     assert f"redis-cli --scan --pattern '{{{NAME}*'" in said
 
 
 def test_a_run_that_went_well_and_cannot_clear_up_ends_with_the_error() -> None:
-    with pytest.raises(Refused, match=r"Things named .* are left on RabbitMQ"), cleared("rabbitmq", NAME, refuse):
+    with pytest.raises(Refused, match=r"Objects named .* remain on RabbitMQ"), deleting("rabbitmq", NAME, refuse):
         pass
 
 
 def test_an_interrupt_stays_one_and_what_is_left_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), cleared("kafka", NAME, find_nobody):
+    with pytest.raises(KeyboardInterrupt), deleting("kafka", NAME, find_nobody):
         raise KeyboardInterrupt
-    assert f"Things named {NAME}... may be left on Kafka" in capsys.readouterr().err
+    assert f"Objects named {NAME}... may remain on Kafka" in capsys.readouterr().err
 
 
 def test_nothing_is_said_of_what_was_cleared_away(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(PostdateError, match=r"^lost$"), cleared("rabbitmq", NAME, lambda: None):
+    with pytest.raises(PostdateError, match=r"^lost$"), deleting("rabbitmq", NAME, lambda: None):
         raise PostdateError("lost")
     assert capsys.readouterr().err == ""
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.report_file import told, write_whole
 from bridge.core.errors import BrokerUnavailable, PostdateError
+from bridge.lab.command import reporting, write_whole
 
 
 def cannot() -> None:
@@ -16,13 +16,13 @@ def cannot() -> None:
 
 
 def test_what_was_found_is_told_after_an_error_which_stays_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BrokerUnavailable, match=r"^gone$"), told(cannot):
+    with pytest.raises(BrokerUnavailable, match=r"^gone$"), reporting(cannot):
         raise BrokerUnavailable("gone")
     assert capsys.readouterr().err == "report/compare.json cannot be written.\n"
 
 
 def test_what_cannot_be_written_is_the_error_where_there_is_no_other() -> None:
-    with pytest.raises(PostdateError, match="cannot be written"), told(cannot):
+    with pytest.raises(PostdateError, match="cannot be written"), reporting(cannot):
         pass
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from bridge.lab.trial.config import ROUTE, as_toml, new_names, trial_settings
-from bridge.lab.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
+from bridge.lab.machine import command_of, cpu_s, listening_pid, rss_bytes
+from bridge.lab.trial import ROUTE, as_toml, new_names, trial_settings
 from bridge.settings import Settings, load
 
 
