@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,11 +15,12 @@ import redis
 from redis.sentinel import Sentinel
 
 from bridge.telemetry.health import WELL
+from tests import preloaded
 from tests.devstack import keeper
 from tests.devstack.service import wait_for
 
 ROOT = Path(__file__).parents[1]
-RUN = ("-m", "bridge.cli", "run")
+RUN = ("bridge.cli", "run")
 
 Tables = Mapping[str, Any]
 
@@ -49,14 +48,23 @@ def store_client(url: str) -> Any:
 class Bridge:
     """One ``postdate run``. Leave the ``with`` block and it is gone, however it went."""
 
-    def __init__(self, folder: Path, settings: Tables, command: Sequence[str] = RUN, name: str = "postdate") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Tables,
+        command: Sequence[str] = RUN,
+        name: str = "postdate",
+        new_interpreter: bool = False,
+    ) -> None:
+        """``new_interpreter``: do not fork it from the process that has everything imported."""
         self._settings = settings
         self._file = folder / f"{name}.toml"
         self._file.write_text(toml(settings))
         self._file.chmod(0o600)
         self._log = folder / f"{name}.log"
         self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
+        self._launch = preloaded.start_new if new_interpreter else preloaded.start
+        self._process: preloaded.Started | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -70,16 +78,9 @@ class Bridge:
 
     def start(self) -> Self:
         """Start, without waiting."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *self._command, "--config", str(self._file)],
-                cwd=ROOT,
-                env={name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        module, *arguments = self._command
+        env = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+        self._process = self._launch(module, [*arguments, "--config", str(self._file)], ROOT, env, self._log)
         if kept := keeper.current():
             kept.watch(self._process.pid)
         return self

@@ -1,4 +1,4 @@
-"""Who we are to a cluster, and why it does not let us in, in a sentence."""
+"""Security settings for a cluster, and the reason why it refuses a connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_RIGHT = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, Clust
 
 
 def security(rules: Kafka) -> dict[str, Any]:
-    """What a connection is given to be let in."""
+    """Security arguments of a connection."""
     wanted: dict[str, Any] = {"security_protocol": rules.security_protocol}
     if rules.security_protocol in ("SSL", "SASL_SSL"):
         wanted["ssl_context"] = _ssl_context(rules)
@@ -50,7 +50,7 @@ def _ssl_context(rules: Kafka) -> ssl.SSLContext:
 
 
 async def why_not(rules: Kafka) -> str:
-    """What a broker has against us; empty where none can be reached, or one has nothing."""
+    """Why a broker refuses the connection; empty if none is reachable or none refuses."""
     for host, port, _ in collect_hosts(rules.bootstrap_servers):
         try:
             found = await create_conn(host, port, request_timeout_ms=_ASK_MS, **security(rules))
@@ -63,7 +63,7 @@ async def why_not(rules: Kafka) -> str:
         except (ConnectionResetError, KafkaConnectionError):
             return (
                 f"{host}:{port} hangs up: it may want another kafka.security_protocol than {rules.security_protocol}, "
-                "or a certificate (kafka.cert_file)"
+                "or a client certificate (kafka.cert_file)"
             )
         except (KafkaError, OSError):
             continue
@@ -72,34 +72,36 @@ async def why_not(rules: Kafka) -> str:
 
 @contextmanager
 def broker_errors(rules: Kafka) -> Iterator[None]:
-    """Turns every error of aiokafka and of the network into ``BrokerUnavailable``.
+    """Translate every error of aiokafka and of the network into ``BrokerUnavailable``.
 
-    Also a cancellation that nobody asked for: aiokafka cancels its own tasks and then waits for them."""
+    That includes a cancellation that no caller requested: aiokafka cancels its own tasks and then waits for them.
+    """
     try:
         yield
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise BrokerUnavailable("the client gave up by itself") from error
+        raise BrokerUnavailable("aiokafka's client stopped by itself") from error
     except (KafkaError, OSError, ValueError, RuntimeError) as error:  # TimeoutError and ssl's errors are OSErrors
         raise BrokerUnavailable(sentence(error, rules)) from error
 
 
 @contextmanager
 def trial_errors(rules: Kafka) -> Iterator[None]:
-    """As ``broker_errors``, but a lack of rights is ``Refused``: a run of a minute does not wait until it is given."""
+    """As ``broker_errors``, but a missing right raises ``Refused``. A trial of a minute does not wait until it is
+    granted."""
     try:
         with broker_errors(rules):
             yield
     except BrokerUnavailable as error:
         if isinstance(error.__cause__, _NO_RIGHT):
-            raise Refused(f"Kafka does not allow it ({error}): give user '{rules.sasl_username}' the right") from error
+            raise Refused(f"Kafka refuses access: {error}. Grant user '{rules.sasl_username}' the right") from error
         raise
 
 
 def sentence(error: BaseException, rules: Kafka) -> str:
-    """What went wrong, for a person."""
+    """Describe an error for an operator."""
     where = rules.bootstrap_servers
     if isinstance(error, ssl.SSLError):
         return _of_tls(error, where)
@@ -112,19 +114,19 @@ def sentence(error: BaseException, rules: Kafka) -> str:
 
 def _of_tls(error: ssl.SSLError, where: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate of {where} is not trusted ({error.verify_message}): see kafka.ca_file"
+        return f"the certificate of {where} is not trusted ({error.verify_message}). Check kafka.ca_file"
     why = error.reason or str(error)
-    return f"no TLS with {where} ({why}): see kafka.security_protocol"
+    return f"no TLS with {where} ({why}). Check kafka.security_protocol"
 
 
 def _of_rights(error: BaseException, rules: Kafka) -> str:
     where, mechanism, user = rules.bootstrap_servers, rules.sasl_mechanism, rules.sasl_username
     if isinstance(error, SaslAuthenticationFailed):
-        return f"{where} does not let user '{user}' in by {mechanism}: there is no such user, or the password is wrong"
+        return f"{where} does not let user '{user}' in by {mechanism}. The user is unknown, or the password is wrong"
     if isinstance(error, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
-        return f"{where} does not take {mechanism}: see kafka.sasl_mechanism"
+        return f"{where} does not support {mechanism}. Check kafka.sasl_mechanism"
     if isinstance(error, GroupAuthorizationFailedError):
-        return f"user '{user}' may not read as the consumer group '{rules.group}' (permission Read on the group)"
+        return f"user '{user}' may not read as the consumer group '{rules.group}'. Grant Read on the group"
     if isinstance(error, ClusterAuthorizationFailedError):
-        return f"user '{user}' may write to no topic at all (permission Write)"
+        return f"user '{user}' may write to no topic. Grant Write"
     return ""

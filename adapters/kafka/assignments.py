@@ -1,25 +1,26 @@
-"""The partitions that a consumer holds: where each is begun, and whether its topic is still the one it was.
+"""The partitions assigned to a consumer: where each starts, and whether its topic is still the same one.
 
-A fetch gives a topic's name and not its id. So before records are handed over it has to be sure that they are of the
-topic whose id they will bear: it was asked for less than a second ago, and the cluster has said nothing new since. One
-that was deleted and made anew is read from its beginning, and its partitions are other partitions (``begin.py``).
+A fetch names a topic and not its id. Records are handed over only if their topic's id is confirmed. That is,
+postdate asked for it less than a second ago and the cluster's metadata has not changed since. A recreated topic is
+read from its beginning, and its partitions count as new ones (``intake.start_offset_in``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
 from adapters.kafka.access import sentence
-from adapters.kafka.intake import Intakes, Part
-from adapters.kafka.losses import Gone
-from adapters.kafka.start_offset import Begin, begin_after, begin_at
+from adapters.kafka.intake import Intakes, Partition, StartOffset, start_offset_after, start_offset_in
 from adapters.kafka.topology.topic_ids import TopicId, ask_ids
+from bridge.delay.duration import write_moment
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 
@@ -31,187 +32,247 @@ _ANSWER_S = 3.0
 _AGAIN_S = 0.1
 _SURE_S = 1.0
 _PASS_S = 0.5
-#: Topics in one look at those that nothing comes from: an answer about very many takes the process long to read.
+#: Idle topics confirmed in one check: an answer about very many takes long to parse.
 _TOPICS_A_LOOK = 50
+log = structlog.get_logger("postdate")
+
+_LOST_S = 24 * 3600.0
+_RESET_S = 600.0
 
 
-class Places:
-    """``parts`` are the partitions that were begun. One consumer uses it at a time, from one task."""
+class Losses:
+    """Reports lost records, recreated topics, and offsets set by other tools.
+
+    Each event is a log line with the offsets. A loss stays in the process's health for a day, so that it is seen the
+    next morning. An offset set by a person stays for ten minutes.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._offsets: Counter[str] = Counter()
+
+    def removed(self, tp: TopicPartition, start: int, end: int) -> None:
+        """Kafka removed the offsets from ``start`` up to ``end`` before they were read."""
+        topic, partition = tp
+        self._offsets[topic] += end - start
+        log.warning(
+            "kafka removed unread records", topic=topic, partition=partition, first_offset=start, next_offset=end
+        )
+        text = (
+            f"Kafka removed {self._offsets[topic]} offsets of topic {topic} before postdate could read them, the last "
+            f"time {start} to {end - 1} of partition {partition} ({_now()}). The topic's retention is too short, or "
+            "someone deleted records"
+        )
+        self._health.say(f"kafka removed {topic}", text, _LOST_S)
+
+    def recreated(self, tp: TopicPartition) -> None:
+        """The topic was deleted and recreated."""
+        log.warning("kafka topic recreated", topic=tp.topic, partition=tp.partition)
+
+    def offset_set_externally(self, tp: TopicPartition, offset: int) -> None:
+        """The group's offset has no note of this cluster, so it may belong to an earlier topic of this name."""
+        topic, partition = tp
+        log.warning("kafka offset set by another tool", topic=topic, partition=partition, offset=offset)
+        text = (
+            f"the group's offset {offset} of partition {partition} of topic {topic} was set by another tool "
+            f"({_now()}). postdate continues there: it reads no earlier records, and parks no record a second time"
+        )
+        self._health.say(f"kafka offset {topic}", text, _RESET_S)
+
+    def lost(self, tp: TopicPartition, end: int, read: int) -> None:
+        """Kafka's partition ends at ``end`` although offsets up to ``read`` were read."""
+        topic, partition = tp
+        log.warning("kafka lost records", topic=topic, partition=partition, end=end, read=read)
+        text = (
+            f"Kafka lost the offsets {end} to {read - 1} of partition {partition} of topic {topic}, which had been "
+            f"read ({_now()}). A broker crashed, or elected a leader without them. postdate reads the partition again"
+        )
+        self._health.say(f"kafka lost {topic}", text, _LOST_S)
+
+
+def _now() -> str:
+    return write_moment(int(time.time() * 1000))
+
+
+class Assignments:
+    """``parts`` are the partitions that are started. One consumer uses it at a time, from one task."""
 
     def __init__(self, rules: Kafka, intakes: Intakes, health: Health) -> None:
-        self.parts: dict[TopicPartition, Part] = {}
+        self.parts: dict[TopicPartition, Partition] = {}
         self._rules = rules
         self._intakes = intakes
         self._health = health
-        self._gone = Gone(health)
+        self._losses = Losses(health)
         self._sure_until: dict[str, float] = {}
         self._pass_at = 0.0
 
-    def doubt(self, *_: object) -> None:
-        """The cluster has said something new: no topic is surely the one it was."""
+    def invalidate(self, *_: object) -> None:
+        """The cluster's metadata changed: confirm every topic again."""
         self._sure_until.clear()
 
-    async def surely(self, consumer: AIOKafkaConsumer, fetched: Fetched) -> Fetched:
-        """What is surely of the topics that its parts name. All else is put back, and read again."""
-        asking = consumer._client._md_update_fut is not None  # somebody has met an error, and why is not known yet
+    async def confirmed(self, consumer: AIOKafkaConsumer, fetched: Fetched) -> Fetched:
+        """Keep records whose topic id is confirmed. Seek back so that the others are fetched again."""
+        asking = (
+            consumer._client._md_update_fut is not None
+        )  # a metadata request is open, so a topic may just have changed
         now, parts, sure_until = time.monotonic(), self.parts, self._sure_until
-        doubtful = {
-            place for place in fetched if asking or place not in parts or sure_until.get(place.topic, 0.0) < now
-        }
+        doubtful = {tp for tp in fetched if asking or tp not in parts or sure_until.get(tp.topic, 0.0) < now}
         if not doubtful:
             return fetched
         before = dict(parts)
         doubtful -= await self._checked(consumer, doubtful)
-        assigned = consumer.assignment()  # what went meanwhile is read by somebody else
-        for place in assigned & doubtful:
-            if parts.get(place) is before.get(place):  # nothing could be learnt of it
-                consumer.seek(place, fetched[place][0].offset)
-        there = {place for place in assigned - doubtful if parts.get(place) is before.get(place)}
-        return {place: records for place, records in fetched.items() if place in there}
+        assigned = consumer.assignment()  # other members read what was revoked meanwhile
+        for tp in assigned & doubtful:
+            if parts.get(tp) is before.get(tp):  # not confirmed
+                consumer.seek(tp, fetched[tp][0].offset)
+        there = {tp for tp in assigned - doubtful if parts.get(tp) is before.get(tp)}
+        return {tp: records for tp, records in fetched.items() if tp in there}
 
-    async def look(self, consumer: AIOKafkaConsumer) -> bool:
-        """Begin what is not begun, and see whether the topics that were not asked for longest are what they were.
-        Whether it could be done."""
+    async def check_all(self, consumer: AIOKafkaConsumer) -> bool:
+        """Start the partitions that are not started. Confirm the topics whose last answer is oldest. Return whether
+        that worked."""
         assigned = consumer.assignment()
-        one_each = {place.topic: place for place in assigned}
+        one_each = {tp.topic: tp for tp in assigned}
         longest = sorted(one_each, key=lambda topic: self._sure_until.get(topic, 0.0))[:_TOPICS_A_LOOK]
-        places = {one_each[topic] for topic in longest}.union(place for place in assigned if place not in self.parts)
-        if not places:
-            self._known()
+        tps = {one_each[topic] for topic in longest}.union(tp for tp in assigned if tp not in self.parts)
+        if not tps:
+            self._answered()
             return True
-        return bool(await self._checked(consumer, places)) or places <= self.parts.keys()
+        return bool(await self._checked(consumer, tps)) or tps <= self.parts.keys()
 
-    def pass_by(self, consumer: AIOKafkaConsumer) -> None:
-        """Count what the consumer has read past and that is no record: markers of transactions, aborted records.
+    def skip_non_records(self, consumer: AIOKafkaConsumer) -> None:
+        """Move progress over offsets that hold no record: transaction markers and aborted records.
 
-        Call it after a poll, when everything that it brought has been handed over or put back. It looks at most
-        twice a second."""
+        Call it after a poll, when all its records are handed over or put back. It does its work at most twice a
+        second.
+        """
         now, subscription = time.monotonic(), consumer._subscription.subscription
         if now < self._pass_at or subscription is None or subscription.assignment is None:
             return
         self._pass_at = now + _PASS_S
-        for place, part in self.parts.items():
-            state = subscription.assignment.state_value(place)
+        for tp, part in self.parts.items():
+            state = subscription.assignment.state_value(tp)
             if state is not None and state.has_valid_position and state.position > (part.next or 0):
                 part.next = state.position
                 part.progress.reached(part.next)
 
-    async def go_on(self, consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> bool:
-        """Kafka has nothing at this offset: say what is gone, and go on with what there is. Whether that has to be
-        committed at once."""
+    async def resume_after_loss(self, consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int) -> bool:
+        """Kafka has nothing at this offset: report the loss and continue with what there is. Return whether to
+        commit at once."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                at_once = await self._go_on(consumer, place, offset)
+                at_once = await self._resume_after_loss(consumer, tp, offset)
         except (KafkaError, OSError) as error:
-            await self._not_known(error)
+            await self._failed(error)
             return False
-        self._known()
+        self._answered()
         return at_once
 
-    async def _checked(self, consumer: AIOKafkaConsumer, places: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Those of the places that surely are what they were."""
+    async def _checked(self, consumer: AIOKafkaConsumer, tps: Set[TopicPartition]) -> Set[TopicPartition]:
+        """The partitions whose topic is confirmed."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                sure = await self._check(consumer, places)
+                sure = await self._check(consumer, tps)
         except (KafkaError, OSError) as error:
-            await self._not_known(error)
+            await self._failed(error)
             return set()
-        self._known()
+        self._answered()
         return sure
 
-    async def _not_known(self, error: Exception) -> None:
-        """It is tried again soon; who is stuck with it is noticed by what he does not take (``stuck.py``)."""
-        text = f"where Kafka's partitions begin is not known: {sentence(error, self._rules)}"
+    async def _failed(self, error: Exception) -> None:
+        """The next look tries again. The watchdog notices a consumer that stays stuck."""
+        text = f"cannot determine where Kafka's partitions start: {sentence(error, self._rules)}"
         self._health.say(_SUBJECT, text)
         await asyncio.sleep(_AGAIN_S)
 
-    def _known(self) -> None:
-        """Kafka has answered, or has nothing of ours to be asked about."""
+    def _answered(self) -> None:
+        """Kafka answered, or there was nothing to ask."""
         self._health.say(_SUBJECT, "")
 
-    async def _check(self, consumer: AIOKafkaConsumer, places: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Ask for the ids of their topics. What is not begun, or was made anew, is begun: the consumer goes on there.
+    async def _check(self, consumer: AIOKafkaConsumer, tps: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Ask for the topic ids. Start partitions that are new or whose topic was recreated.
 
-        Raises the errors of aiokafka and of the network."""
+        Raises the errors of aiokafka and of the network.
+        """
         before, since = dict(self.parts), time.monotonic()
-        found = await _ask_leaders(consumer, places)
-        for place in consumer.assignment() & self.parts.keys():
-            topic_id = found.get(place.topic)
-            if topic_id is not None and self.parts[place].topic_id != topic_id:
-                self._begin(consumer, place, topic_id, Begin(None))
-                self._gone.made_anew(place)
-        fresh = {place for place in places if place.topic in found and place not in self.parts}
+        found = await _ask_leaders(consumer, tps)
+        for tp in consumer.assignment() & self.parts.keys():
+            topic_id = found.get(tp.topic)
+            if topic_id is not None and self.parts[tp].topic_id != topic_id:
+                self._begin(consumer, tp, topic_id, StartOffset(None))
+                self._losses.recreated(tp)
+        fresh = {tp for tp in tps if tp.topic in found and tp not in self.parts}
         if fresh:
             await self._begin_where_committed(consumer, fresh, found)
         self._sure_until.update((topic, since + _SURE_S) for topic in found)
-        stayed = {place for place, part in before.items() if self.parts.get(place) is part}
-        return {place for place in stayed & places if place.topic in found}
+        stayed = {tp for tp, part in before.items() if self.parts.get(tp) is part}
+        return {tp for tp in stayed & tps if tp.topic in found}
 
     async def _begin_where_committed(
-        self, consumer: AIOKafkaConsumer, places: Set[TopicPartition], found: dict[str, TopicId]
+        self, consumer: AIOKafkaConsumer, tps: Set[TopicPartition], found: dict[str, TopicId]
     ) -> None:
         subscription = consumer._subscription.subscription
         assignment = None if subscription is None else subscription.assignment
-        if assignment is None:  # the topics that there are have just become others
+        if assignment is None:  # the subscription is just changing
             return
-        committed = await consumer._coordinator.fetch_committed_offsets(places)
+        committed = await consumer._coordinator.fetch_committed_offsets(tps)
         if not assignment.active:
-            return  # somebody else may have had them meanwhile, and have committed more
-        for place in consumer.assignment() & places:
-            topic_id, known = found[place.topic], committed.get(place)
+            return  # another member may have committed more meanwhile
+        for tp in consumer.assignment() & tps:
+            topic_id, known = found[tp.topic], committed.get(tp)
             offset, note = (None, "") if known is None else (known.offset, known.metadata or "")
-            begin = begin_at(topic_id, offset, note)
-            self._begin(consumer, place, topic_id, begin)
+            begin = start_offset_in(topic_id, offset, note)
+            self._begin(consumer, tp, topic_id, begin)
             if begin.offset is None and offset is not None:
-                self._gone.made_anew(place)
-            elif offset is not None and note != self.parts[place].note:
-                self.parts[place].progress.reached(offset)  # once more, and now with its note
-                self._gone.set_by_others(place, offset)
+                self._losses.recreated(tp)
+            elif offset is not None and note != self.parts[tp].note:
+                self.parts[tp].progress.reached(offset)  # commit it again, with its note
+                self._losses.offset_set_externally(tp, offset)
 
-    def _begin(self, consumer: AIOKafkaConsumer, place: TopicPartition, topic_id: TopicId, begin: Begin) -> None:
-        self.parts[place] = Part(place, self._intakes.of(place.topic), topic_id, begin)
-        go_to(consumer, place, begin.offset)
+    def _begin(self, consumer: AIOKafkaConsumer, tp: TopicPartition, topic_id: TopicId, begin: StartOffset) -> None:
+        self.parts[tp] = Partition(tp, self._intakes.of(tp.topic), topic_id, begin)
+        go_to(consumer, tp, begin.offset)
 
-    async def _go_on(self, consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> bool:
-        if place not in consumer.assignment() or await consumer.position(place) != offset:
-            return False  # it is elsewhere by now
-        if not await self._check(consumer, {place}):
-            return False  # it was begun just now, or anew
-        part = self.parts[place]
-        first = (await consumer.beginning_offsets([place]))[place]
-        end = (await consumer.end_offsets([place]))[place]
-        if self.parts.get(place) is not part or place not in consumer.assignment():
+    async def _resume_after_loss(self, consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int) -> bool:
+        if tp not in consumer.assignment() or await consumer.position(tp) != offset:
+            return False  # it has moved on
+        if not await self._check(consumer, {tp}):
+            return False  # it was just started, or restarted
+        part = self.parts[tp]
+        first = (await consumer.beginning_offsets([tp]))[tp]
+        end = (await consumer.end_offsets([tp]))[tp]
+        if self.parts.get(tp) is not part or tp not in consumer.assignment():
             return False
-        begin = begin_after(offset, first, end, part.cut)
+        begin = start_offset_after(offset, first, end, part.cut)
         if begin.cut != part.cut:
-            self._begin(consumer, place, part.topic_id, begin)
-            self.parts[place].progress.reached(first)
-            self._gone.lost(place, end, offset)
+            self._begin(consumer, tp, part.topic_id, begin)
+            self.parts[tp].progress.reached(first)
+            self._losses.lost(tp, end, offset)
             return True
-        go_to(consumer, place, begin.offset)
+        go_to(consumer, tp, begin.offset)
         if begin.offset != offset:
             part.next = begin.offset
-            self._gone.removed(place, offset, first)
+            self._losses.removed(tp, offset, first)
             part.progress.reached(first)
         return False
 
 
-def go_to(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int | None) -> None:
-    """The consumer goes on at this offset, or at the oldest there is; it may have to ask which that is."""
+def go_to(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int | None) -> None:
+    """Continue at this offset; None for the oldest, which aiokafka may have to look up."""
     if offset is None:
-        # The documented way waits for the answer, and for the leaders of all the partitions.
-        consumer._fetcher.request_offset_reset([place], OffsetResetStrategy.EARLIEST)
+        # The public method would wait for the answer and for the leaders of all partitions.
+        consumer._fetcher.request_offset_reset([tp], OffsetResetStrategy.EARLIEST)
     else:
-        consumer.seek(place, offset)
+        consumer.seek(tp, offset)
 
 
-async def _ask_leaders(consumer: AIOKafkaConsumer, places: Iterable[TopicPartition]) -> dict[str, TopicId]:
-    """The ids of the topics, from the brokers that lead these partitions; without those that cannot be had now."""
+async def _ask_leaders(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[str, TopicId]:
+    """Topic ids from the brokers that lead these partitions. Topics whose leader cannot answer are left out."""
     client, wanted = consumer._client, dict[int, set[str]]()
-    for place in places:
-        node = client.cluster.leader_for_partition(place)
+    for tp in tps:
+        node = client.cluster.leader_for_partition(tp)
         if node is not None and node >= 0:
-            wanted.setdefault(node, set()).add(place.topic)
+            wanted.setdefault(node, set()).add(tp.topic)
     answers = await asyncio.gather(*(ask_ids(client, *one) for one in wanted.items()), return_exceptions=True)
     found: dict[str, TopicId] = {}
     for answer in answers:

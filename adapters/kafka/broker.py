@@ -6,22 +6,20 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from adapters.kafka.intake import Intake
+from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
 from adapters.kafka.levels.plan import level_topics
 from adapters.kafka.levels.source import BoundedSource, LevelSource
-from adapters.kafka.outgoing import AUDIT_HEADERS, Out
+from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
 from adapters.kafka.raw import record
-from adapters.kafka.raw.describe import describe
-from adapters.kafka.routing import Aim
+from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
 from adapters.kafka.topology.topics import Topic
 from bridge.admin.desk import Row
-from bridge.admin.leftovers import Intake as IntakeCount
-from bridge.admin.leftovers import Place, Use
+from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Policies, Standing
 from bridge.core.clock import StoreClock
@@ -85,19 +83,19 @@ def _headers(settings: Settings, name: str) -> frozenset[bytes]:
     return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
 
 
-def _intakes(settings: Settings, name: str) -> list[Intake]:
+def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [Intake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
 
 
-def _out(settings: Settings, name: str) -> Out:
+def _out(settings: Settings, name: str) -> KafkaOut:
     route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
-    aim = Aim(name, route.namings(), route.allow_to, taken)
+    router = Router(name, route.namings(), route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return Out(aim, drop, audit, headers_max=settings.limits.header_entries)
+    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
 
 
 def _level_source(
@@ -136,7 +134,7 @@ def plan(settings: Settings) -> list[Part]:
 
 def verify(settings: Settings) -> list[Finding]:
     """Compare every topic with the broker's. Blocking. Raises ``BrokerUnavailable``."""
-    return [Finding(_part(one.topic), Standing(one.state), one.text) for one in setup.verify(settings)]
+    return [Finding(_part(one.topic), one.state, one.text) for one in setup.verify(settings)]
 
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
@@ -222,12 +220,12 @@ def _place(one: cleanup.LevelTopic) -> Place:
     )
 
 
-def count_intakes(settings: Settings) -> list[IntakeCount]:
+def count_intakes(settings: Settings) -> list[Intake]:
     """Count the records and readers of the intake topics. Blocking. Raises ``BrokerUnavailable``."""
     return cleanup.intakes(settings)
 
 
-def stalled_intakes(settings: Settings) -> list[IntakeCount]:
+def stalled_intakes(settings: Settings) -> list[Intake]:
     """Kafka gives a partition to another consumer by itself."""
     return []
 
@@ -249,7 +247,7 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
 def open_payload(row: Row) -> Opened:
     """Open a stored record. Raises ``ValueError`` where too little of it was read."""
     unpacked = record.unpack(row.payload)
-    described = describe(unpacked, record.topic_of(row.payload))
+    described = record.describe(unpacked, record.topic_of(row.payload))
     other = {name: value for name, value in described.items() if name not in ("topic", "partition", "key")}
     origin = {
         "topic": described.get("topic"),

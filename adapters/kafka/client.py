@@ -1,7 +1,8 @@
-"""aiokafka's clients: how they are made from the rules, started, and given up.
+"""aiokafka's clients: created from the settings, started and closed.
 
-aiokafka is pinned exactly: beside its documented classes we use a few of its own (``sequence.py``, ``odd_names.py``,
-``poison.py``, and the closing here), each because there is no other way to keep a promise.
+aiokafka is pinned exactly. Besides its documented classes postdate uses some internal ones, here and in
+``partition_queue.py``, ``outgoing.py``, ``raw/poison.py`` and ``topology/topic_ids.py``. Each is the only way to
+keep a promise.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Kafka
 
 _CLOSE_S = 2.0
-#: aiokafka has a connection for each group of requests to a broker; this is ours.
+#: aiokafka keeps one connection per broker and request group. This group is postdate's.
 _ASKING = "asking"
-#: A batch ends at this size; the broker's default limit is a megabyte. A single record may be larger.
+#: Batch size. The broker's default limit is one megabyte. A single record may be larger.
 _BATCH_BYTES = 512 * 1024
-#: A broker that does not answer for so long may have failed in silence: its connection is closed, and whoever leads now
-#: is asked. Longer than a rebalance, during which the members wait for their answer.
+#: After this silence the connection is closed and the current leader is asked. It is longer than a rebalance, in which
+#: members wait for their answer.
 _REQUEST_MS = 10_000
 _REBALANCE_MS = 8000
-#: How often a member asks whether the group is to be shared out anew; until all have asked, nobody takes anything.
+#: Heartbeat interval. A rebalance stops all members until each has sent a heartbeat.
 _BEAT_MS = 1000
 
 
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
-    """What every client of aiokafka is given; ``name`` is what the broker shows for it."""
+    """Arguments that every aiokafka client gets. The broker shows ``name`` as the client id."""
     return {
         "bootstrap_servers": rules.bootstrap_servers,
         "client_id": name,
@@ -52,7 +53,8 @@ def connection(rules: Kafka, name: str) -> dict[str, Any]:
 
 
 def new_producer(rules: Kafka) -> AIOKafkaProducer:
-    """An idempotent producer that waits for all in-sync replicas. Not started; raises ``BrokerUnavailable``."""
+    """Create an idempotent producer that waits for all in-sync replicas. It is not started. Raises
+    ``BrokerUnavailable``."""
     with broker_errors(rules):
         return AIOKafkaProducer(
             **connection(rules, "postdate publish"),
@@ -66,10 +68,11 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
 
 
 def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
-    """A member of the group that commits by hand, and says where it has nothing to read instead of going elsewhere.
-    Not started, not subscribed.
+    """Create a group member that commits by hand and reports a missing offset instead of resetting it. It is neither
+    started nor subscribed.
 
-    Raises ``BrokerUnavailable``."""
+    Raises ``BrokerUnavailable``.
+    """
     with broker_errors(rules):
         return AIOKafkaConsumer(
             **connection(rules, "postdate intake"),
@@ -87,8 +90,8 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
 
 
 async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient, rules: Kafka) -> None:
-    """Start a client of any kind. Raises ``BrokerUnavailable`` with the reason, where aiokafka writes it to its log
-    alone: a wrong password, a certificate that nobody vouches for."""
+    """Start a client. Raises ``BrokerUnavailable`` with the reason, which aiokafka only writes to its log: a wrong
+    password, an untrusted certificate."""
     try:
         await client.start()
     except KafkaConnectionError as error:
@@ -96,10 +99,11 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClien
 
 
 async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-    """Try once to commit offsets with notes; false when the group has been shared out anew. Raises ``KafkaError``.
+    """Try once to commit offsets with notes. Return False if the group has rebalanced. Raises ``KafkaError``.
 
-    aiokafka's own ``commit`` goes on for ever where nobody answers, and leaves a task behind when it is cancelled."""
-    wanted = {place: OffsetAndMetadata(offset, note) for place, (offset, note) in offsets.items()}
+    aiokafka's own ``commit`` retries for ever without an answer, and leaves a task behind when it is cancelled.
+    """
+    wanted = {tp: OffsetAndMetadata(offset, note) for tp, (offset, note) in offsets.items()}
     try:
         await consumer._coordinator._do_commit_offsets(None, wanted)
     except (RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError):
@@ -108,10 +112,10 @@ async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartitio
 
 
 async def answers(client: AIOKafkaClient, timeout_s: float) -> bool:
-    """Whether any broker of the cluster answers; asks for nothing but that, on connections where nothing is before it.
+    """Whether any broker of the cluster answers, asked on connections of its own.
 
-    One that has fallen silent while others answer is forgotten until they name it again: what waits for its answer is
-    asked of whoever leads now, and nobody tries to reach it meanwhile, which would hold up all others.
+    A broker that falls silent while others answer is forgotten until they name it again. Its pending requests then
+    go to the new leader, and nothing waits for a reconnect.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     known = {node for node in nodes if (node, _ASKING) in client._conns}
@@ -139,7 +143,7 @@ def _forget(client: AIOKafkaClient, node: int) -> None:
 
 
 async def first_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all that a consumer needs until one ends, which is always an error; it is raised."""
+    """Run all tasks of a consumer until one ends. That is always an error, which is raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -149,12 +153,12 @@ async def first_end(*works: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         if task.cancelled():
-            raise BrokerUnavailable("the consumer gave up by itself")
+            raise BrokerUnavailable("aiokafka's consumer stopped by itself")
         task.result()
 
 
 async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Leave the group and close, in a few seconds, whether anybody answers or not."""
+    """Leave the group and close within a few seconds, with or without an answer."""
     stopping = asyncio.ensure_future(consumer.stop())
     await asyncio.wait([stopping], timeout=_CLOSE_S)
     stopping.cancel()
@@ -164,15 +168,15 @@ async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:
 
 
 async def give_up_producer(producer: AIOKafkaProducer) -> None:
-    """Close a producer without waiting for what it still has, which may be for ever: ``stop`` would flush first.
+    """Close a producer without flushing, which could take for ever.
 
-    Its connections go first, so that nothing it retries can arrive after its outcome was called unknown.
+    Its connections go first, so that no retry can arrive after its outcome was called unknown.
     """
     producer._closed = True
     sending = producer._sender.sender_task
     for connection in list(producer.client._conns.values()):
         connection.close()
-    for _ in range(2):  # the first ends its loop, which then waits for its requests; the second ends that
+    for _ in range(2):  # the first ends its loop, the second the wait for its requests
         if sending is not None and not sending.done():
             sending.cancel()
             await asyncio.wait([sending], timeout=_CLOSE_S)

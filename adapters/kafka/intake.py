@@ -1,27 +1,126 @@
-"""What the source knows of an intake topic and of the partitions that it holds, and a record as a delivery."""
+"""Intake topics, the partitions read from them, and their records as deliveries."""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from adapters.kafka.progress import Progress
 from adapters.kafka.raw.record import Header, Record, pack
-from adapters.kafka.start_offset import Begin, note_of
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.core.message import Delivery, HeaderValue
 from bridge.delay.destination import HEADER as DESTINATION
 from bridge.delay.naming import Naming
 
+_OURS = "postdate"
+NEVER = sys.maxsize
+
+
+class StartOffset(NamedTuple):
+    """The first offset to read; None for the oldest available. Kafka once held, and lost, other records from offset
+    ``cut`` on; ``NEVER`` if it did not."""
+
+    offset: int | None
+    cut: int = NEVER
+
+
+def note_of(topic_id: TopicId, cut: int) -> str:
+    """Text to commit beside an offset. Empty if Kafka is too old for topic ids."""
+    if not topic_id.cluster:
+        return ""
+    return " ".join([_OURS, *topic_id, *([] if cut == NEVER else [str(cut)])])
+
+
+def start_offset_in(topic_id: TopicId, committed: int | None, note: str) -> StartOffset:
+    """Where to start in a topic with this id, given the group's committed offset and its note.
+
+    A commit names its topic, and the topic may have been deleted and recreated since. Believing the old offset would
+    skip the first records of the new topic. So postdate commits the topic's id in the note beside the offset. A commit
+    without a note comes from Kafka's tools and is believed. So is a note with another cluster id: whoever mirrors
+    offsets between clusters has translated them.
+    """
+    match note.split(" "):
+        case [word, cluster, _, *_] if word != _OURS or cluster != topic_id.cluster:
+            return StartOffset(committed)
+        case [_, _, topic, *_] if topic != topic_id.topic:
+            return StartOffset(None)
+        case [_, _, _, cut] if cut.isdecimal():
+            return StartOffset(committed, int(cut))
+    return StartOffset(committed)
+
+
+def start_offset_after(offset: int, first: int, end: int, cut: int) -> StartOffset:
+    """Where to continue when Kafka has nothing at ``offset`` and holds the offsets from ``first`` up to ``end``.
+
+    An offset beyond the end means that Kafka lost records that were read, and will reuse their offsets for new records.
+    All records from now on are new, whatever their offset.
+    """
+    if offset < first:
+        return StartOffset(first, cut)
+    return StartOffset(first, end) if offset > end else StartOffset(offset, cut)
+
+
+class CommitProgress:
+    """How far one partition is done.
+
+    ``committable`` is the offset to commit: after the last record that is done without a gap; None before the first
+    one. With nothing open it also passes offsets that hold no record. Offsets have gaps (compaction, transactions), so
+    the order of hand-over counts, not the numbers. A gap at the end is committed too. Otherwise the group would lag
+    behind transaction markers for ever, and would miss them when Kafka removes them.
+    """
+
+    __slots__ = ("_early", "_reached", "_waiting", "committable")
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+        self._early: set[int] = set()
+        self._reached = 0
+        self.committable: int | None = None
+
+    def open(self) -> int:
+        """Number of records that a crash would deliver again."""
+        return len(self._waiting)
+
+    def handed_over(self, offset: int) -> None:
+        """Record a hand-over. The offset must be higher than all before."""
+        self._waiting.append(offset)
+
+    def reached(self, offset: int) -> None:
+        """Every record before this offset was handed over. The other offsets hold transaction markers, aborted records
+        or removed records."""
+        self._reached = offset
+        if not self._waiting:
+            self.committable = offset
+
+    def done(self, offsets: Iterable[int]) -> None:
+        """These records are durable. Advance the offset to commit over what is done without a gap."""
+        waiting, early = self._waiting, self._early
+        for offset in offsets:
+            if waiting and waiting[0] == offset:
+                waiting.popleft()
+                self.committable = offset + 1
+            else:
+                early.add(offset)
+        while waiting and waiting[0] in early:
+            offset = waiting.popleft()
+            early.discard(offset)
+            self.committable = offset + 1
+        if not waiting and self.committable is not None:
+            self.committable = max(self.committable, self._reached)
+
 
 @dataclass(frozen=True)
-class Intake:
-    """One intake topic, or a rule for many: its route, the header names that matter on that route, and whether a
-    record's key is what it can be cancelled by, as a tombstone of that key does. ``spread``: its records go to all
-    shards in turn. ``headers_max`` bounds the headers of a record; None for no bound."""
+class KafkaIntake:
+    """One intake topic, or a naming rule for many, and how its records are read.
+
+    ``wanted`` are the header names that matter on the route. ``keyed``: a record's key is its message key, so a
+    tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
+    of a record; None for no bound.
+    """
 
     route: str
     naming: Naming
@@ -36,54 +135,53 @@ def _too_many(most: int) -> str:
 
 
 class Intakes:
-    """Which topics are taken from, and what each belongs to."""
+    """The intake topics, and the intake that each topic name belongs to."""
 
-    def __init__(self, intakes: Iterable[Intake]) -> None:
+    def __init__(self, intakes: Iterable[KafkaIntake]) -> None:
         self._intakes = list(intakes)
         self._names = frozenset(one.naming.intercept for one in self._intakes if not one.naming.is_rule)
-        self._known: dict[str, Intake] = {}
+        self._known: dict[str, KafkaIntake] = {}
         self.routes = frozenset(one.route for one in self._intakes)
 
     def pattern(self) -> str:
-        """A regular expression that matches these topics and no other.
+        """A regular expression that matches the intake topics and no other.
 
-        The consumer subscribes to it, and not to names, because it then asks the brokers for all topics: one that is
-        asked for by name may be made by that.
+        The consumer subscribes by pattern because it then asks the brokers for all topics. Asking for a topic by name
+        may create it.
         """
         return rf"(?:{'|'.join(sorted(one.naming.expression() for one in self._intakes))})\Z"
 
-    def of(self, topic: str) -> Intake:
-        """The intake that a topic belongs to; the settings see to it that there is no other."""
+    def of(self, topic: str) -> KafkaIntake:
+        """The intake of a topic. The settings guarantee that there is only one."""
         known = self._known.get(topic)
         if known is None:
             known = next(one for one in self._intakes if one.naming.text_in(topic) is not None)
             self._known[topic] = known
         return known
 
-    def but_those_of(self, routes: Collection[str], places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions to poll while some ``routes`` have no room; none where all have. What was fetched of the
-        others stays fetched: to pause them would throw it away."""
-        return [place for place in places if self.of(place.topic).route not in routes] if routes else []
+    def but_those_of(self, routes: Collection[str], tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Partitions to poll while the given ``routes`` are full; empty if none are, or if all are. Pausing the full
+        ones would discard the records that are fetched already."""
+        return [tp for tp in tps if self.of(tp.topic).route not in routes] if routes else []
 
     def missing(self, topics: set[str]) -> list[str]:
-        """The topics that are taken from by name and are not among the cluster's."""
+        """The topics read by name that are not in ``topics``, the cluster's."""
         return sorted(self._names - topics)
 
     def names(self) -> list[str]:
-        """All topics that are taken from by name, sorted."""
+        """All topics read by name, sorted."""
         return sorted(self._names)
 
 
-class Part:
-    """A partition from where it is begun to its loss: another assignment makes another ``Part``, and so does a topic
-    that was made anew.
+class Partition:
+    """One assignment of a partition, from its start to its loss. A recreated topic gets a new ``Partition`` too.
 
-    ``next`` is the offset after the last record handed over, before the first one where it is begun, None for the
-    beginning; ``committed`` the last offset that was committed, and ``note`` what is committed beside it; ``origin``
-    names the partition of this topic, and of no other that bears its name later. From offset ``cut`` on there were
-    other records once, so those of now have the origin ``later``. ``in_hand`` is how many somebody has taken and
-    neither accepted nor dropped; of a partition that is ``leaving`` nobody begins with another. A header that names
-    ``own_target``, where its records go anyway, counts as none.
+    ``next`` is the offset after the last record handed over, or where reading starts; None for the oldest.
+    ``committed`` is the last committed offset and ``note`` the text beside it. ``origin`` identifies the partition of
+    this topic, even if another topic has the same name later. From offset ``cut`` on Kafka once held other records, so
+    records there have the origin ``later``. ``in_hand`` counts deliveries taken and neither accepted nor dropped. While
+    a partition is ``leaving``, its deliveries are no longer started. A header that names ``own_target``, where the
+    records go anyway, is ignored.
     """
 
     __slots__ = (
@@ -100,29 +198,29 @@ class Part:
         "order_key",
         "origin",
         "own_target",
-        "place",
         "progress",
         "route",
         "topic_id",
+        "tp",
         "wanted",
     )
 
-    def __init__(self, place: TopicPartition, intake: Intake, topic_id: TopicId, begin: Begin) -> None:
-        self.place = place
+    def __init__(self, tp: TopicPartition, intake: KafkaIntake, topic_id: TopicId, begin: StartOffset) -> None:
+        self.tp = tp
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
-        self.own_target = (intake.naming.target(place.topic) or "").encode()
+        self.own_target = (intake.naming.target(tp.topic) or "").encode()
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
-        self.order_key = f"{place.topic}/{place.partition}".encode()
+        self.order_key = f"{tp.topic}/{tp.partition}".encode()
         self.topic_id = topic_id
         self.note = note_of(topic_id, begin.cut)
-        # Marks made under another order cover other records of the log, so the log has another name here.
-        number = f"{place.partition}/spread" if intake.spread else f"{place.partition}"
+        # Stored marks of another order cover other records, so a spread partition has a name of its own.
+        number = f"{tp.partition}/spread" if intake.spread else f"{tp.partition}"
         self.origin = f"{topic_id.topic}/{number}".encode()
         self.later = f"{topic_id.topic}@{begin.cut}/{number}".encode()
         self.cut = begin.cut
-        self.progress = Progress()
+        self.progress = CommitProgress()
         self.next = begin.offset
         self.committed: int | None = None
         self.in_hand = 0
@@ -130,11 +228,12 @@ class Part:
         self.alive = True
 
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
-        """Records as deliveries, in order; they count as handed over. Of headers with one name the last one holds."""
+        """Convert records to deliveries, in order, and count them as handed over. If a header repeats, the last one
+        wins."""
         wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
-        order_key, keyed, topic = self.order_key, self.keyed, self.place.topic.encode()
+        order_key, keyed, topic = self.order_key, self.keyed, self.tp.topic.encode()
         headers_max = self.headers_max
         made = []
         for record in records:
@@ -170,7 +269,7 @@ class Part:
         return made
 
     def raw(self, offset: int, record: Record, now_ms: int) -> Delivery:
-        """A record that was read from its bytes: a fault where a header's name is not UTF-8."""
+        """Convert a record that was decoded from raw bytes. A header name that is not UTF-8 makes it a fault."""
         found: dict[str, HeaderValue] = {}
         fault = ""
         try:
@@ -184,10 +283,10 @@ class Part:
         return self._delivery(offset, record, found, now_ms, fault)
 
     def lost(self, offset: int, now_ms: int) -> Delivery:
-        """A record of which not even the bytes can be read."""
-        place = self.place
-        fault = f"it cannot be decoded and its bytes cannot be read; it is at offset {offset} of {place.topic}"
-        return self._delivery(offset, Record(place.partition, -1, None, None, []), {}, now_ms, fault)
+        """A delivery for a record whose bytes cannot be decoded at all."""
+        tp = self.tp
+        fault = f"it cannot be decoded and its bytes cannot be read; it is at offset {offset} of {tp.topic}"
+        return self._delivery(offset, Record(tp.partition, -1, None, None, []), {}, now_ms, fault)
 
     def _delivery(
         self, offset: int, record: Record, found: dict[str, HeaderValue], now_ms: int, fault: str
@@ -199,7 +298,7 @@ class Part:
         return Delivery(
             (self, offset),
             self.route,
-            pack(*record, self.place.topic.encode()),
+            pack(*record, self.tp.topic.encode()),
             self.order_key,
             found,
             now_ms,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.kafka.raw.raw_headers import OddName
 from adapters.kafka.raw.record import Record
-from adapters.kafka.routing import Aim, Always
+from adapters.kafka.routing import FixedTarget, Router
 from bridge.core.message import Claim
 
 ID_HEADER = "x-delay-id"
@@ -20,28 +19,41 @@ DUE_HEADER = "x-delay-due"
 AUDIT_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 
 
+class OddName:
+    """A header name that is no text."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def encode(self, encoding: str) -> bytes:
+        """The name, whatever the encoding."""
+        return self._raw
+
+
 @dataclass(frozen=True)
-class Out:
+class KafkaOut:
     """How a route's records leave: to which topic, without which headers, with or without the audit headers.
 
     ``keep_partition``: whatever the settings say of partitions, each keeps the number of the one it was in.
     ``headers_max``: headers that a record may have, as at the intake; None for no bound."""
 
-    aim: Aim | Always
+    router: Router | FixedTarget
     drop: frozenset[bytes]
     audit: bool
     keep_partition: bool = False
     headers_max: int | None = None
 
 
-class Flight:
+class OutgoingRecord:
     """One record on its way out. ``timestamp`` is Unix milliseconds, None for the moment it is sent; ``odd`` says that
     a header's name is no UTF-8, ``audited`` that the last two headers are postdate's, ``stripped`` that they were left
     out; ``size`` is what its claim's payload has in bytes."""
 
     __slots__ = ("audited", "claim", "headers", "key", "odd", "size", "stripped", "timestamp", "value")
 
-    def __init__(self, claim: Claim, record: Record, out: Out, keep_timestamp: bool) -> None:
+    def __init__(self, claim: Claim, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
         self.claim = claim
         self.size = len(claim.payload)
         self.key = record.key

@@ -44,7 +44,7 @@ def _by_crc32(key: bytes, partitions: int) -> int:
     return crc32(key) % partitions
 
 
-class Choice:
+class PartitionChoice:
     """Chooses partitions, and remembers those of the keys it saw lately."""
 
     def __init__(self, partitioner: Partitioner) -> None:

@@ -94,12 +94,12 @@ def over_request(topic: str) -> Refusal:
     return Refusal("too_large", text, lasting=True)
 
 
-def of_error(error: KafkaError, place: TopicPartition, keyless: bool = False) -> Refusal | None:
+def of_error(error: KafkaError, tp: TopicPartition, keyless: bool = False) -> Refusal | None:
     """Why nothing of a batch was written; None where that is not known, or something was. ``keyless``: its only record
     has no key."""
-    topic = place.topic
+    topic = tp.topic
     if isinstance(error, NotEnoughReplicasError):
-        return few_replicas(topic, place.partition)
+        return few_replicas(topic, tp.partition)
     if isinstance(error, (MessageSizeTooLargeError, RecordListTooLargeError)):
         return too_large(topic, compressed=True)
     if isinstance(error, TopicAuthorizationFailedError):

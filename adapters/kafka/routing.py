@@ -17,18 +17,18 @@ _HEADER = HEADER.encode()
 _UNKNOWN_MS = 5000
 
 
-class Always:
+class FixedTarget:
     """One topic, whatever a record says."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
 
     def target(self, topic: bytes, headers: Sequence[Header]) -> str:
-        """See ``Aim.target``."""
+        """See ``Router.target``."""
         return self._topic
 
 
-class Aim:
+class Router:
     """Of one route. ``taken`` are the namings of all routes, each beside its route's name: none is delivered to."""
 
     def __init__(

@@ -8,19 +8,29 @@ and published again by a new one: the named window for duplicates.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import (
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka import refusals
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import answers, give_up_producer, new_producer, start
-from adapters.kafka.outgoing import Flight, Out
-from adapters.kafka.partition_queue import Lane
-from adapters.kafka.partitioner import Choice
+from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
+from adapters.kafka.partition_queue import PartitionQueue
+from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
-from adapters.kafka.targets import Targets
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Claim, Outcome, Refusal, no_route
 from bridge.core.ports import Result
@@ -35,6 +45,59 @@ _REQUEST_BYTES = (100 << 20) - (64 << 10)
 #: So often it is asked whether any broker still answers.
 _ASK_S = 5.0
 _ANSWER_S = 3.0
+#: How long a topic that Kafka refused is left alone before a record may try again.
+_REST_S = 1.0
+_AGAIN_MS = 100
+
+
+class TargetTopics:
+    """What one client knows of the topics. Its answers are forgotten when the cluster says something new."""
+
+    def __init__(self, client: AIOKafkaClient) -> None:
+        self._client = client
+        self._partitions: dict[str, int] = {}
+        self._refusals: dict[str, tuple[float, Refusal]] = {}
+        client.cluster.add_listener(lambda _: self._partitions.clear())
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 where it is not known to exist."""
+        known = self._partitions.get(topic)
+        if known is None:
+            known = len(self._client.cluster.partitions_for_topic(topic) or ())
+            self._partitions[topic] = known
+        return known
+
+    def refuse_for_a_while(self, topic: str, refusal: Refusal) -> None:
+        """Nothing is sent to this topic for a while."""
+        self._refusals[topic] = (time.monotonic() + _REST_S, refusal)
+
+    def refusal_of(self, topic: str) -> Refusal | None:
+        """Why nothing may be sent there now: not tried, so not held against the record."""
+        if topic not in self._refusals:
+            return None
+        until, refusal = self._refusals[topic]
+        waits_s = until - time.monotonic()
+        if waits_s > 0:
+            return replace(refusal, again_ms=max(_AGAIN_MS, int(waits_s * 1000)), lasting=False)
+        del self._refusals[topic]
+        return None
+
+    async def ask(self, topic: str) -> Refusal | None:
+        """Why a topic that is not known cannot be sent to; None when it is there after all."""
+        await self._client.force_metadata_update()
+        if self.partitions(topic):
+            return None
+        node = self._client.get_random_node()
+        try:
+            answer = await self._client.send(node, MetadataRequest([topic], allow_auto_topic_creation=False))
+        except (KafkaError, OSError):
+            return refusals.not_known(topic)
+        error = for_code(answer.topics[0][0])
+        if error is TopicAuthorizationFailedError:
+            return refusals.forbidden(topic)
+        if error in (UnknownTopicOrPartitionError, InvalidTopicError):
+            return refusals.missing_topic(topic)
+        return refusals.not_known(topic)
 
 
 class KafkaSink:
@@ -43,7 +106,7 @@ class KafkaSink:
     def __init__(
         self,
         rules: Kafka,
-        outs: Mapping[str, Out],
+        outs: Mapping[str, KafkaOut],
         window_bytes: int,
         answered: Callable[[list[Result]], None],
         health: Health,
@@ -53,17 +116,17 @@ class KafkaSink:
         self._window_bytes = window_bytes
         self._answered = answered
         self._health = health
-        self._choice = Choice(rules.partitioner)
-        self._kept = Choice("same")
+        self._choice = PartitionChoice(rules.partitioner)
+        self._kept = PartitionChoice("same")
         self._keep_timestamp = rules.timestamp == "original"
         self._producer: AIOKafkaProducer | None = None
-        self._targets: Targets | None = None
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._targets: TargetTopics | None = None
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._asking: dict[str, list[Claim]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[str] | None = None
         self._reachable = False
-        self._out = 0
+        self._messages = 0
         self._bytes = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -80,7 +143,7 @@ class KafkaSink:
         """See ``bridge.core.ports.Sink.room``."""
         if not self._reachable:
             return 0, 0
-        return self._rules.window - self._out, self._window_bytes - self._bytes
+        return self._rules.window - self._messages, self._window_bytes - self._bytes
 
     def publish(self, claims: Sequence[Claim]) -> None:
         """See ``bridge.core.ports.Sink.publish``."""
@@ -88,7 +151,7 @@ class KafkaSink:
         if targets is None:
             self._answered([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
             return
-        self._out += len(claims)
+        self._messages += len(claims)
         self._bytes += sum(len(claim.payload) for claim in claims)
         refused: list[Result] = []
         self._choice.next_batch()
@@ -100,7 +163,7 @@ class KafkaSink:
         if refused:
             self._give(refused)
 
-    def _sort(self, claim: Claim, targets: Targets) -> Refusal | None:
+    def _sort(self, claim: Claim, targets: TargetTopics) -> Refusal | None:
         """Into the queue of its partition; or why not."""
         out = self._outs.get(claim.route)
         if out is None:
@@ -111,12 +174,12 @@ class KafkaSink:
             record = unpack(claim.payload)
         except ValueError as error:
             return Refusal("unreadable", str(error), lasting=True)
-        topic = out.aim.target(topic_of(claim.payload), record.headers)
+        topic = out.router.target(topic_of(claim.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic
-        resting = targets.resting(topic)
-        if resting is not None:
-            return resting
+        refusal_of = targets.refusal_of(topic)
+        if refusal_of is not None:
+            return refusal_of
         if len(claim.payload) > _REQUEST_BYTES and self._rules.compression == "none":
             return refusals.over_request(topic)
         partitions = targets.partitions(topic)
@@ -125,28 +188,30 @@ class KafkaSink:
             return None
         choice = self._kept if out.keep_partition else self._choice
         number = choice.partition(record.key, record.partition, partitions)
-        lane = self._lanes.get((topic, number)) or self._new_lane(topic, number)
-        lane.add(Flight(claim, record, out, self._keep_timestamp))
+        queue = self._queues.get((topic, number)) or self._new_queue(topic, number)
+        queue.add(OutgoingRecord(claim, record, out, self._keep_timestamp))
         return None
 
-    def _new_lane(self, topic: str, number: int) -> Lane:
+    def _new_queue(self, topic: str, number: int) -> PartitionQueue:
         assert self._producer is not None
-        place = TopicPartition(topic, number)
-        told = partial(self._told, topic)
+        tp = TopicPartition(topic, number)
+        on_answer = partial(self._on_answer, topic)
         timeout_s, compressed = self._rules.confirm_timeout / 1000, self._rules.compression != "none"
-        lane = Lane(self._producer, place, timeout_s, compressed, told, self._break)
-        self._lanes[topic, number] = lane
-        return lane
+        queue = PartitionQueue(self._producer, tp, timeout_s, compressed, on_answer, self._break)
+        self._queues[topic, number] = queue
+        return queue
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def _told(self, topic: str, flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+    def _on_answer(
+        self, topic: str, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None
+    ) -> None:
         if refusal is not None and refusal.reason in refusals.OF_TOPIC and self._targets is not None:
-            self._targets.rest(topic, refusal)
+            self._targets.refuse_for_a_while(topic, refusal)
         self._give([Result(flight.claim, outcome, refusal) for flight in flights])
 
     def _give(self, results: list[Result]) -> None:
-        self._out -= len(results)
+        self._messages -= len(results)
         self._bytes -= sum(len(result.claim.payload) for result in results)
         self._answered(results)
 
@@ -156,7 +221,7 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, claim: Claim, targets: Targets) -> None:
+    def _ask(self, topic: str, claim: Claim, targets: TargetTopics) -> None:
         """Whoever comes while it is asked whether the topic is there waits, and keeps his place."""
         waiting = self._asking.get(topic)
         if waiting is not None:
@@ -172,11 +237,11 @@ class KafkaSink:
         if self._asking and (task.cancelled() or task.exception() is not None):
             self._break("nobody could say whether a topic is there")
 
-    async def _learn(self, topic: str, targets: Targets) -> None:
+    async def _learn(self, topic: str, targets: TargetTopics) -> None:
         refusal = await targets.ask(topic)
         claims = self._asking.pop(topic)
         if refusal is not None:
-            targets.rest(topic, refusal)
+            targets.refuse_for_a_while(topic, refusal)
         results = []
         for claim in claims:
             refused = refusal or self._sort(claim, targets)
@@ -203,7 +268,7 @@ class KafkaSink:
                 await start(producer, self._rules)
                 await producer.client.force_metadata_update()
             self._producer = producer
-            self._targets = Targets(producer.client)
+            self._targets = TargetTopics(producer.client)
             self._broken = asyncio.get_running_loop().create_future()
             reconnect.worked()
             self._reached(True)
@@ -236,9 +301,9 @@ class KafkaSink:
     def _give_back(self) -> None:
         """Everything without an answer comes back as unknown."""
         _cancel(self._tasks)
-        lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            lane.end()
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            queue.end()
         asking, self._asking = self._asking, {}
         for claims in asking.values():
             self._give([Result(claim, Outcome.UNKNOWN, None) for claim in claims])

@@ -1,31 +1,28 @@
-"""The source: consumes the intake topics and hands their records on in batches.
+"""The source: reads the intake topics as one member of a consumer group, and hands records on in batches.
 
-One member of a consumer group. Offsets are committed by hand, and only as far as everything before is accepted. What
-was handed over and not committed comes again after a loss, under the same ``origin``, by which the house knows it. The
-order key is the partition: the producer's partitioner has put equal keys into one, so each key's order is kept with it.
+Offsets are committed by hand, up to the first record that is not accepted. Records handed over and not committed are
+read again after a crash, under the same ``origin``, by which the store recognizes them. The order key is the partition:
+the producer's partitioner puts equal keys into one partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
-from adapters.kafka.access import broker_errors
-from adapters.kafka.assignments import Places, go_to
-from adapters.kafka.client import answers, first_end, give_up_consumer, new_consumer, start
-from adapters.kafka.commits import Commits
-from adapters.kafka.held import Held
-from adapters.kafka.intake import Intake, Intakes, Part
-from adapters.kafka.listener import Listener
+from adapters.kafka.access import broker_errors, sentence
+from adapters.kafka.assignments import Assignments, go_to
+from adapters.kafka.client import answers, commit_once, first_end, give_up_consumer, new_consumer, start
+from adapters.kafka.intake import Intakes, KafkaIntake, Partition
 from adapters.kafka.raw.poison import fetch_batch
-from adapters.kafka.topology.topic_watch import TopicWatch
-from adapters.kafka.watchdog import Stuck
+from adapters.kafka.watchdog import ConsumerWatchdog, TopicWatch
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
@@ -35,24 +32,126 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _SUBJECT = "kafka intake"
-#: Records in one poll at most, and how long a poll waits for the first.
+#: Maximum records in one poll, and how long a poll waits for the first.
 _POLL_RECORDS = 500
 _POLL_MS = 500
-#: How long a poll waits while one route has no room: it may have some again at any moment.
+#: Poll wait while a route is full: it may have room again at any moment.
 _TURN_MS = 10
 _COMMIT_S = 1.0
 _ANSWER_S = 3.0
-#: Between two errors over topics that may not be read: there is one for each of their partitions.
+#: Pause after an authorization error: aiokafka raises one for each partition of the topic.
 _FORBIDDEN_S = 0.005
 _START_S = 30.0
 _WATCH_S = 5.0
-#: A full buffer is waited for so long before the partitions are paused: to pause throws away what is fetched already.
+#: Wait for room before pausing partitions, because a pause discards fetched records.
 _PATIENCE_S = 1.0
-#: After a record that could not be decoded, partitions are polled one by one for so long.
+#: Time to poll partitions one by one after a record that could not be decoded.
 _CAREFUL_S = 5.0
-#: How long what is in hand is waited for when its partition goes. The whole group waits meanwhile, and with the commit
-#: that follows it has to end before the group goes on without us (``client._REBALANCE_MS``).
+#: Wait for deliveries in hand when their partition is revoked. The whole group waits meanwhile. This wait and the
+#: commit after it must end before the group's rebalance timeout (``client._REBALANCE_MS``).
 _IN_HAND_S = 2.0
+_COMMIT_SUBJECT = "kafka commit"
+
+
+class RebalanceListener(ConsumerRebalanceListener):
+    """Forwards rebalance events. The group continues when ``revoked`` has returned."""
+
+    def __init__(
+        self,
+        revoked: Callable[[Iterable[TopicPartition]], Awaitable[None]],
+        assigned: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
+        self._revoked = revoked
+        self._assigned = assigned
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Forward the partitions that are about to be revoked."""
+        await self._revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Forward the partitions that were assigned."""
+        self._assigned(assigned)
+
+
+class HeldDeliveries:
+    """Deliveries that are neither accepted nor dropped: total bounds, and each route's share. ``routes`` is the number
+    of routes."""
+
+    def __init__(self, messages_max: int, bytes_max: int, routes: int) -> None:
+        self.messages = 0
+        self._bytes = 0
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._alone = routes == 1
+        self._of_route: Counter[str] = Counter()
+
+    def add(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries that were handed over."""
+        self.messages += len(deliveries)
+        self._bytes += sum(len(delivery.payload) for delivery in deliveries)
+        if not self._alone:
+            self._of_route.update(delivery.route for delivery in deliveries)
+
+    def forget(self, deliveries: Sequence[Delivery]) -> None:
+        """Subtract deliveries that were accepted or dropped."""
+        self.messages -= len(deliveries)
+        self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
+        if not self._alone:
+            self._of_route.subtract(delivery.route for delivery in deliveries)
+
+    def full(self) -> bool:
+        """Whether a bound is reached."""
+        return self.messages >= self._messages_max or self._bytes >= self._bytes_max
+
+    def half_empty(self) -> bool:
+        """Whether there is enough room to resume."""
+        return self.messages <= self._messages_max // 2 and self._bytes <= self._bytes_max // 2
+
+    def room(self) -> int:
+        """How many more messages may be handed over."""
+        return self._messages_max - self.messages
+
+    def crowded(self) -> set[str]:
+        """Routes that hold their full share. One share stays free for another route, so that a flood on one route
+        delays no other."""
+        held = {route: count for route, count in self._of_route.items() if count > 0}
+        return {route for route, count in held.items() if count >= self._messages_max // (len(held) + 1)}
+
+
+class OffsetCommits:
+    """Commits progress, one commit at a time, so that an older offset never follows a newer one."""
+
+    def __init__(self, rules: Kafka, health: Health) -> None:
+        self._rules = rules
+        self._health = health
+        self._one = asyncio.Lock()
+        self._failed = False
+
+    async def commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
+        """Commit the progress of each partition. A failure does no harm: the next call commits more, and a record that
+        is read again is recognized by its origin."""
+        try:
+            async with self._one:
+                await self._commit(consumer, parts)
+        except (KafkaError, OSError) as error:
+            self._failed = True
+            self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {sentence(error, self._rules)}")
+
+    async def _commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
+        """After a failure commit everything again, because only an answer proves that commits work. A rebalance in
+        between voids the commit."""
+        done = {part: offset for part in parts if (offset := part.progress.committable) is not None}
+        fresh = done if self._failed else {part: offset for part, offset in done.items() if offset != part.committed}
+        if fresh:
+            async with asyncio.timeout(_ANSWER_S):
+                valid = await commit_once(consumer, {part.tp: (offset, part.note) for part, offset in fresh.items()})
+            if not valid:
+                return
+            for part, offset in fresh.items():
+                part.committed = offset
+        if self._failed:
+            self._failed = False
+            self._health.say(_COMMIT_SUBJECT, "")
 
 
 class KafkaSource:
@@ -61,7 +160,7 @@ class KafkaSource:
     def __init__(
         self,
         rules: Kafka,
-        intakes: Sequence[Intake],
+        intakes: Sequence[KafkaIntake],
         clock: StoreClock,
         bytes_max: int,
         health: Health,
@@ -72,16 +171,16 @@ class KafkaSource:
         self._intakes = Intakes(intakes)
         self._clock = clock
         self._health = health
-        self._places = Places(rules, self._intakes, health)
-        self._parts = self._places.parts
-        self._commits = Commits(rules, health)
+        self._assignments = Assignments(rules, self._intakes, health)
+        self._parts = self._assignments.parts
+        self._commits = OffsetCommits(rules, health)
         self._topics = TopicWatch(self._intakes, mend, health)
         self._joined = False
         self._look_around = True
         self._arrivals = Arrivals()
-        self._held = Held(rules.window, bytes_max, len(self._intakes.routes))
+        self._held = HeldDeliveries(rules.window, bytes_max, len(self._intakes.routes))
         self._room = asyncio.Event()
-        self._let_out = asyncio.Event()
+        self._released = asyncio.Event()
         self._careful_until = 0.0
         self._took_at = 0.0
         self._stopping = False
@@ -89,21 +188,21 @@ class KafkaSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.take``."""
+        """Wait for deliveries. Return at most the given number and bytes."""
         return _in_hand(await self._arrivals.take(messages_max, bytes_max))
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.more``."""
+        """Return deliveries that are buffered already, except those of the routes in ``without``."""
         return _in_hand(self._arrivals.more(messages_max, bytes_max, without))
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.core.ports.Source.alive``."""
-        part: Part = delivery.tag[0]
+        """Whether this process still owns the delivery's partition."""
+        part: Partition = delivery.tag[0]
         return part.alive and not part.leaving
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.accept``."""
-        offsets: dict[Part, list[int]] = {}
+        """These deliveries are durable: advance the offsets to commit."""
+        offsets: dict[Partition, list[int]] = {}
         for delivery in deliveries:
             part, offset = delivery.tag
             offsets.setdefault(part, []).append(offset)
@@ -111,28 +210,28 @@ class KafkaSource:
             part.in_hand -= len(done)
             if part.alive:
                 part.progress.done(done)
-        self._let_out.set()
+        self._released.set()
         self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.drop``."""
+        """Forget these deliveries. Whoever reads the partition next reads them again."""
         for delivery in deliveries:
             delivery.tag[0].in_hand -= 1
-        self._let_out.set()
+        self._released.set()
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.core.ports.Source.place``."""
+        """Topic, partition and offset of a delivery, for the log."""
         part, offset = delivery.tag
-        return {"topic": part.place.topic, "partition": part.place.partition, "offset": offset}
+        return {"topic": part.tp.topic, "partition": part.tp.partition, "offset": offset}
 
     def stop(self) -> None:
-        """Take nothing more. What is buffered is not committed and comes again, in the same order and as no copy."""
+        """Take nothing more. Buffered records are not committed, so they are read again later, without copies."""
         self._stopping = True
         self._drop_buffer(set(self._parts.values()))
 
     def emptied(self) -> bool:
-        """See ``bridge.core.ports.Source.emptied``."""
+        """Whether the buffer is empty."""
         return self._arrivals.empty()
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
@@ -146,13 +245,13 @@ class KafkaSource:
     def _most(self) -> int:
         return max(1, min(_POLL_RECORDS, self._held.room()))
 
-    def _drop_buffer(self, parts: set[Part]) -> None:
+    def _drop_buffer(self, parts: set[Partition]) -> None:
         self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] in parts))
 
     # -- the consumer -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep consuming until cancelled: join the group, consume, and begin anew with a new consumer."""
+        """Consume until cancelled. After an error start again with a new consumer."""
         await keep_connected(self._translated, self._health, _SUBJECT, "nothing is taken from Kafka")
 
     async def _translated(self, reconnect: Reconnect) -> None:
@@ -164,27 +263,28 @@ class KafkaSource:
         try:
             async with asyncio.timeout(_START_S):
                 await start(consumer, self._rules)
-            consumer._client.cluster.add_listener(self._places.doubt)
+            consumer._client.cluster.add_listener(self._assignments.invalidate)
             consumer.subscribe(
-                pattern=self._intakes.pattern(), listener=Listener(partial(self.revoked, consumer), self.assigned)
+                pattern=self._intakes.pattern(),
+                listener=RebalanceListener(partial(self.revoked, consumer), self.assigned),
             )
             self._took_at = time.monotonic()
             self._joined = False
             await first_end(self._poll(consumer, reconnect), self._keep_committing(consumer), self._watch(consumer))
         finally:
             task = asyncio.current_task()
-            cancelled = task is not None and task.cancelling() > 0  # so are those who have something in hand
+            cancelled = task is not None and task.cancelling() > 0  # and so are the tasks that hold deliveries
             await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)
             await give_up_consumer(consumer)
 
     async def revoked(
-        self, consumer: AIOKafkaConsumer, places: Iterable[TopicPartition], wait_s: float = _IN_HAND_S
+        self, consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition], wait_s: float = _IN_HAND_S
     ) -> None:
-        """These partitions go to another member, or the consumer ends: nothing more of them is begun, what is in hand
-        is waited for, or the next one would read it, too; then commit what is done, and forget the rest."""
-        places = tuple(places)
-        await self._wait_for_hands([part for place in places if (part := self._parts.get(place)) is not None], wait_s)
-        gone = self._let_go(places)
+        """Another member gets these partitions, or the consumer ends. Wait for deliveries in hand, or the next owner
+        would read them too. Then commit what is done and forget the rest."""
+        tps = tuple(tps)
+        await self._wait_for_hands([part for tp in tps if (part := self._parts.get(tp)) is not None], wait_s)
+        gone = self._let_go(tps)
         try:
             if gone:
                 await self._commits.commit(consumer, gone)
@@ -192,32 +292,33 @@ class KafkaSource:
             for part in gone:
                 part.alive = False
 
-    async def _wait_for_hands(self, parts: Sequence[Part], wait_s: float) -> None:
-        """Until nothing of these partitions is in hand; not for ever, because a store may be away for hours."""
+    async def _wait_for_hands(self, parts: Sequence[Partition], wait_s: float) -> None:
+        """Wait until no delivery of these partitions is in hand; at most ``wait_s``, because a store may be away for
+        hours."""
         for part in parts:
             part.leaving = True
         self._drop_buffer(set(parts))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while any(part.in_hand > 0 for part in parts):
-                    self._let_out.clear()
-                    await self._let_out.wait()
+                    self._released.clear()
+                    await self._released.wait()
 
-    def assigned(self, places: Iterable[TopicPartition]) -> None:
-        """These partitions are to be begun. What was begun since they were revoked belongs to the assignment before,
-        and so does the offset that its consumer was told to go to: the new one stands where the group has committed."""
-        for part in self._let_go(places):
+    def assigned(self, tps: Iterable[TopicPartition]) -> None:
+        """Start these partitions. Anything started since they were revoked belongs to the previous assignment, and so
+        does its position. The new consumer starts at the committed offset."""
+        for part in self._let_go(tps):
             part.alive = False
         self.look_around()
 
-    def _let_go(self, places: Iterable[TopicPartition]) -> list[Part]:
-        """Forget these partitions and what is buffered of them; they live on until what they have done is committed."""
-        gone = [part for place in places if (part := self._parts.pop(place, None)) is not None]
+    def _let_go(self, tps: Iterable[TopicPartition]) -> list[Partition]:
+        """Forget these partitions and their buffered records. They stay alive until their progress is committed."""
+        gone = [part for tp in tps if (part := self._parts.pop(tp, None)) is not None]
         self._drop_buffer(set(gone))
         return gone
 
     def look_around(self) -> None:
-        """There may be partitions to begin, and topics that were made anew."""
+        """Check soon for partitions to start and for recreated topics."""
         self._look_around = True
 
     # -- polling ----------------------------------------------------------------------------------------------------
@@ -226,16 +327,16 @@ class KafkaSource:
         while True:
             try:
                 if self._look_around:
-                    self._look_around = not await self._places.look(consumer)
+                    self._look_around = not await self._assignments.check_all(consumer)
                 if self._full():
                     await self._wait_for_room(consumer)
                 await self._poll_once(consumer)
-                if not self._joined:  # only now: a group that does not let us in fails the first poll
+                if not self._joined:  # a group that refuses this member fails the first poll
                     self._joined = True
                     reconnect.worked()
                     self._health.say(_SUBJECT, "")
                 if not self._stopping:
-                    self._places.pass_by(consumer)
+                    self._assignments.skip_non_records(consumer)
             except UnicodeDecodeError:
                 self._careful_until = time.monotonic() + _CAREFUL_S
                 self._step_back(consumer)
@@ -248,24 +349,22 @@ class KafkaSource:
                 await self._go_on(consumer, error.args[0])
 
     async def _go_on(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
-        """What is known of a log that lost records is committed at once: whoever reads it next has to know it."""
-        for place, offset in offsets.items():
-            if await self._places.go_on(consumer, place, offset):
+        """Resume after Kafka lost records, and commit at once where the next reader must know of the loss."""
+        for tp, offset in offsets.items():
+            if await self._assignments.resume_after_loss(consumer, tp, offset):
                 await self._commits.commit(consumer, tuple(self._parts.values()))
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
         if time.monotonic() < self._careful_until:
             await self._poll_each(consumer)
         else:
-            places = self._intakes.but_those_of(self._held.crowded(), consumer.assignment())
-            timeout_ms = _TURN_MS if places else _POLL_MS
-            await self._take_in(
-                consumer, await consumer.getmany(*places, timeout_ms=timeout_ms, max_records=self._most())
-            )
-        await asyncio.sleep(0)  # a poll that finds records does not let anybody else run
+            tps = self._intakes.but_those_of(self._held.crowded(), consumer.assignment())
+            timeout_ms = _TURN_MS if tps else _POLL_MS
+            await self._take_in(consumer, await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=self._most()))
+        await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
 
     async def _wait_for_room(self, consumer: AIOKafkaConsumer) -> None:
-        """Wait a moment; then pause all partitions and go on polling, or the group would take them from us."""
+        """Wait a moment. Then pause all partitions and keep polling, or the group would reassign them."""
         self._room.clear()
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -281,12 +380,12 @@ class KafkaSource:
     async def _take_in(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
-        fetched = await self._places.surely(consumer, fetched)
+        fetched = await self._assignments.confirmed(consumer, fetched)
         if not fetched or self._stopping:
             return
         now_ms = self._clock.now_ms()
-        for place, records in fetched.items():
-            self._hand_over(self._parts[place].deliveries(records, now_ms))
+        for tp, records in fetched.items():
+            self._hand_over(self._parts[tp].deliveries(records, now_ms))
         self._took_at = time.monotonic()
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
@@ -296,41 +395,41 @@ class KafkaSource:
     # -- a record that cannot be decoded ----------------------------------------------------------------------------
 
     def _step_back(self, consumer: AIOKafkaConsumer) -> None:
-        """A failed poll has lost the records that it had drained from other partitions: go back to before them."""
-        for place in consumer.assignment().intersection(self._parts):  # what is not begun has handed over nothing
-            go_to(consumer, place, self._parts[place].next)
+        """Seek back: a failed poll has discarded records that it had drained from other partitions."""
+        for tp in consumer.assignment().intersection(self._parts):  # the others have handed over nothing
+            go_to(consumer, tp, self._parts[tp].next)
 
     async def _poll_each(self, consumer: AIOKafkaConsumer) -> None:
-        """Poll partition by partition, so that one that fails takes nothing of the others with it."""
-        for place in tuple(consumer.assignment()):
+        """Poll partition by partition, so that one that fails discards nothing of the others."""
+        for tp in tuple(consumer.assignment()):
             if self._full():
                 return
             try:
-                await self._take_in(consumer, await consumer.getmany(place, max_records=self._most()))
+                await self._take_in(consumer, await consumer.getmany(tp, max_records=self._most()))
             except UnicodeDecodeError:
-                await self._pass_over(consumer, place)
+                await self._pass_over(consumer, tp)
         await asyncio.sleep(0.02)
 
-    async def _pass_over(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
-        """Take what is before the record one by one; then it, and what follows in its batch, from the bytes."""
-        part = self._parts.get(place)
+    async def _pass_over(self, consumer: AIOKafkaConsumer, tp: TopicPartition) -> None:
+        """Read the records before the undecodable one singly. Decode it, and the rest of its batch, from raw bytes."""
+        part = self._parts.get(tp)
         if part is None:
             return
         try:
-            while fetched := await consumer.getmany(place, timeout_ms=_POLL_MS, max_records=1):
+            while fetched := await consumer.getmany(tp, timeout_ms=_POLL_MS, max_records=1):
                 await self._take_in(consumer, fetched)
                 if self._full():
                     return
         except UnicodeDecodeError:
-            offset = await consumer.position(place)
-            batch = await fetch_batch(consumer, place, offset)
-            if self._parts.get(place) is part and not self._stopping and place in consumer.assignment():
+            offset = await consumer.position(tp)
+            batch = await fetch_batch(consumer, tp, offset)
+            if self._parts.get(tp) is part and not self._stopping and tp in consumer.assignment():
                 now_ms = self._clock.now_ms()
                 if batch is None:
-                    consumer.seek(place, offset + 1)
+                    consumer.seek(tp, offset + 1)
                     self._hand_over([part.lost(offset, now_ms)])
                 else:
-                    consumer.seek(place, batch.end)
+                    consumer.seek(tp, batch.end)
                     self._hand_over([part.raw(number, record, now_ms) for number, record in batch.records])
             self._careful_until = time.monotonic() + _CAREFUL_S
 
@@ -345,14 +444,14 @@ class KafkaSource:
     # -- watching ---------------------------------------------------------------------------------------------------
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
-        """Look after the topics, and end the session of a consumer that is stuck."""
-        stuck, silent = Stuck(consumer), False
-        await answers(consumer._client, _ANSWER_S)  # the connections for it are made while all is well
+        """Check the topics, and end the session of a consumer that hangs."""
+        stuck, silent = ConsumerWatchdog(consumer), False
+        await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
             await asyncio.sleep(_WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
-                if silent:  # twice: what a broker's restart does to a consumer is not worth the risk
+                if silent:  # aiokafka may hang after a broker restart, so replace the consumer
                     raise error
                 self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
                 silent = True

@@ -1,31 +1,34 @@
-"""Finds a consumer that lives and takes nothing, or nothing of one partition.
+"""Detects a consumer that hangs, and intake topics that are missing or unreadable.
 
-After a broker's restart or a rebalance aiokafka can hang without an error, and gives no sign of it. So it is compared,
-every now and then, what the brokers have with how far the consumer is.
+After a broker restart or a rebalance aiokafka can hang without an error. So postdate regularly compares the ends of
+the partitions with the consumer's positions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
+from adapters.kafka.intake import Intakes
 from bridge.core.errors import BrokerUnavailable
+from bridge.telemetry.health import Health
 
-#: After so long without a record, two looks that find the same are enough; while others come, a partition may wait.
+#: Without a record for this long, two equal checks suffice. While other records come, a partition may wait longer.
 _QUIET_S = 15.0
 _PATIENCE_S = 60.0
 _ANSWER_S = 10.0
 _REBALANCE_S = 60.0
 _NOT_BEGUN = -1
-_NO_ANSWER = "the brokers do not say how far their partitions go"
+_NO_ANSWER = "the brokers do not report the ends of their partitions"
 
 
-class Stuck:
-    """Looks at one consumer now and then. Raises ``BrokerUnavailable`` when it is stuck."""
+class ConsumerWatchdog:
+    """Checks one consumer. Raises ``BrokerUnavailable`` if it hangs."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
@@ -33,17 +36,17 @@ class Stuck:
         self._assigned_at = self._answered_at = time.monotonic()
 
     def forget(self) -> None:
-        """The consumer waits for us: what it has not taken meanwhile proves nothing."""
+        """The consumer waits for postdate, so its positions prove nothing."""
         self._behind = {}
         self._answered_at = time.monotonic()
 
     async def look(self, took_at: float) -> None:
-        """``took_at`` is the monotonic second of the last record."""
+        """Check once. ``took_at`` is the monotonic second of the last record."""
         now = time.monotonic()
         if self._consumer._subscription.reassignment_in_progress:
             self.forget()
             if now - self._assigned_at > _REBALANCE_S:
-                raise BrokerUnavailable("the consumer group has shared out no partitions for a minute")
+                raise BrokerUnavailable("the consumer group has not assigned partitions for a minute")
             return
         self._assigned_at = now
         quiet = now - took_at >= _QUIET_S
@@ -61,7 +64,7 @@ class Stuck:
         self._compare(behind, now, 0.0 if quiet else _PATIENCE_S)
 
     def _on_error(self, error: KafkaError, now: float) -> None:
-        """A partition is gone, or led by another: the consumer is told of it soon, and is asked for what is left."""
+        """A partition is gone or its leader moved. The consumer learns of it soon and is checked then."""
         if not error.retriable or now - self._answered_at > _PATIENCE_S:
             raise BrokerUnavailable(_NO_ANSWER) from error
         self._consumer._client.force_metadata_update()
@@ -69,25 +72,67 @@ class Stuck:
 
     def _compare(self, behind: dict[TopicPartition, int], now: float, patience_s: float) -> None:
         before, self._behind = self._behind, {}
-        for place, position in behind.items():
-            known, since = before.get(place, (None, now))
+        for tp, position in behind.items():
+            known, since = before.get(tp, (None, now))
             if known != position:
                 since = now
             elif now - since >= patience_s:
-                raise BrokerUnavailable("records are waiting and the consumer takes none; it is made anew")
-            self._behind[place] = position, since
+                raise BrokerUnavailable("records are waiting and the consumer fetches none. postdate replaces it")
+            self._behind[tp] = position, since
 
     async def _ask(self) -> dict[TopicPartition, int]:
-        """The partitions that have more than was taken, and how far the consumer is in each, -1 where it has not begun;
-        one without a leader has nobody to ask. Raises ``KafkaError`` at once, where the documented way would ask again
-        and again for a partition that is gone, and wait for a position in one that was just lost."""
+        """Partitions with records beyond the consumer's position; the position is -1 where it has not started.
+
+        A partition without a leader is left out. Raises ``KafkaError`` at once. The public method would retry for
+        ever for a deleted partition, and would wait for a position in a revoked one.
+        """
         consumer, positions = self._consumer, dict[TopicPartition, int]()
-        for place in consumer.assignment() - consumer.paused():
-            state = consumer._subscription.subscription.assignment.state_value(place)
-            if consumer._client.cluster.leader_for_partition(place) not in (None, -1):
-                positions[place] = state.position if state.has_valid_position else _NOT_BEGUN
+        for tp in consumer.assignment() - consumer.paused():
+            state = consumer._subscription.subscription.assignment.state_value(tp)
+            if consumer._client.cluster.leader_for_partition(tp) not in (None, -1):
+                positions[tp] = state.position if state.has_valid_position else _NOT_BEGUN
         if not positions:
             return {}
         asked = dict.fromkeys(positions, OffsetResetStrategy.LATEST)
         ends = await consumer._fetcher._proc_offset_requests(asked)
-        return {place: position for place, position in positions.items() if position < ends[place][0]}
+        return {tp: position for tp, position in positions.items() if position < ends[tp][0]}
+
+
+class TopicWatch:
+    """Reports missing and unreadable intake topics. ``mend()`` recreates missing ones, if the settings allow it."""
+
+    def __init__(self, intakes: Intakes, mend: Callable[[], None], health: Health) -> None:
+        self._intakes = intakes
+        self._mend = mend
+        self._health = health
+        self._refused: set[str] = set()
+        self._tried: set[str] = set()
+
+    def refused(self, consumer: AIOKafkaConsumer, topics: Sequence[str]) -> None:
+        """Kafka refuses to let postdate read these topics. That fails every poll, so pause them until ``try_again``."""
+        for topic in topics:
+            self._refused.add(topic)
+            self._say(topic, "postdate may not read it")
+        consumer.pause(*(tp for tp in consumer.assignment() if tp.topic in topics))
+
+    def try_again(self, consumer: AIOKafkaConsumer) -> None:
+        """Read the paused topics again. A topic that was resumed by the last call and not refused since is well."""
+        for topic in self._tried - self._refused:
+            self._health.say(f"kafka topic {topic}", "")
+        self._tried, self._refused = self._refused, set()
+        consumer.resume(*consumer.paused())
+
+    def look(self, consumer: AIOKafkaConsumer) -> None:
+        """Report missing topics and start to recreate them."""
+        missing = self._intakes.missing(consumer._client.cluster.topics())
+        for topic in self._intakes.names():
+            if topic in missing:
+                self._say(topic, "it does not exist, or postdate may not see it (no Describe permission)")
+            elif topic not in self._tried | self._refused:
+                self._health.say(f"kafka topic {topic}", "")
+        if missing:
+            consumer._client.force_metadata_update()
+            self._mend()
+
+    def _say(self, topic: str, why: str) -> None:
+        self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}")

@@ -1,6 +1,7 @@
-"""One shard in memory. Each move of ``bridge.core.state`` is a method of the same name and happens as a whole.
+"""One shard in memory. Each move of ``bridge.core.state`` is a method of the same name.
 
-The comments on why a move is as it is stand in the Lua file of the same name.
+The methods change the state of a message only through ``Shard._move``, which asks the table. The Lua file of the same
+name has the comments that explain a move.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapters.memory.due import DueSet
-from adapters.memory.key_index import KeyIndex
-from adapters.memory.offsets import Offsets
+from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
 from bridge.core.ports import Batch, Parked
+from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, unseal
 from bridge.parking.identity import ID_BYTES
 
@@ -27,12 +27,15 @@ TOKEN_MS = 3_600_000
 
 
 def _due_ms(envelope: bytes) -> int:
-    """Stands in the same place in every version; 0 in an envelope that is damaged."""
+    """Return the due moment, which every version writes to the same place; 0 for a damaged envelope."""
     return int(_DUE.unpack_from(envelope, 1)[0]) if len(envelope) > _DUE.size else 0
 
 
 def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
-    """Another due moment and number of tries; None leaves either. An unknown version stays untouched."""
+    """Return the envelope with another due moment and number of tries. None keeps either.
+
+    An envelope of an unknown version is returned as it is.
+    """
     if len(envelope) < 11 or envelope[0] != VERSION:
         return envelope
     old_due_ms, old_tries = _DUE_AND_TRIES.unpack_from(envelope, 1)
@@ -56,7 +59,7 @@ class Taken(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A token, until when it is remembered, and the reply to its call."""
+    """The token of a call, how long it is remembered, and the reply."""
 
     token: bytes
     until_ms: int
@@ -65,7 +68,10 @@ class _Seen(NamedTuple):
 
 @dataclass
 class Shard:
-    """``now_ms`` is the store's clock; ``wake`` is told of a due moment that is now the shard's next one."""
+    """``now_ms`` is the store's clock. ``wake(due_ms)`` is called when the shard's next due moment comes nearer.
+
+    ``claimed`` has the end of each lease, by id and token. ``dead`` has the moment of each death.
+    """
 
     now_ms: Callable[[], int]
     wake: Callable[[int], None]
@@ -81,7 +87,7 @@ class Shard:
     drain: tuple[str, int] = ("", 0)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
-    # -- the way in -------------------------------------------------------------------------------------------------
+    # -- parking ----------------------------------------------------------------------------------------------------
 
     def park(self, instance: str, batch: Batch) -> Parked:
         """new -> parked."""
@@ -96,14 +102,14 @@ class Shard:
             message = batch.messages[position - 1]
             if position in before:
                 continue
-            if not self._older_is_in_the_way(key, mode):
-                self._add(*message)
+            if not self._older_stays(key, mode):
+                self._park(*message)
                 self.keys.add(key, [message[0]])
             else:
                 (kept if mode == "keep" else rejected).append(position)
         for position, message in enumerate(batch.messages, 1):
             if position not in keyed and position not in before:
-                self._add(*message)
+                self._park(*message)
         self._find_by(batch.found, {batch.messages[position - 1][0] for position in before})
         self._remember(batch.recent, batch.recent_max)
         for position in rejected if batch.origins else ():
@@ -115,7 +121,7 @@ class Shard:
         return reply
 
     def _before(self, batch: Batch) -> list[int]:
-        """The positions of messages that were dealt with; the others count as dealt with from now on."""
+        """Return the positions of messages that were handled before. Mark the others as handled."""
         verdicts = self.offsets.new((*batch.origins, *batch.owed))
         for n, (origin, new) in enumerate(zip((*batch.origins, *batch.owed), verdicts, strict=True)):
             if new:
@@ -128,18 +134,18 @@ class Shard:
             if added := [message_id for message_id in split if message_id not in passed]:
                 self.keys.add(key, added)
 
-    def _older_is_in_the_way(self, key: bytes, mode: str) -> bool:
+    def _older_stays(self, key: bytes, mode: str) -> bool:
         waiting = [message_id for message_id in self.keys.found(key).ids if message_id in self.due]
         if mode != "replace":
             return bool(waiting)
         for message_id in waiting:
-            self._forget(message_id)
+            self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
         return False
 
-    def _add(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
-        self.due.put(message_id, due_ms)
+    def _park(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
+        self._move("park", message_id, Guard.UNSEEN, due_ms)
         self.messages[message_id] = envelope
 
     def _remember(self, piece: bytes, most: int) -> None:
@@ -163,7 +169,7 @@ class Shard:
         new = self.offsets.new(origins) if origins else [True] * len(messages)
         for (message_id, envelope, reason), is_new in zip(messages, new, strict=True):
             if is_new:
-                self.dead[message_id] = self.now_ms()
+                self._move("reject", message_id, Guard.UNSEEN, self.now_ms())
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self.counts["dead"] += 1
@@ -174,10 +180,10 @@ class Shard:
         self._seen["reject", instance] = _Seen(token, self.now_ms() + TOKEN_MS, Parked((), (), before))
         return before
 
-    # -- the way out ------------------------------------------------------------------------------------------------
+    # -- delivering ------------------------------------------------------------------------------------------------
 
     def owner(self, instance: str, drain_ms: int) -> str | None:
-        """Another instance that drains this shard; or None, and then the caller does."""
+        """Return the other instance that drains this shard. None: from now on the caller drains it."""
         name, until_ms = self.drain
         if name not in ("", instance) and self.now_ms() < until_ms:
             return name
@@ -190,29 +196,30 @@ class Shard:
         bytes_left = bytes_max
         for n, message_id in enumerate(self.due.until(self.now_ms() + ahead_ms, limit)):
             envelope = self.messages.get(message_id)
-            if envelope is None:
+            if envelope is None:  # deleted by hand: there is no message to move
+                self.due.remove(message_id)
                 taken = Taken(taken.messages, taken.ghosts + 1)
             elif n and len(envelope) > bytes_left:
                 break
             else:
                 bytes_left -= len(envelope)
-                self.claimed[message_id + token] = self.now_ms() + lease_ms
+                self._move("claim", message_id, Guard.DUE, self.now_ms() + lease_ms, message_id + token)
                 taken.messages.append((message_id, envelope))
-            self.due.remove(message_id)
         return taken
 
     def renew(self, members: Iterable[bytes], lease_ms: int) -> int:
         """claimed -> claimed."""
         held = [member for member in members if member in self.claimed]
-        self.claimed.update(dict.fromkeys(held, self.now_ms() + lease_ms))
+        for member in held:
+            self._move("renew", member[:ID_BYTES], Guard.LEASED, self.now_ms() + lease_ms, member)
         return len(held)
 
     def settle(self, pairs: Iterable[tuple[bytes, bytes]]) -> int:
         """claimed -> gone. Pairs of member and index field."""
         settled = 0
         for member, key in pairs:
-            if self.claimed.pop(member, None) is not None:
-                self._forget(member[:ID_BYTES])
+            if member in self.claimed:
+                self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
                 if key:
                     self.keys.remove(key, member[:ID_BYTES])
                 settled += 1
@@ -224,11 +231,12 @@ class Shard:
         dues_ms = []
         for member, wait_ms, tries, reason in rows:
             message_id = member[:ID_BYTES]
-            if self.claimed.pop(member, None) is None or message_id not in self.messages:
+            if not self._holds(member):
                 continue
             envelope = self.messages[message_id]
             due_ms = _due_ms(envelope) if wait_ms is None else self.now_ms() + wait_ms
-            self._add(message_id, due_ms, _with(envelope, None, tries))
+            self._move("release", message_id, Guard.LEASED, due_ms, member)
+            self.messages[message_id] = _with(envelope, None, tries)
             if reason:
                 self.why[message_id] = reason
             dues_ms.append(due_ms)
@@ -240,9 +248,9 @@ class Shard:
         buried = 0
         for member, tries, reason in rows:
             message_id = member[:ID_BYTES]
-            if self.claimed.pop(member, None) is None or message_id not in self.messages:
+            if not self._holds(member):
                 continue
-            self.dead[message_id] = self.now_ms()
+            self._move("bury", message_id, Guard.LEASED, self.now_ms(), member)
             self.messages[message_id] = _with(self.messages[message_id], None, tries)
             self.why[message_id] = reason
             buried += 1
@@ -250,18 +258,15 @@ class Shard:
         return buried
 
     def recover(self, token: bytes) -> int:
-        """claimed -> parked: of a claim whose reply was lost, or (no token) whose leases ran out."""
+        """claimed -> parked, for the claim with this token; without one, for expired leases."""
         if token:
             members = [member for member in self.claimed if member[ID_BYTES:] == token]
         else:
             members = [member for member, ends_ms in self.claimed.items() if ends_ms <= self.now_ms()]
         dues_ms = []
-        for member in members:
-            del self.claimed[member]
-            envelope = self.messages.get(member[:ID_BYTES])
-            if envelope is not None:
-                dues_ms.append(_due_ms(envelope))
-                self.due.put(member[:ID_BYTES], dues_ms[-1])
+        for member in filter(self._holds, members):
+            dues_ms.append(_due_ms(self.messages[member[:ID_BYTES]]))
+            self._move("recover", member[:ID_BYTES], Guard.LAPSED, dues_ms[-1], member)
         self.counts["recovered"] += len(dues_ms)
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
@@ -270,20 +275,20 @@ class Shard:
 
     def retry(self, message_id: bytes) -> bool:
         """dead -> parked, due at once."""
-        envelope = self.messages.get(message_id)
-        if envelope is None or self.dead.pop(message_id, None) is None:
+        if self.word(message_id) != "dead":
             return False
-        self._add(message_id, self.now_ms(), _with(envelope, self.now_ms(), 0))
+        self._move("retry", message_id, Guard.ASKED, self.now_ms())
+        self.messages[message_id] = _with(self.messages[message_id], self.now_ms(), 0)
         self.why.pop(message_id, None)
         self._wake_if_nearer([self.now_ms()])
         return True
 
     def cancel(self, message_id: bytes, dead_too: bool) -> str:
-        """parked or dead -> gone; the word says what it was."""
+        """parked or dead -> gone. Return what the message was."""
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
-            self._forget(message_id)
+            self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
                 self.keys.remove(key, message_id)
             self.counts["cancelled"] += 1
@@ -294,12 +299,13 @@ class Shard:
         word = self.word(message_id)
         if word == "parked":
             moment_ms = due_ms or self.now_ms()
-            self._add(message_id, moment_ms, _with(self.messages[message_id], moment_ms, None))
+            self._move("reschedule", message_id, Guard.ASKED, moment_ms)
+            self.messages[message_id] = _with(self.messages[message_id], moment_ms, None)
             self._wake_if_nearer([moment_ms])
         return word
 
     def hand_over(self, instance: str) -> bool:
-        """Stop draining."""
+        """Stop draining this shard. Return whether this instance drained it."""
         if self.drain[0] != instance or self.now_ms() >= self.drain[1]:
             return False
         self.drain = ("", 0)
@@ -309,18 +315,48 @@ class Shard:
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     def word(self, message_id: bytes) -> str:
-        """parked, dead, claimed or none."""
-        if message_id not in self.messages:
-            return "none"
-        if message_id in self.due:
-            return "parked"
-        return "dead" if message_id in self.dead else "claimed"
+        """Return parked, dead, claimed or none."""
+        return self._state(message_id).value if message_id in self.messages else "none"
 
-    def _forget(self, message_id: bytes) -> None:
-        self.due.remove(message_id)
-        self.messages.pop(message_id, None)
-        self.dead.pop(message_id, None)
-        self.why.pop(message_id, None)
+    def _state(self, message_id: bytes, member: bytes = b"") -> State:
+        if member in self.claimed:
+            return State.CLAIMED
+        if message_id in self.due:
+            return State.PARKED
+        if message_id in self.dead:
+            return State.DEAD
+        return State.CLAIMED if message_id in self.messages else State.NEW
+
+    def _move(self, name: str, message_id: bytes, checked: Guard, at_ms: int = 0, member: bytes = b"") -> None:
+        """Make one move of the table. Raises ``IllegalMove`` if the table has no such move from this state.
+
+        ``at_ms`` is the due moment, the end of the lease or the moment of death. ``member`` names the claim.
+        """
+        before = self._state(message_id, member)
+        after = follow(name, before, checked)
+        match before:
+            case State.PARKED:
+                self.due.remove(message_id)
+            case State.CLAIMED:
+                del self.claimed[member]
+            case State.DEAD:
+                del self.dead[message_id]
+        match after:
+            case State.PARKED:
+                self.due.put(message_id, at_ms)
+            case State.CLAIMED:
+                self.claimed[member] = at_ms
+            case State.DEAD:
+                self.dead[message_id] = at_ms
+            case State.GONE:
+                self.messages.pop(message_id, None)
+                self.why.pop(message_id, None)
+
+    def _holds(self, member: bytes) -> bool:
+        """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""
+        if member in self.claimed and member[:ID_BYTES] not in self.messages:
+            del self.claimed[member]
+        return member in self.claimed
 
     def _wake_if_nearer(self, dues_ms: Iterable[int]) -> None:
         earliest_ms = min(dues_ms, default=None)

@@ -67,21 +67,17 @@ class MemorySink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """See ``bridge.core.ports.Sink.ready``."""
         return self.connected and not self.blocked
 
     def able(self) -> bool:
-        """See ``bridge.core.ports.Sink.able``."""
         return self.connected
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.core.ports.Sink.room``."""
         if not self.ready():
             return 0, 0
         return self._window - len(self._flights), self._window_bytes - sum(len(c.payload) for c in self._flights)
 
     def publish(self, claims: Sequence[Claim]) -> None:
-        """See ``bridge.core.ports.Sink.publish``."""
         if not self.connected:
             self._answer(claims, Outcome.UNKNOWN)
             return

@@ -99,15 +99,12 @@ class MemorySource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.take``."""
         return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.more``."""
         return self._arrivals.more(messages_max, bytes_max, without)
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.accept``."""
         for delivery in deliveries:
             self._finish(delivery.tag)
             if self.hears and self._out.pop(delivery.tag, None) is not None:
@@ -115,7 +112,6 @@ class MemorySource:
         self._deliver()
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.drop``."""
         for delivery in deliveries:
             self._finish(delivery.tag)
 
@@ -125,17 +121,13 @@ class MemorySource:
         self._finished.add(tag)
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.core.ports.Source.alive``."""
         return bool(delivery.tag.connection == self._connection)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.core.ports.Source.place``."""
         return {} if delivery.origin is None else {"offset": delivery.origin[1]}
 
     def stop(self) -> None:
-        """See ``bridge.core.ports.Source.stop``."""
         self._stopped = True
 
     def emptied(self) -> bool:
-        """See ``bridge.core.ports.Source.emptied``."""
         return self._arrivals.empty()

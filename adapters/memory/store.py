@@ -1,6 +1,6 @@
-"""The store in memory. ``Memory`` is what several instances share, ``MemoryStore`` is one instance's way to it.
+"""The store in memory. Several instances share one ``Memory``, each through its own ``MemoryStore``.
 
-It can also fail as a server does: be away, be full, or carry out a call whose reply is then lost.
+It can fail as a server does: be away, be full, or carry out a call and lose the reply.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
-from adapters.memory.clock import ManualClock
 from adapters.memory.shard import Shard, Taken
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -22,9 +21,33 @@ from bridge.core.ports import Batch, Claimed, Dealt, Found, Parked, Release
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.parking.identity import shard_of
 
+#: A moment in 2027, so that ids and envelopes look as in production.
+START_MS = 1_800_000_000_000
+
+
+class ManualClock(StoreClock):
+    """A clock that moves only when a test moves it. The store and every instance read the same moment."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        super().__init__()
+        self._now_us = now_ms * 1000.0
+
+    def advance(self, ms: float) -> None:
+        """Move the clock. A negative number sets it back."""
+        self._now_us += ms * 1000
+
+    def now_us(self) -> float:
+        return self._now_us
+
+    def surely_us(self) -> float:
+        return self._now_us
+
+    def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
+        """Do nothing: there is nothing to estimate."""
+
 
 class Memory:
-    """What a server would hold. With a sentence in ``away`` every call fails; ``full`` refuses what is new."""
+    """What a server would hold. While ``away`` has a text, every call fails with it. ``full`` refuses new messages."""
 
     def __init__(self, shards: int = 8, clock: StoreClock | None = None) -> None:
         self.clock = ManualClock() if clock is None else clock
@@ -74,13 +97,11 @@ class MemoryStore:
             raise StoreUnavailable("the reply was lost")
 
     def new_token(self) -> bytes:
-        """See ``bridge.core.ports.Store.new_token``."""
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
     # -- the way in -------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """See ``bridge.core.ports.Store.park``."""
         try:
             async with self._call(adds=True):
                 return {shard: self.memory.shards[shard].park(self.instance, batch) for shard, batch in batches.items()}
@@ -90,30 +111,25 @@ class MemoryStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """See ``bridge.core.ports.Store.reject``."""
         async with self._call(adds=True):
             return self.memory.shards[shard].reject(self.instance, token, messages, origins)
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """See ``bridge.core.ports.Store.done``."""
         async with self._call():
             return set(filter(self.memory.shards[shard].offsets.done, origins))
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """See ``bridge.core.ports.Store.mark_done``."""
         async with self._call():
             for origin in origins:
                 self.memory.shards[shard].offsets.note(origin)
 
     async def recent(self, shard: int) -> list[bytes]:
-        """See ``bridge.core.ports.Store.recent``."""
         async with self._call():
             return list(self.memory.shards[shard].recent)
 
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """See ``bridge.core.ports.Store.find``."""
         async with self._call():
             return {field: self._find(field) for field in fields}
 
@@ -122,12 +138,10 @@ class MemoryStore:
         return Found([message_id for one in found for message_id in one.ids], sum(one.unlisted for one in found))
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """See ``bridge.core.ports.Store.parked``."""
         async with self._call():
             return {message_id for message_id in ids if message_id in self._shard(message_id).due}
 
     async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
-        """See ``bridge.core.ports.Store.cancel``."""
         async with self._call():
             return {message_id: self._shard(message_id).cancel(message_id, dead_too) for message_id in ids}
 
@@ -146,7 +160,6 @@ class MemoryStore:
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """See ``bridge.core.ports.Store.claim``."""
         token = self.new_token()
         lease_ends = time.monotonic() + lease_ms / 1000
         claimed: dict[int, Claimed | StoreUnavailable] = {}
@@ -168,12 +181,10 @@ class MemoryStore:
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """See ``bridge.core.ports.Store.renew``."""
         async with self._call():
             return sum(self._of(claim).renew([claim.id + claim.token], lease_ms) for claim in claims)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """See ``bridge.core.ports.Store.settle``."""
         async with self._call():
             return sum(
                 self._of(c).settle([(c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")])
@@ -181,7 +192,6 @@ class MemoryStore:
             )
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """See ``bridge.core.ports.Store.release``."""
         async with self._call():
             return sum(
                 self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason)])
@@ -189,14 +199,12 @@ class MemoryStore:
             )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """See ``bridge.core.ports.Store.bury``."""
         async with self._call():
             return sum(
                 self._of(claim).bury([(claim.id + claim.token, claim.tries, reason)]) for claim, reason in burials
             )
 
     async def recover(self, shards: Sequence[int]) -> int:
-        """See ``bridge.core.ports.Store.recover``."""
         async with self._call():
             lost, self._lost = self._lost, []
             return sum(
@@ -206,13 +214,11 @@ class MemoryStore:
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
-        """See ``bridge.core.ports.Store.hand_over``."""
         async with self._call():
             for shard in shards:
                 self.memory.shards[shard].hand_over(self.instance)
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """See ``bridge.core.ports.Store.meet``."""
         async with self._call():
             now_ms, there = self.memory.now_ms(), self.memory.instances
             if ttl_ms > 0:
@@ -224,7 +230,6 @@ class MemoryStore:
             return sorted(name for name, (_, able_too, _) in there.items() if able_too)
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """See ``bridge.core.ports.Store.deal``."""
         async with self._call():
             if wanted and self.memory.deal == read:
                 self.memory.deal = wanted
@@ -232,7 +237,6 @@ class MemoryStore:
             return Dealt(self.memory.deal, {name: said for name, (_, able, said) in there if able})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """See ``bridge.core.ports.Store.listen``."""
         async with self._call():
             self.memory.listeners.append(heard)
             try:

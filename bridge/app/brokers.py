@@ -14,9 +14,8 @@ from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.inspect import inspect
 from adapters.redis.lab import TrialStore
-from adapters.redis.next_due import next_due
-from adapters.redis.remains import count as count_remains
-from adapters.redis.remains import remains
+from adapters.redis.leftovers import count as count_remains
+from adapters.redis.leftovers import next_due, remains
 from adapters.redis.store import RedisStore
 from bridge.admin.desk import Row
 from bridge.admin.leftovers import Intake, Place

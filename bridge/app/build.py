@@ -21,11 +21,9 @@ from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
 from bridge.pipeline.ways import Way
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members
 from bridge.process.mend import Mend
-from bridge.process.no_intake import NoIntake
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.sharing import Sharing
 from bridge.process.store_watch import StoreWatch
@@ -101,7 +99,7 @@ def build(
     )
 
 
-def build_without_store(settings: Settings, health: Health, emptying: Emptying | None = None) -> RelayService:
+def build_without_store(settings: Settings, health: Health, emptying: StoreDrain | None = None) -> RelayService:
     """Return the service of one process without a store; ``settings`` are those of one process."""
     clock, mend = StoreClock(), mending(settings, health)
     ends = broker_of(settings.broker).open_relays(settings, clock, health, mend)
@@ -116,7 +114,7 @@ def mending(settings: Settings, health: Health) -> Callable[[], None]:
     return Mend(partial(broker_of(settings.broker).redeclare, settings), health)
 
 
-def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> Leaving | None:
+def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> LevelsDrain | None:
     drains = broker.open_drains(settings, clock, health)
     if drains is None:
         return None
@@ -124,7 +122,7 @@ def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Heal
     def drain(route: str) -> Way:
         return _way(settings, drains.open(route), clock, lambda: None, health)
 
-    return Leaving(drains.look, drain)
+    return LevelsDrain(drains.look, drain)
 
 
 def _way(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health) -> Way:

@@ -15,7 +15,7 @@ from bridge.app.brokers import all_brokers, brokers_of, next_due, open_store, re
 from bridge.app.build import build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
-from bridge.process.emptying import Emptying
+from bridge.process.leftovers import StoreDrain
 from bridge.process.service import Service
 from bridge.settings import Settings
 from bridge.settings.model import TITLES
@@ -121,14 +121,14 @@ def _sentence(house: Settings, found: Remains) -> str:
     return left_in_store(TITLES[house.broker], house.with_left.routes, found)
 
 
-def emptying(settings: Settings, instance: str, token: str) -> Emptying | None:
+def emptying(settings: Settings, instance: str, token: str) -> StoreDrain | None:
     """Return what delivers, beside routes without a store, what they parked when they had one; None where no process
     has to."""
     house = settings.emptied
     if house is None:
         return None
     look, words = partial(remains, house.redis), partial(_sentence, house)
-    return Emptying(look, words, partial(_service, house, instance, token), settings.names_redis)
+    return StoreDrain(look, words, partial(_service, house, instance, token), settings.names_redis)
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ def strange_route(settings: Settings, route: str | None) -> str:
     """Half a sentence about a route that the settings do not have, or that has no store, or nothing. It may have
     messages all the same."""
     from bridge.app.open_desk import no_store
-    from bridge.settings.nearest import nearest
+    from bridge.settings.mistakes import nearest
 
     if route is None or route in settings.routes:
         return f"; {text}" if (text := no_store(settings, route)) else ""

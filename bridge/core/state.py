@@ -1,13 +1,15 @@
-"""The law: the states of a message and every legal move between them. Nothing moves in any other way.
+"""The states of a message and every legal move between them. No message moves in any other way.
 
-A message is in one state at a time, and each move is one Lua script of the same name, carried out as a whole by the
-store or not at all. PARKED: in the due set. CLAIMED: in the claimed set, under a lease that only its claimer's token
-can settle, release, bury or renew. DEAD: in the dead set, with its reason. GONE: nowhere.
+A message is in one state at a time. PARKED: in the due set. CLAIMED: in the claimed set, under a lease that only the
+claimer's token can settle, release, bury or renew. DEAD: in the dead set, with a reason. GONE: not in the store.
+Each move is one Lua script of the same name, which Redis carries out as a whole or not at all.
 
-Where copies come from: ``recover`` gives back a lease that ran out, although its holder may have published; ``release``
-after an unknown outcome does the same; a source that did not hear our acceptance delivers again (``park``), which
-makes no copy where its records have an origin (``bridge.core.message.Origin``).
-A test holds the scripts, the store's fake and this table against each other, so a move is added here first.
+The table is executed: the memory store asks ``follow`` for every move. A test compares the Lua scripts with it.
+The diagram in the docs is printed from it: ``python -m bridge.core.state``.
+
+Three moves can make copies. ``recover`` takes back an expired lease, although its holder may have published the
+message. ``release`` after an unknown outcome does the same. A source that did not hear the acceptance delivers again,
+and ``park`` makes a copy, unless the record has an origin (``bridge.core.message.Origin``).
 """
 
 from __future__ import annotations
@@ -24,26 +26,82 @@ class State(Enum):
     GONE = "gone"
 
 
+class Guard(Enum):
+    """What the store checks, besides the state, before it makes a move."""
+
+    UNSEEN = "the store has not seen its origin, or the call's token"
+    DUE = "its due moment has come, or will within the look-ahead"
+    LEASED = "the caller's token holds the lease"
+    LAPSED = "the lease has expired, or the reply to its claim was lost"
+    ASKED = "none"
+
+
 class Move(NamedTuple):
-    """One move, and who makes it."""
+    """One move, what the store checks, and why a message makes it."""
 
     name: str
     before: State
     after: State
-    by: str
+    guard: Guard
+    why: str
 
 
 MOVES = (
-    Move("park", State.NEW, State.PARKED, "the source delivered it with a readable delay"),
-    Move("reject", State.NEW, State.DEAD, "its header is no moment, or its key is taken"),
-    Move("claim", State.PARKED, State.CLAIMED, "it is due"),
-    Move("renew", State.CLAIMED, State.CLAIMED, "the broker takes its time"),
-    Move("settle", State.CLAIMED, State.GONE, "the broker confirmed it"),
-    Move("release", State.CLAIMED, State.PARKED, "refused for now, or no answer"),
-    Move("bury", State.CLAIMED, State.DEAD, "refused for good, or damaged"),
-    Move("recover", State.CLAIMED, State.PARKED, "its lease ran out"),
-    Move("retry", State.DEAD, State.PARKED, "someone mended the cause"),
-    Move("cancel", State.PARKED, State.GONE, "nobody wants it any more"),
-    Move("cancel", State.DEAD, State.GONE, "nobody wants it any more"),
-    Move("reschedule", State.PARKED, State.PARKED, "another moment"),
+    Move("park", State.NEW, State.PARKED, Guard.UNSEEN, "the source delivered it with a readable delay"),
+    Move("reject", State.NEW, State.DEAD, Guard.UNSEEN, "its header is no moment, or its key is taken"),
+    Move("claim", State.PARKED, State.CLAIMED, Guard.DUE, "it is due"),
+    Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
+    Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),
+    Move("release", State.CLAIMED, State.PARKED, Guard.LEASED, "refused for now, or no answer"),
+    Move("bury", State.CLAIMED, State.DEAD, Guard.LEASED, "refused for good, or damaged"),
+    Move("recover", State.CLAIMED, State.PARKED, Guard.LAPSED, "its instance died or lost the store"),
+    Move("retry", State.DEAD, State.PARKED, Guard.ASKED, "an operator fixed the cause"),
+    Move("cancel", State.PARKED, State.GONE, Guard.ASKED, "its producer cancelled or replaced it, or an operator did"),
+    Move("cancel", State.DEAD, State.GONE, Guard.ASKED, "an operator cancelled it"),
+    Move("reschedule", State.PARKED, State.PARKED, Guard.ASKED, "an operator gave it another moment"),
 )
+
+_LEGAL = {(move.name, move.before): move for move in MOVES}
+
+
+class IllegalMove(Exception):
+    """A move that the table does not have: a mistake in postdate."""
+
+
+def follow(name: str, before: State, checked: Guard) -> State:
+    """Return the state after a move. ``checked`` is the guard that the caller has checked.
+
+    Raises ``IllegalMove`` if the table has no such move from this state, or asks for another guard.
+    """
+    move = _LEGAL.get((name, before))
+    if move is None:
+        raise IllegalMove(f"no move {name} from {before.value}")
+    if move.guard is not checked:
+        raise IllegalMove(f"{name} from {before.value} requires {move.guard.name}, and {checked.name} was checked")
+    return move.after
+
+
+def diagram() -> str:
+    """Return the table as Markdown: a Mermaid state diagram, then one row a move."""
+    edges = [f"    {_node(move.before)} --> {_node(move.after)}: {move.name}" for move in MOVES]
+    rows = [f"| {m.name} | {m.before.value} | {m.after.value} | {m.guard.value} | {m.why} |" for m in MOVES]
+    return "\n".join(
+        (
+            "```mermaid",
+            "stateDiagram-v2",
+            *edges,
+            "```",
+            "",
+            "| move | from | to | the store checks | because |",
+            "|---|---|---|---|---|",
+            *rows,
+        )
+    )
+
+
+def _node(state: State) -> str:
+    return "[*]" if state in (State.NEW, State.GONE) else state.name
+
+
+if __name__ == "__main__":
+    print(diagram())

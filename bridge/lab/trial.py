@@ -29,7 +29,7 @@ from bridge.lab.ports import BrokerLab, RunNames, TrialBroker
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.names import PREFIX, leaves, rule_of
-from bridge.settings.rules import ListOf, Number, Whole
+from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
 
 T = TypeVar("T")

@@ -23,9 +23,8 @@ from bridge.core.message import Claim, Delivery, Outcome, Refusal
 from bridge.core.ports import Result, Sink, Source
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
 from bridge.pipeline.retry import RetryRules, next_try_ms
-from bridge.telemetry.health import Health
+from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.notices import Notices
-from bridge.telemetry.refused import RefusedRoutes
 
 log = structlog.get_logger("postdate")
 

@@ -23,11 +23,10 @@ from bridge.core.message import NO_ROUTE, Claim, Outcome
 from bridge.core.ports import Release, Result, Store
 from bridge.pipeline.elsewhere import Elsewhere
 from bridge.pipeline.retry import RetryRules, next_try_ms
-from bridge.telemetry.health import Health
+from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
-from bridge.telemetry.refused import RefusedRoutes
 
 log = structlog.get_logger("postdate")
 

@@ -1,7 +1,6 @@
-"""The sd_notify protocol: what a process tells the service manager that started it, in datagrams of ``NAME=value``.
+"""The sd_notify protocol of systemd: datagrams of ``NAME=value`` to the service manager.
 
-Written by hand, because it is one datagram. A worker speaks the same to its parent, which tells the service manager of
-all of them. Without a service manager nothing happens.
+Hand-written, because it is one datagram. A worker uses it to report to its parent, which reports for all workers.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ _STATUS_MAX = 1000
 _DATAGRAM_MAX = 4096
 
 
-class Line(NamedTuple):
-    """A way to tell: a datagram socket, and the address of the other end; None where it is connected."""
+class NotifyLine(NamedTuple):
+    """A datagram socket, and the address of the other end; None where it is connected."""
 
     socket: socket.socket
     address: str | None = None
 
     def tell(self, name: str, value: str = "1") -> bool:
-        """Tell one thing, without waiting. Whether it was sent; a manager that is away is no trouble of ours."""
+        """Send one value without blocking. Return whether it was sent; a missing service manager is no error."""
         text = f"{name}={' '.join(value.split())[:_STATUS_MAX]}".encode(errors="replace")
         try:
             self.socket.sendto(text, self.address) if self.address else self.socket.send(text)
@@ -33,43 +32,43 @@ class Line(NamedTuple):
         return True
 
 
-def supervisor(environ: Mapping[str, str]) -> Line | None:
-    """The line to the service manager that the environment names; None where it names none that can be used."""
+def supervisor(environ: Mapping[str, str]) -> NotifyLine | None:
+    """Return the line to the service manager that the environment names; None without a usable one."""
     address = environ.get(SOCKET, "")
     if address[:1] not in ("/", "@") or len(address) < 2 or not hasattr(socket, "AF_UNIX"):
         return None
     # "@" stands for the NUL byte that begins an abstract address.
-    return Line(_datagrams(), "\0" + address[1:] if address[0] == "@" else address)
+    return NotifyLine(_datagrams(), "\0" + address[1:] if address[0] == "@" else address)
 
 
 def watchdog_s(environ: Mapping[str, str], pid: int) -> float:
-    """How long the service manager waits for a sign of life of process ``pid``, in seconds; 0 where it does not."""
+    """Return how long (s) the service manager waits for a sign of life of process ``pid``; 0 for no limit."""
     text = environ.get(WATCHDOG_USEC, "")
     if environ.get(WATCHDOG_PID, str(pid)) != str(pid) or not text.isascii() or not text.isdecimal():
         return 0.0
     return int(text) / 1e6
 
 
-def pair() -> tuple[socket.socket, Line]:
-    """Both ends between a parent, which hears, and a worker, which tells."""
+def pair() -> tuple[socket.socket, NotifyLine]:
+    """Return both ends of a line: the parent's, which hears, and the worker's, which tells."""
     hearing, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     hearing.setblocking(False)
     telling.setblocking(False)
-    return hearing, Line(telling)
+    return hearing, NotifyLine(telling)
 
 
-def inherited(number: int) -> Line:
-    """The worker's end, by the file descriptor that its parent has handed down."""
-    return Line(socket.socket(fileno=number))
+def inherited(number: int) -> NotifyLine:
+    """Return the worker's end, by the file descriptor that its parent passed on."""
+    return NotifyLine(socket.socket(fileno=number))
 
 
 def heard(hearing: socket.socket) -> list[tuple[str, str]]:
-    """What has been told since the last call, as pairs of name and value."""
+    """Return what was sent since the last call, as pairs of name and value."""
     told: list[tuple[str, str]] = []
     while True:
         try:
             text = hearing.recv(_DATAGRAM_MAX).decode(errors="replace")
-        except OSError:  # nothing more is there
+        except OSError:  # nothing more to read
             return told
         name, _, value = text.partition("=")
         told.append((name, value))

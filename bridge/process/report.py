@@ -1,8 +1,8 @@
-"""Tells the service manager how this process is: ready, alive, stopping, and the health sentence.
+"""Reports to the service manager: ready, alive, stopping, and the health sentence.
 
-Alive means that the loops turn, not that a timer does. A store or a broker that is away is not being stuck: the loops
-turn all the same, and try again. Ready does not wait for them for ever either: postdate waits for its servers by
-itself, and a service manager that took that for a failed start would start it over and over.
+Alive means that the loops make progress, not that a timer fires. While a store or a broker is away the loops retry, so
+the process is alive. Ready does not wait for them forever: a service manager that took this for a failed start would
+restart postdate over and over.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from typing import Any, Protocol
 
 import structlog
 
-from bridge.process.notify import ALIVE, READY, STATUS, STOPPING, Line
+from bridge.process.notify import ALIVE, READY, STATUS, STOPPING, NotifyLine
 
 log = structlog.get_logger("postdate")
 
-#: Ready is told after so long even if something outside is missing.
+#: After this, ready is reported even if a server is missing.
 PATIENCE_S = 10.0
-#: Between two looks, at most; a status is told no more often.
+#: The longest pause between two looks; a status is reported at most this often.
 LOOK_S = 1.0
 
 
 class Reported(Protocol):
-    """What is told of: the loops of one process, or its workers."""
+    """What a report is about: the loops of one process, or its workers."""
 
     stopping: asyncio.Event
 
     def up(self) -> bool:
-        """Whether everything that it needs is there."""
+        """Return whether every server it needs is reachable."""
 
     def sentence(self) -> str:
-        """How it is, for a person."""
+        """Return its health as text."""
 
     def marks(self) -> Mapping[str, object]:
-        """What changes with every turn of each loop; None for one that has nothing to do."""
+        """Return a value for each loop that changes with every pass; None for an idle loop."""
 
 
-class Still:
-    """Since when each loop has stood still."""
+class StuckLoops:
+    """Remembers since when each loop has made no progress."""
 
     def __init__(self, stuck_s: float) -> None:
         self._stuck_s = stuck_s
         self._seen: dict[str, tuple[object, float]] = {}
 
     def stuck(self, marks: Mapping[str, object], now_s: float) -> str:
-        """The name of a loop that has stood still for too long, though it had something to do; "" for none."""
+        """Return the name of a loop that has made no progress for too long though it has work; "" for none."""
         found = ""
         for name, mark in marks.items():
             before = self._seen.get(name)
@@ -61,15 +61,17 @@ class Still:
 
 
 class Report:
-    """What is told to one service manager, or by a worker to its parent."""
+    """Reports to one service manager, or from a worker to its parent."""
 
-    def __init__(self, line: Line | None, watchdog_s: float, stuck_s: float, patience_s: float = PATIENCE_S) -> None:
-        """``line`` is None where nobody listens. Within each ``watchdog_s`` (0: never) a sign of life is expected;
-        there is none while a loop stands still for longer than ``stuck_s``."""
+    def __init__(
+        self, line: NotifyLine | None, watchdog_s: float, stuck_s: float, patience_s: float = PATIENCE_S
+    ) -> None:
+        """``line`` is None without a listener. The listener expects a sign of life every ``watchdog_s`` seconds (0:
+        never); it gets none while a loop makes no progress for longer than ``stuck_s``."""
         self._line = line
         self._watchdog_s = watchdog_s
         self._patience_s = patience_s
-        self._still = Still(stuck_s)
+        self._still = StuckLoops(stuck_s)
         self._subject: Reported | None = None
         self.started_s = time.monotonic()
         self._alive_at = -math.inf
@@ -79,19 +81,19 @@ class Report:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return self._line is not None
 
     def waits(self, sentence: str) -> None:
-        """What is waited for before there is anything to tell of."""
+        """Report what the process waits for before it has loops."""
         self._waits = f"Waiting: {sentence}."
 
     def of(self, subject: Reported) -> None:
-        """From now on tell of this."""
+        """Report about ``subject`` from now on."""
         self._subject = subject
 
     async def telling(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work``, and meanwhile tell how it is."""
+        """Do ``work``, and report meanwhile."""
         looking = asyncio.ensure_future(self._run()) if self._line is not None else None
         try:
             await work
@@ -113,14 +115,14 @@ class Report:
                 self._stop()
 
     def look(self, now_s: float) -> None:
-        """One look; tell what there is to tell."""
+        """Look once, and report what changed."""
         line, subject = self._line, self._subject
         if line is None:
             return
         marks = subject.marks() if subject is not None and not self._stopping else {}
         stuck = self._still.stuck(marks, now_s)
         if stuck and not self._stuck:
-            log.critical("a loop stands still, and the service manager is not told that all is well", loop=stuck)
+            log.critical("a loop makes no progress; the service manager gets no sign of life", loop=stuck)
         self._stuck = stuck
         up = subject is not None and subject.up()
         if not self._ready and not self._stopping and (up or now_s - self.started_s >= self._patience_s):
@@ -129,15 +131,15 @@ class Report:
         if self._watchdog_s and not stuck and now_s - self._alive_at >= self._watchdog_s / 2 and line.tell(ALIVE):
             self._alive_at = now_s
 
-    def _tell_status(self, line: Line, subject: Reported | None) -> None:
+    def _tell_status(self, line: NotifyLine, subject: Reported | None) -> None:
         status = subject.sentence() if subject is not None else self._waits
         if self._stuck:
-            status = f"The loop of {self._stuck} stands still. {status}"
+            status = f"The loop of {self._stuck} makes no progress. {status}"
         if status != self._status and line.tell(STATUS, status):
             self._status = status
 
     def _stop(self) -> None:
-        """Once."""
+        """Report that the process stops, once."""
         if self._line is not None and not self._stopping:
             self._line.tell(STOPPING)
         self._stopping = True

@@ -23,8 +23,7 @@ from bridge.pipeline.park import Parker
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
 from bridge.pipeline.ways import Link, Way
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, StoreDrain
 from bridge.process.loops import end
 from bridge.process.members import Members
 from bridge.process.store_watch import StoreWatch
@@ -57,7 +56,7 @@ class Parts:
     store_watch: StoreWatch
     health: Health
     grace_ms: int
-    leaving: Leaving | None = None
+    leaving: LevelsDrain | None = None
 
 
 class Running:
@@ -214,7 +213,7 @@ class RelayParts:
     clock: StoreClock
     health: Health
     grace_ms: int
-    emptying: Emptying | None = None
+    emptying: StoreDrain | None = None
 
 
 class RelayService(Running):

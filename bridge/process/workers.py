@@ -1,7 +1,7 @@
-"""Several processes for one daemon: starts them, starts those anew that die, and stops all.
+"""The worker processes of one daemon: starts them, restarts those that die, and stops all.
 
-Each worker is a process group of its own, so that Ctrl-C in a terminal reaches only the parent, which passes it on
-once: to a worker a second signal means "now".
+Each worker has a process group of its own, so Ctrl-C in a terminal reaches only the parent. The parent passes it on
+once: a second signal makes a worker stop at once.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from bridge.telemetry.reconnect import reconnect_wait_s
 
 log = structlog.get_logger("postdate")
 
-#: A worker that lived so long did start; when it dies, the next one is started with the shortest wait again.
+#: A worker that lived this long did start; after its death the wait is the shortest again.
 _LIVED_S = 30.0
 _PR_SET_PDEATHSIG = 1
 
 
 class Handed(NamedTuple):
-    """The ends of a worker's line: where the parent hears, and the file descriptor by which the worker tells."""
+    """The ends of a worker's line: the parent's socket, and the file descriptor that the worker writes to."""
 
     hearing: socket
     telling: int
 
 
 class _Told:
-    """What one worker has told of itself (``bridge.process.report``)."""
+    """What one worker has reported (``bridge.process.report``)."""
 
     def __init__(self) -> None:
         self.ready = False
@@ -57,13 +57,13 @@ class _Told:
 
 
 class Workers:
-    """Keeps processes of one command running until a signal. For ``bridge.process.report`` it is all of them."""
+    """Keeps worker processes of one command running until a signal, and reports for all of them."""
 
     def __init__(
         self, command: Sequence[str], handed: Sequence[bytes], patience_s: float, lines: Sequence[Handed] = ()
     ) -> None:
-        """A worker for each of ``handed``, which goes to its standard input; ``patience_s`` after a stop those that run
-        on are killed. ``lines``: one for each worker, or none where nobody asks how they are."""
+        """Run one worker for each of ``handed``, which goes to its standard input. A worker that still runs
+        ``patience_s`` after a stop is killed. ``lines``: one for each worker, or none without a service manager."""
         self._command = command
         self._handed = handed
         self._patience_s = patience_s
@@ -81,7 +81,7 @@ class Workers:
         stopping = asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait((stopping, *keepers), return_when=asyncio.FIRST_COMPLETED)
-            if not self.stopping.is_set():  # a keeper failed: it says so below
+            if not self.stopping.is_set():  # a keeper failed: gather raises it below
                 self.stop()
             _, slow = await asyncio.wait(keepers, timeout=self._patience_s)
             if slow:
@@ -99,17 +99,17 @@ class Workers:
         self._signal_all(signal.SIGTERM)
 
     def up(self) -> bool:
-        """See ``bridge.process.report.Reported``."""
+        """Return whether every worker is ready."""
         self._hear()
         return all(one.ready for one in self._told)
 
     def sentence(self) -> str:
-        """See ``bridge.process.report.Reported``."""
+        """Return the health of the workers that are not well."""
         said = [f"Worker {n}: {one.status}" for n, one in enumerate(self._told, 1) if one.status != WELL]
         return " ".join(said) or WELL
 
     def marks(self) -> Mapping[str, object]:
-        """See ``process.report.Reported``. One that has died is started anew, and until then has nothing to do."""
+        """Return each worker's signs of life; None for one that is being restarted."""
         self._hear()
         return {f"worker {n}": one.signs if n in self._running else None for n, one in enumerate(self._told, 1)}
 
@@ -144,7 +144,7 @@ class Workers:
         )
         self._running[number] = process
         log.info("worker started", worker=number, pid=process.pid)
-        if self.stopping.is_set():  # it came while the process was being started
+        if self.stopping.is_set():  # the stop came while the process was starting
             process.terminate()
         try:
             await process.communicate(self._handed[number - 1])
@@ -154,7 +154,7 @@ class Workers:
 
 
 def _how(code: int) -> str:
-    """Pure: an exit code in words; a negative one is a signal's number."""
+    """Return an exit code in words; a negative one is a signal's number. Pure."""
     if code >= 0:
         return f"exit code {code}"
     with suppress(ValueError):
@@ -163,9 +163,9 @@ def _how(code: int) -> str:
 
 
 def end_with_parent(parent: int) -> None:
-    """Called in a worker: be sent SIGTERM when process ``parent`` ends, however it ends. Only Linux can do that."""
+    """In a worker: get SIGTERM when process ``parent`` ends, however it ends. Works on Linux only."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before it was asked for
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,13 +1,13 @@
-"""The settings: read from flags, environment, secret files and one TOML file, checked once, frozen.
+"""The settings: read from flags, environment, secret files and one TOML file, checked once, then frozen.
 
-Durations are stored as whole milliseconds, sizes as whole bytes; URLs and passwords as ``SecretStr``, so that no
-``repr`` and no traceback shows them. ``config.example.toml`` says what each setting means.
+Durations are whole milliseconds, sizes are whole bytes. URLs and passwords are ``SecretStr``, so that no ``repr`` and
+no traceback shows them. ``config.example.toml`` explains each setting.
+
+To add a setting: a field in ``model.py`` with a rule of ``values.py`` or ``urls.py``, and its explanation in
+``config.example.toml``. What it must agree with goes into ``conflicts.py``.
 """
 
-from bridge.settings.describe import describe
-from bridge.settings.exposed import exposed_files
 from bridge.settings.load import load, require_routes
-from bridge.settings.masking import mask_url
 from bridge.settings.model import (
     Bridge,
     Dispatch,
@@ -22,8 +22,8 @@ from bridge.settings.model import (
     Route,
     Settings,
 )
-from bridge.settings.trust import open_routes
-from bridge.settings.unused import forgotten_broker
+from bridge.settings.urls import mask_url
+from bridge.settings.warnings import exposed_files, forgotten_broker, open_routes
 
 __all__ = [
     "Bridge",
@@ -38,7 +38,6 @@ __all__ = [
     "Retry",
     "Route",
     "Settings",
-    "describe",
     "exposed_files",
     "forgotten_broker",
     "load",

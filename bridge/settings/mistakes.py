@@ -1,25 +1,23 @@
-"""What is wrong with the settings: one sentence each, and pydantic's findings in our words."""
+"""What is wrong with the settings: one line for each mistake, with the place, the rule and the advice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bridge.core.errors import SettingsError
 
-#: The way to a setting in the tree: ("redis", "url") or ("routes", "orders", "queue").
+#: The path of a setting in the tree: ("redis", "url") or ("routes", "orders", "queue").
 Path = tuple[str, ...]
 
-_SENTENCES = {
-    "missing": "is required",
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-}
+ENVIRONMENT, COMMAND_LINE = "environment", "command line"
+_PHRASES = {ENVIRONMENT: "in the environment", COMMAND_LINE: "on the command line"}
 
 
 class Conflict(NamedTuple):
-    """Settings that do not go together. ``paths``: those it is about, the one to change first."""
+    """Settings that contradict each other: their paths, first the one to change, and what that one must be."""
 
     paths: tuple[Path, ...]
     text: str
@@ -27,7 +25,7 @@ class Conflict(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands: the source as people call it, and the name as it is written there."""
+    """Where a value was written: the source, and the key in the spelling of that source."""
 
     where: str
     key: str
@@ -35,29 +33,52 @@ class Place:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong. ``text`` completes "postdate.toml: redis.url ..."; ``given`` is the value as it stands
-    there, or empty where it may not be shown."""
+    """One thing that is wrong. ``advice`` is a second sentence, or empty."""
 
-    place: Place
-    text: str
-    given: str = ""
+    fact: str
+    advice: str = ""
 
     def __str__(self) -> str:
-        given = f" (given: {self.given})" if self.given else ""
-        return f"{self.place.where}: {self.place.key} {self.text}{given}"
+        return f"{self.fact}. {self.advice}" if self.advice else self.fact
+
+
+def mistake(place: Place, text: str, advice: str = "", given: str = "") -> Mistake:
+    """A wrong value or file. ``text`` completes "postdate.toml: redis.url ..."; ``given`` is the value if it may be
+    shown."""
+    return Mistake(f"{place.where}: {place.key} {text}" + (f" (given: {given})" if given else ""), advice)
+
+
+def unknown_setting(place: Place, advice: str) -> Mistake:
+    """A name that no setting has."""
+    return Mistake(f'unknown setting "{place.key}" {_PHRASES.get(place.where, f"in {place.where}")}', advice)
 
 
 def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
-    """All mistakes in one error, a line each, without repetition, in the order they were found."""
-    return SettingsError("\n".join(dict.fromkeys(str(mistake) for mistake in mistakes)))
+    """All mistakes in one error, one line each, in the order they were found, without repetition."""
+    return SettingsError("\n".join(dict.fromkeys(map(str, mistakes))))
 
 
-def from_pydantic(error: Mapping[str, Any], place: Place, given: str) -> Mistake:
-    """Put one of pydantic's findings into our words. Its own show the value, which may be a secret."""
-    return Mistake(place, _SENTENCES.get(error["type"], _in_our_words(str(error["msg"]))), given)
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` most similar to ``word``, or None. Ignores case, ``-`` and ``_``."""
+    plain: dict[str, str] = {}
+    for name in names:
+        plain.setdefault(_plain(name), name)
+    if _plain(word) in plain:
+        return plain[_plain(word)]
+    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else None
 
 
-def _in_our_words(text: str) -> str:
-    """What else pydantic says, as the end of "redis.url ..."."""
-    text = text.removeprefix("Value error, ")
-    return f"must be {text.removeprefix('Input should be ')}" if text.startswith("Input should be ") else text
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """The sentence 'Did you mean "NAME"?', or "" if no name is similar."""
+    return ask(nearest(word, names))
+
+
+def ask(*names: str | None) -> str:
+    """The same for names that are known already; "" without any."""
+    named = " or ".join(f'"{name}"' for name in names if name)
+    return f"Did you mean {named}?" if named else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
 from bridge.delay.naming import Naming, read_naming
-from bridge.settings.rules import (
+from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, WebAddress, check_amqp, check_redis
+from bridge.settings.values import (
     BrokerName,
     Duration,
     ListOf,
@@ -25,7 +27,6 @@ from bridge.settings.rules import (
     milliseconds,
     size_in_bytes,
 )
-from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, WebAddress, check_amqp, check_redis
 
 _NAME = Text(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 letters, digits, dots, dashes or underscores")
 _INSTANCE = Text(r"[A-Za-z0-9_.-]{0,64}", "at most 64 letters, digits, dots, dashes or underscores")
@@ -183,7 +184,7 @@ class Route(Section):
     order: Annotated[Literal["key", "route", "none"], OneOf(("key", "route", "none"))] = "key"
     queue: Annotated[str, BrokerName()] = ""
     queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
-    dialects: Annotated[tuple[str, ...], ListOf(OneOf(tuple(KNOWN_DIALECTS)))] = ()
+    dialects: Annotated[tuple[str, ...], ListOf(OneOf(sorted(KNOWN_DIALECTS)))] = ()
     on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
     cancel: bool = True
     on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(("", "replace", "keep", "reject"))] = ""
@@ -196,6 +197,17 @@ class Route(Section):
         """Where each of its topics is delivered to: ``intercept`` first, then ``also``."""
         others = (read_naming(text) for text in self.also)
         return (Naming(self.intercept, self.deliver_to), *(one for one in others if one is not None))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where settings were read from."""
+
+    #: The settings file, or "".
+    file: str = ""
+    #: The source of each value that is not the default, by dotted name: a flag, "environment", "file PATH" for a secret
+    #: file, or the settings file.
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 class Settings(BaseSettings):
@@ -216,17 +228,17 @@ class Settings(BaseSettings):
     # A Mapping and not a dict: the type says that nobody writes to it.
     routes: Mapping[str, Route] = Field(default_factory=dict)
 
-    # Where each value that is no default came from, by its dotted name; for ``describe``.
-    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
-    _file: str = PrivateAttr(default="")
+    #: Not a setting.
+    origin: Origin = Field(default=Origin(), exclude=True, repr=False)
+
     _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
     _emptied: Settings | None = PrivateAttr(default=None)
     _broker: BrokerKind | None = PrivateAttr(default=None)
 
     @property
     def file(self) -> str:
-        """The file they were read from; "" for none."""
-        return self._file
+        """The settings file, or "" for none."""
+        return self.origin.file
 
     @classmethod
     def settings_customise_sources(
@@ -275,17 +287,17 @@ class Settings(BaseSettings):
     @property
     def names_redis(self) -> bool:
         """Whether somebody has set ``redis.url``, so that there is, or was, a Redis."""
-        return "redis.url" in self._sources
+        return "redis.url" in self.origin.sources
 
     @property
     def names_kafka(self) -> bool:
         """Whether somebody has set ``kafka.bootstrap_servers``, so that there is, or was, a Kafka."""
-        return "kafka.bootstrap_servers" in self._sources
+        return "kafka.bootstrap_servers" in self.origin.sources
 
     @property
     def names_rabbitmq(self) -> bool:
         """Whether somebody has set ``rabbitmq.url``, so that there is, or was, a RabbitMQ."""
-        return "rabbitmq.url" in self._sources
+        return "rabbitmq.url" in self.origin.sources
 
     @property
     def broker(self) -> BrokerKind:

@@ -1,4 +1,4 @@
-"""URLs of the store and the broker: is this one that a client library will understand as it was meant?"""
+"""URLs and host lists: the rules for them, and how a URL is shown without its password."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.settings.masking import mask_url
-from bridge.settings.nearest import did_you_mean
-from bridge.settings.rules import Rule, Secret, read_text, wrong
+from bridge.settings.mistakes import did_you_mean
+from bridge.settings.values import Rule, Secret, read_text, wrong
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 AMQP_SCHEMES = ("amqp", "amqps")
 
+DOTS = "***"
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
-#: The name of a master, and perhaps a database.
+#: The master's name, optionally followed by a database number.
 _SENTINEL_PATH = re.compile(r"[^/]+(?:/\d*)?", re.ASCII)
 _NO_MASTER_NAME = (
-    "must end in /NAME, the master that the Sentinels know, or in /NAME/NUMBER with a database: "
-    "redis+sentinel://sentinel-1:26379,sentinel-2:26379/mymaster"
+    "must end in the name of the Sentinels' master, optionally with a database number: "
+    "redis+sentinel://sentinel-1:26379,sentinel-2:26379/mymaster/0"
 )
-#: A second URL behind the first, where only a host belongs.
+#: A second URL after the first one, where only another host belongs.
 _ANOTHER_URL = re.compile(r",\s*amqps?://")
-_ESCAPES = 'write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F inside user and password'
+_ESCAPES = 'Write "/" as %2F, "@" as %40, ":" as %3A, "#" as %23 and "?" as %3F in the user and the password.'
 
 
 @dataclass(frozen=True)
 class Url(Secret):
-    """A URL with one of ``schemes``. It may hold a password, so it is shown masked and never quoted in an error."""
+    """A URL with one of ``schemes``. It may contain a password, so no error quotes it."""
 
     schemes: Sequence[str]
-    check: Callable[[str, str], str | None]
+    check: Callable[[str, str], None]
 
     def read(self, value: Any) -> str:
         url = super().read(value)
@@ -39,21 +39,17 @@ class Url(Secret):
         if not separator:
             raise wrong(f"must be a URL that begins with {self._choices()}")
         if scheme not in self.schemes:
-            raise wrong(f"must begin with {self._choices()}{did_you_mean(scheme, self.schemes)}")
-        if text := self.check(scheme, rest):
-            raise wrong(text)
+            raise wrong(f"must begin with {self._choices()}", did_you_mean(scheme, self.schemes))
+        self.check(scheme, rest)
         return url
 
     def _choices(self) -> str:
         return ", ".join(f"{scheme}://" for scheme in self.schemes)
 
-    def write(self, value: Any) -> str:
-        return mask_url(value.get_secret_value())
-
 
 @dataclass(frozen=True)
 class WebAddress(Rule):
-    """An http:// or https:// URL without a user, "off", or "" for the usual place."""
+    """An http:// or https:// URL without a user, or "off", or "" for the default address."""
 
     def read(self, value: Any) -> str:
         text = read_text(value)
@@ -63,7 +59,7 @@ class WebAddress(Rule):
         if not separator or scheme not in ("http", "https"):
             raise wrong('must begin with http:// or https://, or be "off"')
         if "@" in rest:
-            raise wrong("must not name a user: the one of rabbitmq.url is used")
+            raise wrong("must not contain a user: postdate logs in as the user of rabbitmq.url")
         if "?" in rest or "#" in rest or not _is_host(rest.partition("/")[0]):
             raise wrong('must be a URL with a host, such as "https://rabbit-1:15671"')
         return text
@@ -71,7 +67,7 @@ class WebAddress(Rule):
 
 @dataclass(frozen=True)
 class Servers(Rule):
-    """Hosts with ports, commas between."""
+    """Hosts with ports, separated by commas."""
 
     def read(self, value: Any) -> str:
         text = read_text(value)
@@ -79,43 +75,72 @@ class Servers(Rule):
         if "://" in text:
             raise wrong('must be hosts without a scheme, such as "kafka-1:9092,kafka-2:9092"')
         if not all(_is_host(host) and _HOST.fullmatch(host)["port"] for host in hosts):  # type: ignore[index]
-            raise wrong('must be hosts with their ports and commas between, such as "kafka-1:9092,kafka-2:9092"')
+            raise wrong('must be hosts with ports, separated by commas, such as "kafka-1:9092,kafka-2:9092"')
         return ",".join(hosts)
 
 
-def check_redis(scheme: str, rest: str) -> str | None:
-    """Check what follows ``redis://``; several hosts with commas between are for sentinels and clusters."""
-    wrong = _check_rest(rest, several=scheme.endswith(("sentinel", "cluster")))
+def check_redis(scheme: str, rest: str) -> None:
+    """Check what follows ``redis://``. Only Sentinel and Cluster URLs may name several hosts."""
+    _check_rest(rest, several=scheme.endswith(("sentinel", "cluster")))
     path = rest.rpartition("@")[2].partition("?")[0].partition("/")[2]
-    if wrong or scheme.endswith("cluster"):
-        return wrong
     if scheme.endswith("sentinel"):
-        return None if _SENTINEL_PATH.fullmatch(path) else _NO_MASTER_NAME
-    return None if re.fullmatch(r"\d*", path, re.ASCII) else "must end in /NUMBER, the database (or in nothing)"
+        if not _SENTINEL_PATH.fullmatch(path):
+            raise wrong(_NO_MASTER_NAME)
+    elif not scheme.endswith("cluster") and not re.fullmatch(r"\d*", path, re.ASCII):
+        raise wrong("must end in /NUMBER, the database, or have no path")
 
 
-def check_amqp(scheme: str, rest: str) -> str | None:
-    """Check what follows ``amqp://``. Options in it would be overridden, or unknown to the client library."""
+def check_amqp(scheme: str, rest: str) -> None:
+    """Check what follows ``amqp://``. Options are refused: settings override them, or pika does not know them."""
     if _ANOTHER_URL.search(rest):
-        return f'must name the scheme once, and the hosts with commas between: "{scheme}://user:password@a:5672,b:5672/%2F"'
+        raise wrong(f'must name the scheme once, then all hosts: "{scheme}://user:password@a:5672,b:5672/%2F"')
     if "?" in rest.rpartition("@")[2]:
-        return 'must not have options (what follows "?"): see rabbitmq.heartbeat, rabbitmq.ca_file and so on'
-    return _check_rest(rest, several=True)
+        raise wrong('must not have options after "?": use the settings, such as rabbitmq.heartbeat or rabbitmq.ca_file')
+    _check_rest(rest, several=True)
 
 
-def _check_rest(rest: str, *, several: bool) -> str | None:
+def _check_rest(rest: str, *, several: bool) -> None:
     if any(not sign.isprintable() or sign.isspace() for sign in rest):
-        return "must not contain spaces or line breaks"
+        raise wrong("must not contain spaces or line breaks")
     authority, _, tail = rest.replace("?", "/").partition("/")
-    # An "@" after the first "/" or "?" means that the password was not escaped: the host would be a wrong one.
+    # An "@" after the first "/" or "?" comes from a password that is not escaped: the host would be a wrong one.
     if "#" in rest or "@" in tail or authority.count("@") > 1:
-        return f"cannot be read: {_ESCAPES}"
+        raise wrong("cannot be read as a URL", _ESCAPES)
     hosts = authority.rpartition("@")[2].split(",")
     if len(hosts) > 1 and not several:
-        return "must name one host"
-    return None if all(_is_host(host) for host in hosts) else "must name a host, with a port from 1 to 65535 or none"
+        raise wrong("must name one host")
+    if not all(map(_is_host, hosts)):
+        raise wrong("must name a host, optionally with a port from 1 to 65535")
 
 
 def _is_host(text: str) -> bool:
     found = _HOST.fullmatch(text)
     return found is not None and (found["port"] is None or 1 <= int(found["port"]) <= 65535)
+
+
+def mask_url(url: str) -> str:
+    """Return ``url`` for display: user and hosts stay, the password and every query value become dots.
+
+    Made for URLs that ``load`` accepted. Everything before the last ``@`` counts as user and password, so that a
+    password with an unescaped ``/`` or ``@`` is hidden too.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return DOTS
+    user, at, place = rest.rpartition("@")
+    place, question, query = place.partition("?")
+    return f"{scheme}://{_mask_user(user)}{at}{place}{question}{_mask_query(query)}"
+
+
+def _mask_user(user: str) -> str:
+    """``user:password`` keeps the user. A single word is hidden: many people write only their password there."""
+    if not user:
+        return ""
+    name, colon, _ = user.partition(":")
+    return f"{name}:{DOTS}" if colon else DOTS
+
+
+def _mask_query(query: str) -> str:
+    """Hide all values: redis-py and pika read passwords from the query, too."""
+    parts = (part.partition("=") for part in query.split("&") if part)
+    return "&".join(f"{name}={DOTS}" if equals else DOTS for name, equals, _ in parts)

@@ -1,7 +1,7 @@
-"""How postdate is, in sentences: one for each thing that is wrong, none when all is well.
+"""The health of a process, in sentences: one for each thing that is wrong, none when all is well.
 
-The log gets at most one line a second for each subject, however the details differ. What is not logged at once is
-logged a second later, or when the process stops.
+The log gets at most one line a second for each subject. Health logs what it held back a second later, or when the
+process stops.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import structlog
@@ -20,17 +21,20 @@ from bridge.telemetry.printable import brief
 log = structlog.get_logger("postdate")
 
 WELL = "All well."
-#: What the log says of a trouble that is over: a part has said so, or only time has passed.
+#: The log line for a trouble that is over: a part reported it as well, or its time ran out.
 WELL_AGAIN, NOT_SEEN_AGAIN = "well again", "not seen again"
 _NUMBERS = re.compile(r"[\d.]+")
 #: Seconds between two lines of one subject, and without trouble before the log says "well again".
 _EVERY_S = 1.0
+#: How long a refusal counts if the route stays silent, and if it delivers other messages.
+_REFUSED_S = 60.0
+_CALM_S = 5.0
 
 
 @dataclass(slots=True)
 class _Subject:
-    """``sentence`` holds now, "" for none. ``logged`` is what the log said last, "" for "well again"; ``held_back`` a
-    sentence that it has not said yet, ``over`` what it will say of the end."""
+    """``sentence`` is true now, "" for none. ``logged`` is the last line in the log, "" for "well again"; ``held_back``
+    is not logged yet; ``over`` is the line for the end."""
 
     sentence: str = ""
     until: float = math.inf
@@ -42,7 +46,7 @@ class _Subject:
 
 
 class Health:
-    """Collects what each part says of itself."""
+    """Collects what each part of a process reports about itself."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -51,8 +55,8 @@ class Health:
     def say(self, subject: str, sentence: str, for_s: float = math.inf) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
 
-        ``for_s``: forget it after so long, where no part can tell that it is well again. The log then says "not seen
-        again", because nothing has shown that it is well.
+        After ``for_s`` seconds it is forgotten, where no part can know that it is well again. The log then says "not
+        seen again".
         """
         one = self._subjects.get(subject)
         if one is None:
@@ -69,16 +73,16 @@ class Health:
         self._log(subject, one, now)
 
     def troubles(self) -> dict[str, str]:
-        """Subject and sentence of everything that is wrong now."""
+        """Return subject and sentence of everything that is wrong now."""
         now = self._now()
         return {subject: one.sentence for subject, one in self._subjects.items() if one.sentence and one.until >= now}
 
     def sentence(self) -> str:
-        """All of it, for a person."""
+        """Return all of it as text."""
         return " ".join(f"{text}." for text in self.troubles().values()) or WELL
 
     async def run(self) -> None:
-        """Log what is held back, until cancelled and once more then."""
+        """Log what is held back, until cancelled, and once more then."""
         try:
             while True:
                 await asyncio.sleep(_EVERY_S)
@@ -89,7 +93,7 @@ class Health:
                     log.warning("trouble", subject=subject, what=one.held_back)
 
     def look(self) -> None:
-        """Log what is held back for long enough, and forget what is over."""
+        """Log what was held back long enough, and forget what is over."""
         now = self._now()
         for subject, one in tuple(self._subjects.items()):
             if one.sentence and one.until < now:
@@ -112,3 +116,32 @@ class Health:
 def _same(sentence: str, other: str) -> bool:
     """Whether only numbers differ: "due 12s ago" is no news after "due 11s ago"."""
     return _NUMBERS.sub("", sentence) == _NUMBERS.sub("", other)
+
+
+class RefusedRoutes:
+    """The routes whose destination refuses messages, as ``Health`` reports them."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._refused_at: dict[str, tuple[float, str]] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether any route is refused: only then ``delivered`` has to be called."""
+        return bool(self._refused_at)
+
+    def refused(self, route: str, reason: str) -> None:
+        """Note that the destination refused a message of this route."""
+        words = f"messages of route {route} are refused, the last one as {reason}"
+        self._refused_at[route] = (time.monotonic(), words)
+        self._health.say(f"route {route}", words, _REFUSED_S)
+
+    def delivered(self, routes: AbstractSet[str]) -> None:
+        """Note that these routes delivered: one without a refusal for some seconds is well again."""
+        now = time.monotonic()
+        for route in routes & self._refused_at.keys():
+            at, words = self._refused_at[route]
+            if at + _CALM_S < now:
+                del self._refused_at[route]
+                self._health.say(f"route {route}", "")
+            else:
+                self._health.say(f"route {route}", words, at + _CALM_S - now)

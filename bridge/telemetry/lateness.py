@@ -1,4 +1,4 @@
-"""Lateness: publish confirmed minus due, by the store's clock. The number that users care about."""
+"""Lateness: the moment a publish was confirmed minus the due moment, by the store's clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BOUNDS_MS = tuple(round(1.25**n / 4, 3) for n in range(72))
 
 
 class Lateness:
-    """Counts of deliveries by lateness."""
+    """Counts deliveries by lateness."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
@@ -18,7 +18,7 @@ class Lateness:
         self.max_ms = 0.0
 
     def add(self, now_ms: float, dues_ms: Iterable[int]) -> None:
-        """Deliveries that were confirmed at ``now_ms`` and due at these moments (Unix ms by the store's clock)."""
+        """Add deliveries confirmed at ``now_ms`` and due at these moments (Unix ms by the store's clock)."""
         counts = self.counts
         for due_ms in dues_ms:
             late = now_ms - due_ms
@@ -28,7 +28,7 @@ class Lateness:
                 self.max_ms = late
 
     def percentile_ms(self, share: float) -> float:
-        """The lateness that ``share`` (0 to 1) of the deliveries did not exceed, to a quarter of itself; 0 for none."""
+        """Return the lateness in ms that ``share`` (0 to 1) of the deliveries did not exceed, to 25%; 0 for none."""
         left = share * self.total
         for bound, count in zip(BOUNDS_MS, self.counts, strict=False):
             left -= count

@@ -1,4 +1,4 @@
-"""Logs: one line an event on standard error; text for people, JSON for machines. No bodies, no credentials."""
+"""Logs: one line for each event on standard error, as text or JSON, without bodies and credentials."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from bridge.telemetry.printable import printable
 _Event = MutableMapping[str, Any]
 _EVENT_WIDTH = 30
 
-#: pika reports every lost connection with a traceback, and aiokafka each retry of each request; postdate says the same
-#: in a sentence of its own.
+#: pika logs a traceback for every lost connection, and aiokafka a line for every retry; postdate logs one sentence.
 _QUIET = {
     "pika": logging.CRITICAL,
     "aiokafka": logging.CRITICAL,
@@ -29,10 +28,7 @@ _QUIET = {
 
 
 def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:
-    """Send everything that is logged, by postdate and by its libraries, to ``stream``.
-
-    ``name`` stands in every line, to tell processes apart; "" is left out.
-    """
+    """Send the logs of postdate and of its libraries to ``stream``. Every line carries ``name``, unless it is ""."""
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     chain: list[Processor] = [
         structlog.processors.add_log_level,
@@ -60,9 +56,9 @@ def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:
 
 
 def _last(form: str, stream: TextIO) -> list[Processor]:
-    """How an event becomes a line."""
+    """Return the processors that make a line of an event."""
     if form == "json" or (form == "auto" and not stream.isatty()):
-        # ASCII only, so that no reader of the log can be fooled by what stands in it.
+        # ASCII only, so that no value can forge log lines or confuse a terminal.
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=True, default=str)]
     colours = stream.isatty() and not os.environ.get("NO_COLOR")
     # Not structlog's own choice of traceback: with rich it would print the local variables, passwords among them.
@@ -80,7 +76,7 @@ def _named(name: str) -> Callable[[Any, str, _Event], _Event]:
 
 
 def _columns(colours: bool) -> list[dev.Column]:
-    """structlog's own columns, but for values: it writes those as Python does."""
+    """Return structlog's columns with values as plain text, where structlog writes Python literals."""
     styles = dev.ConsoleRenderer.get_default_column_styles(colours)
     levels = dev.ConsoleRenderer.get_default_level_styles(colours)
 
@@ -98,7 +94,7 @@ def _columns(colours: bool) -> list[dev.Column]:
 
 
 def _for_people(_logger: Any, _method: str, event: _Event) -> _Event:
-    """Values as text on one line; nothing in them that a terminal obeys. A traceback keeps its lines."""
+    """Write values as printable text on one line. A traceback keeps its lines."""
     for key, value in event.items():
         if key != "exc_info":
             event[key] = _written(value)
@@ -119,6 +115,6 @@ def _written(value: object) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Where a value begins and ends must be seen."""
+    """Quote a value with blanks, so that its end is visible."""
     text = str(value)
     return text if text and not set(text) & set(' ="') else f'"{text}"'

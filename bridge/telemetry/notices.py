@@ -1,8 +1,7 @@
-"""Lines in the log about messages: at most one a second of a cause, with how many it stands for.
+"""Log lines about messages: at most one a second for each cause, with the number of messages it stands for.
 
-A deleted queue or a producer with a typo concerns thousands of messages a second. The log says so at once and goes on
-saying so, but does not repeat it for each; which ones it were, the store knows (``postdate list``). What was not said
-at once is said a second later, also when nothing more of its cause comes, and at the latest when the process stops.
+A deleted queue or a producer's typo concerns thousands of messages a second. The first gets a line at once; the others
+are counted and logged a second later, or when the process stops. `postdate list` shows which messages they were.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from bridge.telemetry.printable import brief
 
 _EVERY_S = 1.0
-#: So many causes of one kind are told apart, so that no producer can make many lines of one mistake.
+#: How many causes of one kind get lines of their own, so that no producer can flood the log with one mistake.
 _CAUSES_MAX = 8
 #: What differs from message to message of one cause: quoted values and numbers.
 _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
@@ -24,7 +23,7 @@ _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 
 @dataclass(slots=True)
 class _Cause:
-    """When it was last told, and what is held back since then: how many, and the last one's reason and facts."""
+    """When it was last logged, how many messages are held back since then, and the last one's reason and facts."""
 
     told_at: float
     held_back: int = 0
@@ -33,7 +32,7 @@ class _Cause:
 
 
 class Notices:
-    """Counts what is not worth a line of its own."""
+    """Counts messages, and logs each cause once a second."""
 
     def __init__(self, write: Callable[..., None]) -> None:
         """``write(event, **facts)`` is a method of a logger."""
@@ -61,7 +60,7 @@ class Notices:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
 
     def close(self) -> None:
-        """Say what is held back, at the end."""
+        """Log what is held back, at the end."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -72,7 +71,7 @@ class Notices:
         self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time) if self._kinds else None
 
     def _tell_rest(self) -> None:
-        """Say what is held back, and forget causes of which nothing has come for a while."""
+        """Log what is held back, and forget causes that had no message for a while."""
         now = time.monotonic()
         for (event, route, _), causes in self._kinds.items():
             for name, one in tuple(causes.items()):

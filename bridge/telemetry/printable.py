@@ -1,4 +1,4 @@
-"""Text from outside made fit for a terminal or a log: whatever a producer wrote, the reader's screen does not obey it.
+"""Makes text from outside harmless to a terminal and a log.
 
 Escapes every character that is not printable by Unicode: control characters, escape sequences, line separators, and
 the marks that turn the direction of writing or have no width. Pure.
@@ -15,28 +15,28 @@ _SENTENCE_MAX = 1000
 
 
 def printable(text: str) -> str:
-    """``text`` on one line; what is not printable is written as ``\\x1b`` or ``\\u202e``."""
+    """Return ``text`` on one line; what is not printable becomes ``\\x1b`` or ``\\u202e``."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def printable_lines(text: str) -> str:
-    """As ``printable``, but line breaks and tabs stay."""
+    """Do the same, but keep line breaks and tabs."""
     return "".join(one if one in "\n\t" else _shown(one) for one in text)
 
 
 def brief(text: str) -> str:
-    """``text`` for a line of the log: words of at most 120 characters, 1000 in all."""
+    """Cut ``text`` for a log line: words of at most 120 characters, 1000 characters in all."""
     short = _LONG_WORD.sub(r"\1…", text)
     return short if len(short) <= _SENTENCE_MAX else f"{short[: _SENTENCE_MAX - 1]}…"
 
 
 def say(text: str) -> None:
-    """Talk: what was done, what to do next."""
+    """Print a remark on standard error: what was done, what to do next."""
     print(printable_lines(text), file=sys.stderr)
 
 
 def complain(text: str) -> None:
-    """Say what is wrong."""
+    """Print on standard error what is wrong."""
     print(printable_lines(text).rstrip("\n"), file=sys.stderr)
 
 

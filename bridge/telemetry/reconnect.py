@@ -1,4 +1,4 @@
-"""How long to wait before connecting again: short at first, a few seconds at most, never in step with others."""
+"""The wait before the next connection attempt: exponential, a few seconds at most, with jitter."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bridge.telemetry.health import Health
 
 FIRST_S = 0.1
 MAX_S = 5.0
-#: Sessions that work and end sooner are waited for longer each time: else a broker that lets postdate in and then ends
-#: the session would be asked ten times a second.
+#: A session that ends sooner counts as a failure: otherwise a broker that accepts postdate and then closes the session
+#: would get ten attempts a second.
 STEADY_S = 5.0
 
 
 def reconnect_wait_s(failures: int, spread: float) -> float:
-    """Pure. Doubles from ``FIRST_S`` to ``MAX_S``; ``spread`` (0 to 1) takes off up to half, so that a hundred clients
-    of a broker that restarts do not come back at one moment."""
+    """Return the wait in seconds, doubled from ``FIRST_S`` to ``MAX_S``. ``spread`` (0 to 1) takes off up to half, so
+    that the clients of a restarted broker do not reconnect at one moment. Pure."""
     full = min(MAX_S, FIRST_S * 2.0 ** min(failures, 16))
     return full * (1 - spread / 2)
 
 
 class Reconnect:
-    """Counts the failures in a row of one connection, and waits."""
+    """Counts the consecutive failures of one connection, and waits."""
 
     def __init__(self, steady_s: float = 0.0) -> None:
         self._steady_s = steady_s
@@ -35,8 +35,7 @@ class Reconnect:
         self._worked_at: float | None = None
 
     def worked(self) -> None:
-        """The connection is there. The next wait is the shortest again, unless the one before held for less than
-        ``steady_s``, too."""
+        """Note that the connection works. If it holds for ``steady_s``, the next wait is the shortest again."""
         if self._worked_at is None:
             self._worked_at = time.monotonic()
 
@@ -54,9 +53,9 @@ class Reconnect:
 async def keep_connected(
     session: Callable[[Reconnect], Awaitable[None]], health: Health, subject: str, meanwhile: str
 ) -> NoReturn:
-    """One ``session`` after the other until cancelled, with a wait between; each ends with ``BrokerUnavailable``.
+    """Run one ``session`` after the other until cancelled, with a wait between; each ends with ``BrokerUnavailable``.
 
-    ``meanwhile`` is what does not happen without one: the sentence begins with it, and with the error it ends.
+    Health then reports ``meanwhile``, what does not work without a session, and the error.
     """
     reconnect = Reconnect(STEADY_S)
     while True:

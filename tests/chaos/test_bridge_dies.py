@@ -34,7 +34,7 @@ RATE, LONG_RATE = 500.0, 2000.0
 
 
 def start_victim(line: Line, step: str, nth: int) -> Bridge:
-    return line.bridge(command=("-m", "tests.chaos.victim", step, str(nth))).start()
+    return line.bridge(command=("tests.chaos.victim", step, str(nth))).start()
 
 
 @pytest.mark.parametrize("step", victim.STEPS)

@@ -36,7 +36,7 @@ OFTEN = (victim.AFTER_PARK, victim.AFTER_PUBLISH)
 
 
 def start_victim(line: KafkaLine, step: str, nth: int) -> Bridge:
-    return line.bridge(SMALL, ("-m", "tests.chaos.victim", step, str(nth))).start()
+    return line.bridge(SMALL, ("tests.chaos.victim", step, str(nth))).start()
 
 
 @pytest.mark.parametrize(

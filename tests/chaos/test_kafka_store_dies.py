@@ -19,7 +19,7 @@ WINDOW = 500
 SMALL = {"kafka": {"window": WINDOW}}
 #: Kafka's own name for it; the bridge that runs here has it set low.
 MAX_POLL_INTERVAL_S = 3.0
-IMPATIENT = ("-m", "tests.chaos.impatient", str(int(MAX_POLL_INTERVAL_S * 1000)))
+IMPATIENT = ("tests.chaos.impatient", str(int(MAX_POLL_INTERVAL_S * 1000)))
 
 
 @pytest.mark.long

@@ -429,7 +429,7 @@ class TestWrong:
         with Path("postdate.toml").open("a") as file:
             file.write('[limits]\nmax_dely = "1d"\nbatch_max = 0\n')
         said = shell.refused("list")
-        assert "limits.max_dely is not a setting; did you mean limits.max_delay?" in said
+        assert 'unknown setting "limits.max_dely" in postdate.toml. Did you mean "max_delay"?' in said
         assert "limits.batch_max" in said
 
     @pytest.mark.parametrize("command", ["run", "check", "setup"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.redis import next_due
+from adapters.redis import leftovers
 from tests.devstack.service import free_ports
 from tests.integration.test_cli import Shell
 
@@ -157,7 +157,7 @@ class TestRenamed:
     def test_where_many_are_parked_only_the_next_due_are_looked_at_and_that_is_said(
         self, shell: LeftStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(next_due, "_MESSAGES", 8)
+        monkeypatch.setattr(leftovers, "_MESSAGES", 8)
         for number in range(20):
             shell.send("--routing-key", str(number))
         shell.change(BILLS)
@@ -178,6 +178,6 @@ class TestRenamed:
         shell.send("--routing-key", "k")
         shell.change(BILLS)
         ((_, text),) = self.told(shell, "route orders")
-        assert text.startswith("1 message is parked in Redis under this name")
+        assert text.startswith('route "orders" is not configured and has parked messages: 1')
         shell.change(ORDERS, LEVELS)
         assert [row["id"] for row in shell.rows("list", "--state", "dead")] == [one]

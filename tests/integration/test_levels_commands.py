@@ -96,7 +96,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     put(line, b"new 1", number(1))
     before = shell.file({}, "before")
     told = [row["text"] for row in shell.rows("check", "--before", before, settings=changed)]
-    assert any(" in queue '" in text and ".level.8s." in text and "delivered when" in text for text in told)
+    assert any("(queue '" in text and ".level.8s." in text and "delivers them when" in text for text in told)
     old = [row for row in shell.rows("levels", "stats", "--before", before, settings=changed) if row["state"] == "old"]
     assert [row["name"].split(".")[3] for row in old] == ["2s", "8s"]
     assert old[1]["messages"] == 1

@@ -45,7 +45,7 @@ class Stage:
         self.channel.queue_bind(f"{name}.consumers", name)
 
     def bridge(self, *more: str) -> Bridge:
-        return Bridge(self.folder, self.settings, (*RUN, *more))
+        return Bridge(self.folder, self.settings, (*RUN, *more), new_interpreter=True)
 
     def publish(self, delay_ms: int) -> None:
         self.channel.basic_publish(
@@ -122,7 +122,7 @@ class TestOneProcess:
     @pytest.mark.long
     def test_a_signal_ends_it_while_it_is_still_connecting(self, stage: Stage) -> None:
         for place in range(5):
-            with Bridge(stage.folder, stage.settings, RUN, f"early{place}").start() as bridge:
+            with Bridge(stage.folder, stage.settings, RUN, f"early{place}", True).start() as bridge:
                 bridge.wait_log('"started"')
                 assert bridge.terminate(15) == 0
 

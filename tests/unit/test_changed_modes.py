@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from bridge.admin.leftovers import Remains
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
 from bridge.pipeline.ways import Way
-from bridge.process.emptying import Emptying
-from bridge.process.leaving import Leaving
+from bridge.process.leftovers import LevelsDrain, StoreDrain
 from bridge.settings import Settings
 
 STORED = {"intercept": "a.delay", "deliver_to": "a"}
@@ -40,7 +39,7 @@ class Broker:
     def __init__(self, leaving_stops: bool = False) -> None:
         self.asked = 0
         self.drained: list[str] = []
-        self.leaving = Leaving(self.look, self.drain)
+        self.leaving = LevelsDrain(self.look, self.drain)
         self._stops = leaving_stops
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -85,7 +84,7 @@ class OldStore:
     def __init__(self, expected: bool, *answers: Remains | PostdateError) -> None:
         self._answers = list(answers)
         self.served = asyncio.Event()
-        self.emptying = Emptying(self.look, str, self.open, expected, look_s=0)
+        self.emptying = StoreDrain(self.look, str, self.open, expected, look_s=0)
 
     async def look(self) -> Remains:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -137,7 +136,7 @@ async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every
     store = OldStore(True, AWAY, AWAY, Remains(0, 0), Remains(0, 0), Remains(0, 1), UNFIT, SOME)
     assert await store.run() == [
         f"{cannot_tell}nobody answers",
-        "nothing is left behind",
+        "nothing left behind",
         str(Remains(0, 1)),
         f"{cannot_tell}other shards",
         str(SOME),

@@ -10,10 +10,9 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from hypothesis import given
 
-from adapters.kafka.intake import Intake, Part
+from adapters.kafka.intake import KafkaIntake, Partition, StartOffset
 from adapters.kafka.raw import record as kafka_record
 from adapters.kafka.raw.record import Header, headers_in
-from adapters.kafka.start_offset import Begin
 from adapters.kafka.topology.topic_ids import TopicId
 from adapters.rabbitmq.levels.packing import REASON_HEADER, RabbitPacking, RoutePacking
 from adapters.rabbitmq.levels.plan import plan_waits
@@ -123,11 +122,11 @@ def test_a_dead_letter_of_a_route_without_a_store_has_the_reason_and_all_its_hea
 
 @pytest.mark.parametrize(("number", "fault"), [(MOST, ""), (MOST + 1, "it has more than 10 headers (limits.header_")])
 def test_a_record_with_too_many_headers_has_a_fault_and_keeps_its_bytes(number: int, fault: str) -> None:
-    intake = Intake("pay", Naming("pay.delay", "pay"), WANTED, headers_max=MOST)
+    intake = KafkaIntake("pay", Naming("pay.delay", "pay"), WANTED, headers_max=MOST)
     headers: list[Header] = [(b"x-delay", b"1000"), *[(b"", None)] * (number - 1)]
     seen = [(name.decode(), value) for name, value in headers]
     record = ConsumerRecord("pay.delay", 0, 7, 5, 0, b"k", b"v", None, 1, 1, seen)
-    part = Part(TopicPartition("pay.delay", 0), intake, TopicId("c", "t"), Begin(0))
+    part = Partition(TopicPartition("pay.delay", 0), intake, TopicId("c", "t"), StartOffset(0))
     [fetched] = part.deliveries([record], 0)
     raw = part.raw(8, kafka_record.Record(0, 5, b"k", b"v", headers), 0)
     for delivery in (fetched, raw):

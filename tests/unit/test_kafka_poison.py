@@ -9,8 +9,8 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as Buil
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.kafka.outgoing import OddName
 from adapters.kafka.raw.poison import first_batch
-from adapters.kafka.raw.raw_headers import OddName
 from adapters.kafka.raw.record import Record
 
 maybe_bytes = st.none() | st.binary(max_size=200)

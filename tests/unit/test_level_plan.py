@@ -165,8 +165,8 @@ def test_routes_with_and_without_a_store_are_houses_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("mode", "more", "said"),
     [
-        ("ladder", {"levels.last_hop": "broker"}, "levels.last_hop must be bridge where a route has mode ladder"),
-        ("levels", {"headers.levels": ["1s", "1s"]}, "headers.levels must not hold a level twice"),
+        ("ladder", {"levels.last_hop": "broker"}, "levels.last_hop must be bridge: routes.orders has mode ladder"),
+        ("levels", {"headers.levels": ["1s", "1s"]}, "headers.levels must not contain a level twice"),
         (
             "ladder",
             {"routes.orders": {**ORDERS, "mode": "ladder", "broker": "kafka"}},

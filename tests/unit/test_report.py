@@ -12,7 +12,7 @@ import pytest
 from adapters.memory import MemoryStore
 from bridge.core.errors import StoreUnavailable
 from bridge.process import notify
-from bridge.process.report import Report, Still
+from bridge.process.report import Report, StuckLoops
 from tests.unit.house import House, turns
 
 WATCHDOG_S = 10.0
@@ -31,7 +31,7 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[socket.socket, notify.Line]]:
+def line() -> Iterator[tuple[socket.socket, notify.NotifyLine]]:
     hearing, telling = notify.pair()
     with hearing, telling.socket:
         yield hearing, telling
@@ -94,7 +94,7 @@ def test_the_watchdog_is_that_of_this_process(environ: dict[str, str], seconds: 
     assert notify.watchdog_s(environ, 7) == seconds
 
 
-async def test_ready_alive_and_the_health_sentence_are_told(line: tuple[socket.socket, notify.Line]) -> None:
+async def test_ready_alive_and_the_health_sentence_are_told(line: tuple[socket.socket, notify.NotifyLine]) -> None:
     hearing, telling = line
     report, subject = Report(telling, WATCHDOG_S, STUCK_S, patience_s=0), Subject()
     start = report.started_s
@@ -111,7 +111,7 @@ async def test_ready_alive_and_the_health_sentence_are_told(line: tuple[socket.s
 
 
 async def test_ready_is_told_when_all_is_there_or_after_a_while_with_what_is_missing(
-    line: tuple[socket.socket, notify.Line],
+    line: tuple[socket.socket, notify.NotifyLine],
 ) -> None:
     hearing, telling = line
     report = Report(telling, 0.0, STUCK_S, patience_s=10)
@@ -127,7 +127,9 @@ async def test_ready_is_told_when_all_is_there_or_after_a_while_with_what_is_mis
     assert ("READY", "1") in notify.heard(hearing)
 
 
-async def test_there_is_no_sign_of_life_while_a_loop_stands_still(line: tuple[socket.socket, notify.Line]) -> None:
+async def test_there_is_no_sign_of_life_while_a_loop_stands_still(
+    line: tuple[socket.socket, notify.NotifyLine],
+) -> None:
     hearing, telling = line
     report, subject = Report(telling, WATCHDOG_S, STUCK_S), Subject()
     subject.turns["park"] = None
@@ -137,14 +139,14 @@ async def test_there_is_no_sign_of_life_while_a_loop_stands_still(line: tuple[so
         report.look(now_s)
     told = notify.heard(hearing)
     assert told.count(("WATCHDOG", "1")) == 15  # 1000 to 1070: 30 s after its last turn at 1040 it is stuck
-    assert told[-1] == ("STATUS", "The loop of dispatch stands still. All well.")
+    assert told[-1] == ("STATUS", "The loop of dispatch makes no progress. All well.")
     subject.turns["dispatch"] = "turns again"
     report.look(1100)
     assert ("WATCHDOG", "1") in notify.heard(hearing)
 
 
 def test_a_loop_that_has_nothing_to_do_is_not_stuck() -> None:
-    still = Still(STUCK_S)
+    still = StuckLoops(STUCK_S)
     assert not any(still.stuck({"park": None, "dispatch": now_s}, now_s) for now_s in range(0, 1000, 5))
     assert not still.stuck({"park": 1}, 1000)
     assert not still.stuck({"park": None}, 1020)
@@ -152,7 +154,9 @@ def test_a_loop_that_has_nothing_to_do_is_not_stuck() -> None:
     assert still.stuck({"park": 1}, 1071) == "park"
 
 
-async def test_stopping_is_told_at_once_and_the_signs_of_life_go_on(line: tuple[socket.socket, notify.Line]) -> None:
+async def test_stopping_is_told_at_once_and_the_signs_of_life_go_on(
+    line: tuple[socket.socket, notify.NotifyLine],
+) -> None:
     hearing, telling = line
     report, subject = Report(telling, 0.2, 0.0), Subject()
     report.of(subject)

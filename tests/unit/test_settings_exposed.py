@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import exposed_files, load
-from bridge.settings.exposed import _holds_password
+from bridge.settings.warnings import _holds_password
 
 REDIS = '[redis]\nurl = "redis://:hunter2@127.0.0.1/0"\n'
 

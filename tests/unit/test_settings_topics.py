@@ -12,7 +12,7 @@ from adapters.kafka.levels.plan import level_topics
 from bridge.core.errors import SettingsError
 from bridge.delay.naming import Naming
 from bridge.settings import Settings, forgotten_broker, load
-from bridge.settings.topics import takes_waiting
+from bridge.settings.own_names import takes_level_topic
 
 KAFKA = 'broker = "kafka"\n'
 
@@ -67,7 +67,7 @@ def test_a_mapping_can_come_from_the_environment() -> None:
         ("orders.delay", "..", "deliver_to must be the name of a topic"),
         ("__*", "*", 'intercept must not begin with "__" and have a *'),
         ("*.delay", "__*", 'deliver_to must not begin with "__" and have a *'),
-        ("*", "*.now", 'deliver_to is "*.now", which this route intercepts: it would delay for ever'),
+        ("*", "*.now", 'deliver_to is "*.now", which this route intercepts: messages would loop forever'),
         ("*.delay", "x.*.delay", 'deliver_to is "x.*.delay", which this route intercepts'),
     ],
 )
@@ -82,14 +82,17 @@ def test_a_rule_that_cannot_be_is_one_sentence(intercept: str, deliver_to: str, 
     [
         ('also = ["refunds.delay"]', 'also (item 1) must be two topics with an arrow between: "refunds.delay ->'),
         ('also = ["a -> b", "*.x -> y"]', "also (item 2) must have one * where its other half has one"),
-        ('also = ["orders.delay -> b"]', 'also (item 1) is "orders.delay", as in another of this route: a topic'),
+        ('also = ["orders.delay -> b"]', 'also (item 1) is "orders.delay", which this route intercepts already'),
         (
             'also = ["*.delay -> *"]',
-            'also (item 1) is "*.delay", and in another of this route it is "orders.delay"',
+            'also (item 1) is "*.delay", which this route intercepts already by "orders.delay"',
         ),
-        ('also = ["a -> orders.delay"]', 'also (item 1) is "orders.delay", which this route intercepts: it would'),
-        ('allow_to = ["a", "*"]', "allow_to (item 2) must be the name of a topic, without a *"),
-        ('allow_to = ["orders.delay"]', 'allow_to (item 1) is "orders.delay", which routes.orders intercepts'),
+        (
+            'also = ["a -> orders.delay"]',
+            'also (item 1) is "orders.delay", which this route intercepts: ',
+        ),
+        ('allow_to = ["a", "*"]', "allow_to (item 2) must be the name of a topic, without *"),
+        ('allow_to = ["orders.delay"]', 'allow_to (item 1) is "orders.delay", which this route intercepts'),
         ('tombstones = "drop"', "tombstones must be one of deliver, cancel"),
     ],
 )
@@ -102,21 +105,20 @@ def test_a_wrong_word_about_topics_is_one_sentence(more: str, said: str) -> None
 def test_two_routes_may_not_take_from_one_topic_not_even_by_a_rule() -> None:
     rule = route_toml(KAFKA, "all", "*.delay", "*")
     assert refusal(route_toml(KAFKA) + rule) == (
-        'some.toml: routes.all.intercept is "*.delay", and in routes.orders it is "orders.delay": '
-        "a topic belongs to one"
+        'some.toml: routes.all.intercept is "*.delay", which routes.orders intercepts already by "orders.delay"'
     )
     assert from_toml(route_toml(KAFKA, intercept="orders.later") + rule)
 
 
 def test_a_route_may_not_deliver_to_what_another_takes_from() -> None:
     said = refusal(route_toml(KAFKA, deliver_to="in.delay", intercept="a") + route_toml(KAFKA, "all", "*.delay", "*"))
-    assert 'routes.orders.deliver_to is "in.delay", which routes.all intercepts: it would delay for ever' in said
+    assert 'routes.orders.deliver_to is "in.delay", which routes.all intercepts: messages would loop forever' in said
 
 
 @pytest.mark.parametrize("more", ['also = ["a -> b"]', "binary_numbers = true", 'tombstones = "cancel"'])
 def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> None:
-    said = f"some.toml: routes.orders.{more.partition(' ')[0]} is for Kafka, and this route is one of RabbitMQ unless "
-    assert refusal(route_toml(more)) == f'{said}it says broker = "kafka"'
+    said = f"some.toml: routes.orders.{more.partition(' ')[0]} is only for Kafka: "
+    assert refusal(route_toml(more)) == f'{said}set broker = "kafka" in this route, or remove it'
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> Non
         ('[kafka]\ngroup = "g"\n' + route_toml('broker = "rabbitmq"'), ""),
         (
             '[kafka]\ngroup = "g"\n' + route_toml(""),
-            'without broker = "kafka" in [routes.orders], that route is one of',
+            'Set broker = "kafka" in [routes.orders]',
         ),
     ],
 )
@@ -144,13 +146,16 @@ def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ('mode = "ladder"', "routes.orders.mode must be redis or levels on Kafka: it has no ladder"),
-        ('mode = "levels"\ntombstones = "cancel"', "routes.orders.tombstones must be deliver where the mode is levels"),
+        ('mode = "ladder"', "routes.orders.mode must be redis or levels on Kafka"),
+        ('mode = "levels"\ntombstones = "cancel"', "routes.orders.tombstones must be deliver if the mode is levels"),
         (
             'mode = "levels"\nalso = ["postdate.* -> *"]',
-            'routes.orders.also (item 1) is "postdate.*", which takes from "postdate.orders.*", where records of',
+            'routes.orders.also (item 1) is "postdate.*", which matches the level topics of routes.orders',
         ),
-        (f'mode = "levels"\n[kafka]\ngroup = "{"g" * 193}"', "kafka.group is too long with the route's name"),
+        (
+            f'mode = "levels"\n[kafka]\ngroup = "{"g" * 193}"',
+            "kafka.group and the route's name must have at most 198",
+        ),
     ],
 )
 def test_a_wrong_word_about_levels_on_kafka_is_one_sentence(more: str, said: str) -> None:
@@ -173,13 +178,11 @@ def test_every_rule_that_matches_a_topic_of_another_routes_levels_is_refused() -
     for name in (*topics.levels.values(), topics.dead):
         for start, end in combinations(range(len(name) + 1), 2):
             rule = Naming(f"{name[:start]}*{name[end:]}", "")
-            assert takes_waiting(rule, "postdate.pay."), rule
-        assert takes_waiting(Naming(name, ""), "postdate.pay.")
+            assert takes_level_topic(rule, "postdate.pay."), rule
+        assert takes_level_topic(Naming(name, ""), "postdate.pay.")
 
 
 def test_no_route_may_take_from_where_the_records_of_another_wait() -> None:
     levels = route_toml(KAFKA + 'mode = "levels"', "pay", "pay.delay", "pay")
     said = refusal(levels + route_toml(KAFKA, "dead", "*.dead", "*"))
-    assert (
-        'routes.dead.intercept is "*.dead", which takes from "postdate.pay.*", where records of routes.pay wait' in said
-    )
+    assert 'routes.dead.intercept is "*.dead", which matches the level topics of routes.pay: "postdate.pay.*"' in said

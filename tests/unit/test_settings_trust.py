@@ -74,25 +74,28 @@ def test_an_open_route_is_named_with_what_to_do() -> None:
     [
         (
             TO_EXCHANGE + 'broker = "kafka"\ntombstones = "cancel"\ncancel = false\n',
-            "routes.orders.tombstones must be deliver where cancel is false",
+            "routes.orders.tombstones must be deliver if cancel is false",
         ),
         (
             TO_EXCHANGE + 'mode = "levels"\non_same_key = "reject"\n',
-            "routes.orders.on_same_key is for mode redis: without a store (levels) no key is kept",
+            "routes.orders.on_same_key is only for mode redis: mode levels keeps no keys",
         ),
         (
             TO_EXCHANGE + 'allow_to = ["a"]\n',
-            'routes.orders.allow_to is for deliver_to = "" on RabbitMQ: the bindings of exchange "orders" decide here',
+            'routes.orders.allow_to is only for deliver_to = "": the bindings of exchange "orders" choose the queues',
         ),
-        (TO_QUEUES + "allow_to = []\n", "routes.orders.allow_to must name a queue, or be left out: without it"),
+        (
+            TO_QUEUES + "allow_to = []\n",
+            "routes.orders.allow_to must name at least one queue. Remove it to",
+        ),
         (TO_QUEUES + 'allow_to = ["a", ""]\n', "routes.orders.allow_to (item 2) must be the name of a queue"),
         (
             TO_QUEUES + 'allow_to = ["postdate.orders"]\n',
-            'routes.orders.allow_to (item 1) is "postdate.orders", a queue of postdate\'s own',
+            'routes.orders.allow_to (item 1) is "postdate.orders", an internal queue of postdate',
         ),
         (
             "[headers]\nkeep_cc = true\n" + TO_QUEUES + 'allow_to = ["a"]\n',
-            "routes.orders.allow_to needs headers.keep_cc = false: CC names more queues",
+            "routes.orders.allow_to requires headers.keep_cc = false: CC can name more queues",
         ),
         (TO_QUEUES + 'on_same_key = "drop"\n', "routes.orders.on_same_key must be one of replace, keep, reject"),
         (TO_QUEUES + 'cancel = "no"\n', "routes.orders.cancel must be true or false"),

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from bridge.core.errors import SettingsError
 from bridge.settings import load
 from bridge.settings.names import dotted, is_secret, leaves, rule_of
-from bridge.settings.rules import ListOf, Rule
+from bridge.settings.values import ListOf, Rule
 
 LEAVES = {dotted(path): field for path, field in leaves(["orders"])}
 SWITCHES = [name for name, field in LEAVES.items() if field.annotation is bool]
@@ -41,21 +41,21 @@ def test_a_switch_is_true_or_false_and_no_text(tmp_path: Path, name: str, value:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_is_no_text(tmp_path: Path, name: str) -> None:
-    assert said_of(tmp_path, name, '"1s,5s"') == 'must be a list, in brackets: ["...", "..."]'
-    assert said_of(tmp_path, name, "7") == 'must be a list, in brackets: ["...", "..."] (given: 7)'
+    assert said_of(tmp_path, name, '"1s,5s"') == 'must be a list in brackets: ["...", "..."]'
+    assert said_of(tmp_path, name, "7") == 'must be a list in brackets: ["...", "..."] (given: 7)'
 
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("value", ["[7]", "true", "2026-11-22", "[]"])
 def test_a_value_is_no_list_no_switch_and_no_date(tmp_path: Path, name: str, value: str) -> None:
     said = said_of(tmp_path, name, value)
-    assert said.startswith("must be ")
+    assert said.startswith(("must be ", "needs a unit"))
     assert said.endswith(f" (given: {value})") != is_secret(LEAVES[name])
 
 
 @pytest.mark.parametrize("name", [name for name, field in LEAVES.items() if not field.is_required()])
 def test_a_value_is_no_table(tmp_path: Path, name: str) -> None:
-    assert said_of(tmp_path, name, "{ a = 1 }") == f"is one value and not a table [{name}]"
+    assert said_of(tmp_path, name, "{ a = 1 }") == "must be a value, not a table"
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_a_value_is_no_table(tmp_path: Path, name: str) -> None:
     [
         ("rabbitmq.prefetch", "0", "must be a whole number from 1 to 65535 (given: 0)"),
         ("rabbitmq.prefetch", '"many"', "must be a whole number from 1 to 65535"),
-        ("dispatch.lease", "30", 'is a bare number; give a unit: "30s" (given: 30)'),
+        ("dispatch.lease", "30", 'needs a unit, such as "30s" (given: 30)'),
         ("dispatch.lease", '"9y"', 'must be a duration with a unit, such as "500ms", "30s" or "36h" (given: "9y")'),
-        ("log.level", '"warn"', 'must be one of debug, info, warning, error; did you mean warning? (given: "warn")'),
-        ("headers.levels", '["1s", "2"]', '(item 2) is a bare number; give a unit: "30s" (given: ["1s", "2"])'),
+        ("log.level", '"warn"', 'must be one of debug, info, warning, error (given: "warn"). Did you mean "warning"?'),
+        ("headers.levels", '["1s", "2"]', '(item 2) needs a unit, such as "30s" (given: ["1s", "2"])'),
         ("kafka.sasl_password", "4711", "must be text in quotes"),
         ("redis.timeout", '"geheim"', 'must be a duration with a unit, such as "500ms", "30s" or "36h"'),
     ],

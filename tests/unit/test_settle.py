@@ -144,7 +144,7 @@ async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
 async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothing_more_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bridge.telemetry.refused._CALM_S", 0.05)
+    monkeypatch.setattr("bridge.telemetry.health._CALM_S", 0.05)
     house = House()
     house.sink.script(FULL)
     house.publish("a")

@@ -14,7 +14,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels.plan import level_topics, route_in
-from adapters.kafka.topology.topics import Known, delete, known_topics, with_admin
+from adapters.kafka.topology.topics import KnownTopics, delete, known_topics, with_admin
 from bridge.admin.leftovers import Intake
 from bridge.settings import Settings
 from bridge.telemetry.plural import counted
@@ -109,7 +109,7 @@ def intakes(settings: Settings) -> list[Intake]:
             for route in settings.routes
             for naming in settings.routes[route].namings()
         }
-        there = {place: names for place, names in topics.items() if names}
+        there = {tp: names for tp, names in topics.items() if names}
         if not there:
             return []
         read = await _read(admin, settings.kafka.group, True)
@@ -167,7 +167,7 @@ async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offset
     give_up = time.monotonic() + _COORDINATOR_S
     while True:
         try:
-            return {place: at.offset for place, at in (await admin.list_consumer_group_offsets(group)).items()}
+            return {tp: at.offset for tp, at in (await admin.list_consumer_group_offsets(group)).items()}
         except GroupCoordinatorNotAvailableError:
             if time.monotonic() > give_up:
                 raise
@@ -178,7 +178,7 @@ async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offset
             return {}
 
 
-def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
+def _names(settings: Settings, route: str, known: KnownTopics) -> dict[str, bool]:
     """The topics of a route, and whether each is an old one."""
     topics = level_topics(settings, route)
     in_use = route in settings.routes and settings.routes[route].mode == "levels"
@@ -188,7 +188,7 @@ def _names(settings: Settings, route: str, known: Known) -> dict[str, bool]:
     return {**dict.fromkeys(now, False), **dict.fromkeys(old, True)}
 
 
-async def _waiting(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int | None:
+async def _waiting(consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets) -> int | None:
     """How many offsets of a topic are behind what was ``read``: in our own topics each is a record."""
     if name not in known:
         return None
@@ -196,16 +196,16 @@ async def _waiting(consumer: AIOKafkaConsumer, name: str, known: Known, read: _O
 
 
 async def _unread(
-    consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets
+    consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets
 ) -> dict[TopicPartition, tuple[int, int]]:
     """The partitions of a topic with offsets behind what was ``read``: the first of them, and where they end."""
-    places = [TopicPartition(name, number) for number in range(known[name][0])]
-    first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
-    starts = {place: max(first[place], read.get(place, 0)) for place in places}
-    return {place: (start, end[place]) for place, start in starts.items() if start < end[place]}
+    tps = [TopicPartition(name, number) for number in range(known[name][0])]
+    first, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+    starts = {tp: max(first[tp], read.get(tp, 0)) for tp in tps}
+    return {tp: (start, end[tp]) for tp, start in starts.items() if start < end[tp]}
 
 
-async def _records(consumer: AIOKafkaConsumer, name: str, known: Known, read: _Offsets) -> int:
+async def _records(consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets) -> int:
     """How many records of an intake topic are behind what was ``read``. Transactions leave offsets that are no records,
     so a few are read to be counted; where that cannot be done, or takes too long, their offsets are the answer."""
     unread = await _unread(consumer, name, known, read)
@@ -213,14 +213,14 @@ async def _records(consumer: AIOKafkaConsumer, name: str, known: Known, read: _O
     if not 0 < offsets <= _COUNTED_MAX:
         return offsets
     consumer.assign(list(unread))
-    for place, (first, _) in unread.items():
-        consumer.seek(place, first)
+    for tp, (first, _) in unread.items():
+        consumer.seek(tp, first)
     records = 0
     try:
         async with asyncio.timeout(_COUNTED_S):
-            while any([await consumer.position(place) < end for place, (_, end) in unread.items()]):
-                for place, some in (await consumer.getmany(timeout_ms=100)).items():
-                    records += sum(record.offset < unread[place][1] for record in some)
+            while any([await consumer.position(tp) < end for tp, (_, end) in unread.items()]):
+                for tp, some in (await consumer.getmany(timeout_ms=100)).items():
+                    records += sum(record.offset < unread[tp][1] for record in some)
     except (TimeoutError, KafkaError, UnicodeDecodeError):
         return offsets
     return records

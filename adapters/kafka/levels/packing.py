@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 
-from adapters.kafka.intake import Intake
+from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels.plan import LevelTopics, level_ms_in
-from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, Out
+from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, KafkaOut
 from adapters.kafka.raw.record import pack, topic_of, unpack
-from adapters.kafka.routing import Always
+from adapters.kafka.routing import FixedTarget
 from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.delay.duration import write_duration
 from bridge.delay.levels import Bury, Hold, Move
@@ -36,10 +36,10 @@ _PART_BYTES = 512 * 1024
 _CLOCKS_APART_MS = 3_600_000
 
 
-def places(topics: LevelTopics, target: Out) -> Mapping[str, Out]:
+def places(topics: LevelTopics, target: KafkaOut) -> Mapping[str, KafkaOut]:
     """What the sink needs to know of each place that a parcel may be sent to; ``target`` is the destination."""
     ours = (*topics.levels.values(), topics.dead)
-    waiting = {topic: Out(Always(topic), frozenset(), audit=False, keep_partition=True) for topic in ours}
+    waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, keep_partition=True) for topic in ours}
     return {**waiting, TARGET: target}
 
 
@@ -72,11 +72,11 @@ def public_id(origin: Origin) -> bytes:
     return blake2b(b"%b/%d" % (log, offset), digest_size=10).hexdigest().encode()
 
 
-def level_intakes(topics: LevelTopics, lane: str, in_use: bool) -> list[Intake]:
+def level_intakes(topics: LevelTopics, lane: str, in_use: bool) -> list[KafkaIntake]:
     """What the source of the levels takes from: those of the settings by name where they are ``in_use``, so that one
     that is missing is told of, and those of settings of before."""
     names = [Naming(name, name) for name in topics.levels.values()] if in_use else []
-    return [Intake(lane, naming, LEVEL_HEADERS) for naming in (*names, topics.every)]
+    return [KafkaIntake(lane, naming, LEVEL_HEADERS) for naming in (*names, topics.every)]
 
 
 class LevelPacking:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from adapters.kafka.intake import Intake, Part
+from adapters.kafka.intake import KafkaIntake, Partition
 from adapters.kafka.levels.packing import due_ms_of, held_until, too_late
 from adapters.kafka.outgoing import DUE_HEADER
 from adapters.kafka.source import KafkaSource
@@ -41,7 +41,7 @@ class BoundedSource(KafkaSource):
     def __init__(
         self,
         rules: Kafka,
-        intakes: Sequence[Intake],
+        intakes: Sequence[KafkaIntake],
         clock: StoreClock,
         bytes_max: int,
         health: Health,
@@ -55,28 +55,28 @@ class BoundedSource(KafkaSource):
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
         now_ms = self._clock.now_ms()
-        for place in [place for place, look_ms in self._resting.items() if look_ms <= now_ms]:
-            del self._resting[place]
-            if place in consumer.assignment():
-                consumer.resume(place)
+        for tp in [tp for tp, look_ms in self._resting.items() if look_ms <= now_ms]:
+            del self._resting[tp]
+            if tp in consumer.assignment():
+                consumer.resume(tp)
         await super()._poll_once(consumer)
 
     async def _take_in(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
         now_ms, taken = self._clock.now_ms(), {}
-        for place, records in fetched.items():
-            part = self._parts.get(place)
+        for tp, records in fetched.items():
+            part = self._parts.get(tp)
             if part is None:  # not begun yet: where that is to be is found out first
-                taken[place] = records
+                taken[tp] = records
                 continue
             now, look_ms = self._cut(records, self._open_max - part.progress.open(), now_ms)
             if now < len(records):
-                consumer.seek(place, records[now].offset)
-                consumer.pause(place)
-                self._resting[place] = look_ms
+                consumer.seek(tp, records[now].offset)
+                consumer.pause(tp)
+                self._resting[tp] = look_ms
             if now:
-                taken[place] = records[:now]
+                taken[tp] = records[:now]
         await super()._take_in(consumer, taken)
         if fetched:  # what goes back to Kafka was taken, too: the consumer is not stuck
             self._took_at = time.monotonic()
@@ -92,7 +92,7 @@ class LevelSource(BoundedSource):
     def __init__(
         self,
         rules: Kafka,
-        intakes: Sequence[Intake],
+        intakes: Sequence[KafkaIntake],
         clock: StoreClock,
         bytes_max: int,
         health: Health,
@@ -103,17 +103,17 @@ class LevelSource(BoundedSource):
 
     def _cut(self, records: Sequence[ConsumerRecord], room: int, now_ms: int) -> tuple[int, int]:
         soon_ms = now_ms + _AHEAD_MS
-        for place, record in enumerate(records[: max(0, room)]):
+        for tp, record in enumerate(records[: max(0, room)]):
             due_ms = _due_ms(record)
             if due_ms > soon_ms and not too_late(due_ms, record.topic, now_ms):
-                return place, due_ms - _BEFORE_MS
+                return tp, due_ms - _BEFORE_MS
         return super()._cut(records, room, now_ms)
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
         now_ms = self._clock.now_ms()
         for delivery in deliveries:
-            part: Part = delivery.tag[0]
-            if (due_ms := held_until(delivery)) and (why := too_late(due_ms, part.place.topic, now_ms)):
+            part: Partition = delivery.tag[0]
+            if (due_ms := held_until(delivery)) and (why := too_late(due_ms, part.tp.topic, now_ms)):
                 delivery.fault = f"it {why}"
         super()._hand_over(deliveries)
 

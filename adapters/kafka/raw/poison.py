@@ -66,14 +66,14 @@ class _Cursor:
         return None if length < 0 else self.take(length)
 
 
-class Batch(NamedTuple):
+class RawBatch(NamedTuple):
     """The records of one batch, each with its offset, and the offset after the batch."""
 
     records: list[tuple[int, Record]]
     end: int
 
 
-def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> Batch | None:
+def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> RawBatch | None:
     """What the batch that holds ``offset``, or the next one, has at and after it; None where there is none.
 
     ``aborted`` are the transactions that were, each with its producer and its first offset, as a fetch names them: a
@@ -102,7 +102,7 @@ def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tupl
                 if base + number >= offset:
                     timestamp = max_ms if attributes & _LOG_APPEND_TIME else first_ms + delta_ms
                     records.append((base + number, Record(partition, timestamp, key, value, headers)))
-            return Batch(records, base + last + 1)
+            return RawBatch(records, base + last + 1)
         at = end
     return None
 
@@ -125,19 +125,19 @@ def _record(cursor: _Cursor) -> tuple[int, int, bytes | None, bytes | None, list
     return delta_ms, number, key, value, headers
 
 
-async def fetch_batch(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> Batch | None:
+async def fetch_batch(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int) -> RawBatch | None:
     """Fetch and read what stands at an offset and after it in the same batch; None where its bytes cannot be read.
 
     Raises ``KafkaError`` when they cannot be had now."""
-    wanted = [(place.topic, [(place.partition, offset, _FETCH_BYTES)])]
+    wanted = [(tp.topic, [(tp.partition, offset, _FETCH_BYTES)])]
     request = FetchRequest(_FETCH_WAIT_MS, 1, _FETCH_BYTES, _READ_COMMITTED, wanted, rack_id="")
     client = consumer._client
-    answer = await client.send(client.cluster.leader_for_partition(place), request)
+    answer = await client.send(client.cluster.leader_for_partition(tp), request)
     _, code, *others, data = answer.topics[0][1][0]
     if code:
         raise for_code(code)
     aborted = next((one for one in others if isinstance(one, list)), ())
     try:
-        return first_batch(bytes(data or b""), offset, place.partition, aborted)
+        return first_batch(bytes(data or b""), offset, tp.partition, aborted)
     except ValueError:
         return None

@@ -13,8 +13,11 @@ without the topic. Header names are bytes, because Kafka's protocol calls them U
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from bridge.delay.duration import write_moment
 
 #: A header as it stands in a record. Names may repeat and may be empty.
 Header = tuple[bytes, bytes | None]
@@ -143,3 +146,24 @@ def unpack(data: bytes) -> Record:
         raise ValueError(f"not a Kafka record: it has {len(data)} bytes and speaks of {end}")
     key = None if key_bytes < 0 else data[at:key_end]
     return Record(partition, timestamp, key, None if value_bytes < 0 else data[key_end:], headers)
+
+
+def describe(record: Record, topic: bytes) -> Mapping[str, object]:
+    """What a record from ``topic`` has beside its value; bytes that are no text in base64."""
+    found: dict[str, object] = {"topic": _shown(topic)} if topic else {}
+    found |= {"partition": record.partition, "key": _shown(record.key)}
+    if record.timestamp >= 0:
+        found["timestamp"] = write_moment(record.timestamp)
+    if record.value is None:
+        found["value"] = None
+    found["headers"] = [{"name": _shown(name), "value": _shown(value)} for name, value in record.headers]
+    return found
+
+
+def _shown(raw: bytes | None) -> object:
+    if raw is None:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(raw).decode()}

@@ -1,133 +1,142 @@
-"""Compares the topics of the routes with the broker's, and makes those of ours that are missing. Blocking.
+"""Compares the topics of the routes with the cluster's, and creates postdate's own where they are missing. Blocking.
 
-Only intake topics are made that the settings name (what a rule matches is made by whoever wants it), and what routes
-without a store need; the topics that are delivered to are the consumers', who know how many partitions they want.
+postdate creates the intake topics that the settings name, and the topics of routes without a store. Producers create
+the topics that a naming rule matches. Consumers create the target topics, because they know how many partitions they
+need.
+
+A record must be as safe, and may be as large, in an intake topic as in its target. So an intake is created with the
+target's replicas, ``min.insync.replicas`` and ``max.message.bytes``. A record that fits the intake fits the target:
+postdate removes the delay headers, and leaves its own out where they do not fit (``partition_queue.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
-from adapters.kafka.levels.setup import judge_levels, level_plan, make_levels, sound_levels
-from adapters.kafka.routing import Aim
-from adapters.kafka.topology.likeness import ASKED, INSYNC, SIZE, intake_config, intake_falls_short
+from adapters.kafka.levels.plan import made_with, unfit
+from adapters.kafka.routing import Router
+from adapters.kafka.topology.findings import (
+    INSYNC,
+    POLICY,
+    RETENTION,
+    SIZE,
+    Difference,
+    Shortfall,
+    TopicFinding,
+    absent,
+)
 from adapters.kafka.topology.topics import (
-    Config,
-    Finding,
-    Known,
-    Made,
+    NOT_THERE,
+    KnownTopics,
+    MadeTopic,
     Topic,
+    TopicConfig,
     create,
     known_topics,
-    missing,
     settings_of,
     topic_in,
     unseen_of,
-    waiting,
     with_admin,
 )
+from bridge.admin.topology import Standing
+from bridge.core.errors import TopologyMismatch
 from bridge.core.message import Refusal
-from bridge.delay.duration import write_duration
 from bridge.delay.naming import Naming
 from bridge.settings import Settings
 
 log = structlog.get_logger("postdate")
 
-#: An intake topic, and where it leads.
+#: An intake topic and its target.
 Pair = tuple[Topic, Topic | Refusal]
+#: By route its intakes and targets that exist, with their settings as far as they may be read.
+ConfigsByRoute = Mapping[str, Sequence[tuple[Topic, TopicConfig]]]
+_NO_TOPICS: ConfigsByRoute = MappingProxyType({})
+_ASKED = (INSYNC, SIZE, POLICY, RETENTION)
+#: What a record may grow by when it waits or becomes a dead letter: an id, a due time, a reason, longer lengths.
+_ADDED_BYTES = 1 << 20
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
 
 
 def plan(settings: Settings) -> list[Topic]:
-    """What ``declare`` makes where it is missing."""
+    """The topics that ``declare`` creates where they are missing."""
     intakes = [
         Topic(name, naming.intercept, 0, 0, True)
         for name in settings.routes_of("kafka")
         for naming in settings.routes[name].namings()
         if not naming.is_rule
     ]
-    return intakes + level_plan(settings)
+    return intakes + [Topic(route, name, 0, 0, True) for route, name, _ in _level_configs(settings)]
 
 
-def verify(settings: Settings) -> list[Finding]:
-    """How each topic of the routes stands; changes nothing. Raises ``BrokerUnavailable``."""
+def verify(settings: Settings) -> list[TopicFinding]:
+    """Compare every topic of the routes; change nothing. Raises ``BrokerUnavailable``."""
 
-    async def ask(admin: AIOKafkaAdminClient) -> list[Finding]:
+    async def ask(admin: AIOKafkaAdminClient) -> list[TopicFinding]:
         known, pairs = await _look(settings, admin)
         has = await _settings_of(admin, pairs)
-        levels = await judge_levels(settings, known, admin, _targets(pairs, has))
+        levels = await _judge_levels(settings, known, admin, _by_route(pairs, has))
         return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *levels]
 
     return with_admin(settings, ask)
 
 
-def declare(settings: Settings) -> tuple[list[Made], list[str]]:
-    """Make what is missing: intake topics like the topic they deliver to, if that is there, and what routes without a
-    store need.
+def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
+    """Create what is missing: intake topics like their targets, and the topics of routes without a store.
 
-    Returns what was made, was there or waits, and a warning for each topic of the consumers' that is missing. Raises
-    ``TopologyMismatch`` before anything is made where a topic would lose records, ``Refused`` for a lack of rights,
+    Returns the topics that were created, existed or wait, and warnings about the other topics. Raises
+    ``TopologyMismatch`` before anything is created if a topic would lose records, ``Refused`` for a missing right,
     ``BrokerUnavailable``.
     """
 
-    async def make(admin: AIOKafkaAdminClient) -> tuple[list[Made], list[str]]:
+    async def make(admin: AIOKafkaAdminClient) -> tuple[list[MadeTopic], list[str]]:
         known, pairs = await _look(settings, admin)
-        levels = await sound_levels(settings, known, admin)
-        made: list[Made] = []
+        levels = await _judge_levels(settings, known, admin)
+        if wrong := [one.text for one in levels if one.state is Standing.DIFFERENT]:
+            raise TopologyMismatch("\n".join(wrong))
+        made: list[MadeTopic] = []
         sizes: list[Topic] = []
         has = await _settings_of(admin, pairs)
-        warnings = [one.text for one in _unlike(settings, pairs, has)]
+        warnings = [*_unlike(settings, pairs, has)]
         for intake, target in pairs:
             sized = _sized(intake, target)
             new = bool(sized and not intake.partitions)
             if sized:
                 sizes.append(sized)
                 if new:
-                    config = intake_config(_of(target, has), settings.kafka.intake_retention)
+                    config = _intake_config(_config_of(target, has), settings.kafka.intake_retention)
                     await create(admin, sized, config)
-            made.append(Made(intake, new, waits=sized is None))
+            made.append(MadeTopic(intake, new, waits=sized is None))
             warnings += _warnings(intake, sized, target)
             if new and isinstance(target, Topic) and target.name not in has:
-                warnings.append(_not_asked(intake, target))
+                warnings.append(TopicFinding(intake, Standing.UNLIKE, target, (Shortfall(Difference.UNCHECKED),)))
         waiting_routes = {one.topic.route for one in made if one.waits}
-        made += await make_levels(settings, levels, sizes, _targets(pairs, has), waiting_routes, admin)
-        return made, warnings + [one.text for one in _unmatched(settings, known)]
+        made += await _make_levels(settings, levels, sizes, _by_route(pairs, has), waiting_routes, admin)
+        warnings += _unmatched(settings, known)
+        return made, [one.text for one in warnings]
 
     return with_admin(settings, make)
 
 
 def make_again(settings: Settings) -> None:
-    """``declare`` while postdate runs, for topics that somebody deleted. Logs each topic that it makes. Raises as
-    ``declare`` does."""
+    """Run ``declare`` while postdate runs, to recreate deleted topics. Log each new topic. Raises as ``declare``."""
     made, _ = declare(settings)
     for one in made:
         if one.new:
             log.info("declared", kind="topic", name=one.topic.name, route=one.topic.route)
 
 
-def _sized(intake: Topic, target: Topic | Refusal) -> Topic | None:
-    """An intake topic as it is, or as it is to be made; None where nobody can say how many partitions it needs."""
-    if intake.partitions:
-        return intake
-    return None if isinstance(target, Refusal) or not target.partitions else replace(target, name=intake.name)
+# -- what exists -----------------------------------------------------------------------------------------------------
 
 
-def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> list[str]:
-    if isinstance(target, Refusal):
-        return [target.text]
-    if sized is None:
-        return [waiting(intake, target)]
-    if not target.partitions:
-        return [missing(target)]
-    few = _few(sized, target)
-    return [few] if few else []
-
-
-async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[Known, list[Pair]]:
-    """The topics that there are, and which of those that the settings speak of may not be seen."""
+async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[KnownTopics, list[Pair]]:
+    """The existing topics, and which topics of the settings may not be seen."""
     known = await known_topics(admin)
     ours = {topic.name for topic in plan(settings)}
     targets = {topic.name for _, topic in _pairs(settings, known) if isinstance(topic, Topic)}
@@ -136,110 +145,227 @@ async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[Known, 
     return known, list(_pairs(settings, known))
 
 
-async def _settings_of(admin: AIOKafkaAdminClient, pairs: Sequence[Pair]) -> dict[str, Config]:
-    """Of the topics that there are."""
-    topics = [topic for pair in pairs for topic in pair if isinstance(topic, Topic) and topic.partitions]
-    return await settings_of(admin, dict.fromkeys(topic.name for topic in topics), ASKED)
-
-
-def _of(topic: Topic | Refusal, has: Mapping[str, Config]) -> Config:
-    return has.get(topic.name, Config()) if isinstance(topic, Topic) else Config()
-
-
-def _targets(pairs: Sequence[Pair], has: Mapping[str, Config]) -> dict[str, list[tuple[Topic, Config]]]:
-    """By route, the topics that it delivers to and that are there."""
-    found: dict[str, list[tuple[Topic, Config]]] = {}
-    for intake, target in pairs:
-        if isinstance(target, Topic) and target.partitions:
-            found.setdefault(intake.route, []).append((target, _of(target, has)))
-    return found
-
-
-def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, Config]) -> Iterator[Finding]:
-    """The intake topics that are less safe than the topics where they lead, or take records of another size."""
-    retention_ms = settings.kafka.intake_retention
-    for intake, target in pairs:
-        if intake.partitions and isinstance(target, Topic) and target.partitions:
-            its = _of(target, has)
-            if text := intake_falls_short(intake, _of(intake, has), target, its, retention_ms):
-                yield Finding(intake, "unlike", text)
-
-
-def _not_asked(intake: Topic, target: Topic) -> str:
-    return (
-        f"topic '{intake.name}' of route {intake.route} has the broker's own limits, because postdate may not read the "
-        f"settings of '{target.name}' (permission DescribeConfigs). Compare {SIZE} and {INSYNC} by hand"
-    )
-
-
-def _pairs(settings: Settings, known: Known) -> Iterator[Pair]:
-    """Each intake topic, there or named by the settings, and where it leads."""
+def _pairs(settings: Settings, known: KnownTopics) -> Iterator[Pair]:
+    """Each intake topic that exists or is named by the settings, with its target."""
     namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
     for name, naming in namings:
-        aim = Aim(name, (naming,), taken=namings)
+        router = Router(name, (naming,), taken=namings)
         for topic in _matching(naming, known) if naming.is_rule else [naming.intercept]:
-            target = aim.target(topic.encode(), ())
+            target = router.target(topic.encode(), ())
             led = target if isinstance(target, Refusal) else topic_in(known, name, target, ours=False)
             yield topic_in(known, name, topic, ours=True), led
 
 
-def _few(intake: Topic, target: Topic) -> str:
-    """What a person is told of an intake topic that is there, and narrower than where it leads; "" where it is not."""
-    if not 0 < intake.partitions < target.partitions:
-        return ""
-    return (
-        f"topic '{intake.name}' of route {intake.route} has {_partitions(intake)} and '{target.name}', where it leads, "
-        f"has {target.partitions}: so less is taken and delivered side by side, and a number that a producer gives may "
-        f"not exist; give it {target.partitions} (kafka-topics.sh --alter), at best while nothing is on its way, "
-        "because that moves keys to other partitions"
-    )
-
-
-def _partitions(topic: Topic) -> str:
-    return f"{topic.partitions} partition{'s' if topic.partitions > 1 else ''}"
-
-
-def _matching(naming: Naming, known: Known) -> list[str]:
+def _matching(naming: Naming, known: KnownTopics) -> list[str]:
     return [topic for topic in sorted(known) if naming.text_in(topic) is not None]
 
 
-def _unmatched(settings: Settings, known: Known) -> Iterator[Finding]:
-    """The rules that have no topic yet."""
-    refresh = write_duration(settings.kafka.refresh)
-    for name in settings.routes_of("kafka"):
-        for naming in settings.routes[name].namings():
-            if naming.is_rule and not _matching(naming, known):
-                text = f"no topic matches '{naming.intercept}' of route {name} yet; a new one is read within {refresh}"
-                yield Finding(Topic(name, naming.intercept, 0, 0, True), "none", text)
+async def _settings_of(admin: AIOKafkaAdminClient, pairs: Sequence[Pair]) -> dict[str, TopicConfig]:
+    topics = [topic for pair in pairs for topic in pair if isinstance(topic, Topic) and topic.partitions]
+    return await settings_of(admin, dict.fromkeys(topic.name for topic in topics), _ASKED)
 
 
-def _absent(topic: Topic) -> Finding:
-    return Finding(topic, "unseen" if topic.unseen else "missing", missing(topic))
+def _config_of(topic: Topic | Refusal, has: Mapping[str, TopicConfig]) -> TopicConfig:
+    return has.get(topic.name, TopicConfig()) if isinstance(topic, Topic) else TopicConfig()
 
 
-def _judge(settings: Settings, known: Known, pairs: Sequence[Pair]) -> Iterator[Finding]:
+def _by_route(pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> dict[str, list[tuple[Topic, TopicConfig]]]:
+    found: dict[str, list[tuple[Topic, TopicConfig]]] = {}
+    for pair in pairs:
+        for topic in pair:
+            if isinstance(topic, Topic) and topic.partitions:
+                found.setdefault(topic.route, []).append((topic, _config_of(topic, has)))
+    return found
+
+
+# -- intake topics ---------------------------------------------------------------------------------------------------
+
+
+def _judge(settings: Settings, known: KnownTopics, pairs: Sequence[Pair]) -> Iterator[TopicFinding]:
     for intake, target in pairs:
         if intake.partitions:
-            yield Finding(intake, "same")
+            yield TopicFinding(intake, Standing.SAME)
         elif isinstance(target, Topic):
-            absent = _absent(intake)
-            yield absent if target.partitions else Finding(intake, "waits", waiting(intake, target))
-        if not isinstance(target, Refusal) and (few := _few(intake, target)):
-            yield Finding(intake, "few", few)
+            yield absent(intake) if target.partitions else TopicFinding(intake, Standing.WAITS, target)
         if isinstance(target, Refusal):
-            yield Finding(intake, "different", target.text)
-        elif not target.partitions:
-            yield _absent(target)
+            yield TopicFinding(intake, Standing.DIFFERENT, refusal=target)
+            continue
+        yield from _few(intake, target)
+        if not target.partitions:
+            yield absent(target)
         elif settings.kafka.partitioner == "same" and intake.partitions > target.partitions:
-            text = (
-                f"topic '{target.name}' has {target.partitions} partitions and '{intake.name}' has {intake.partitions},"
-                ' so kafka.partitioner = "same" cannot work: give it as many, or use another partitioner'
-            )
-            yield Finding(target, "different", text)
+            yield TopicFinding(target, Standing.DIFFERENT, intake)
         else:
-            yield Finding(target, "same")
+            yield TopicFinding(target, Standing.SAME)
     for name in settings.routes_of("kafka"):
         for one in settings.routes[name].allow_to:
             allowed = topic_in(known, name, one, ours=False)
-            yield Finding(allowed, "same") if allowed.partitions else _absent(allowed)
+            yield TopicFinding(allowed, Standing.SAME) if allowed.partitions else absent(allowed)
     yield from _unmatched(settings, known)
+
+
+def _unmatched(settings: Settings, known: KnownTopics) -> Iterator[TopicFinding]:
+    """Naming rules that match no topic yet."""
+    for name in settings.routes_of("kafka"):
+        for naming in settings.routes[name].namings():
+            if naming.is_rule and not _matching(naming, known):
+                rule = Topic(name, naming.intercept, 0, 0, True)
+                yield TopicFinding(rule, Standing.NONE, refresh_ms=settings.kafka.refresh)
+
+
+def _few(intake: Topic, target: Topic) -> Iterator[TopicFinding]:
+    if 0 < intake.partitions < target.partitions:
+        yield TopicFinding(intake, Standing.FEW, target)
+
+
+def _unlike(settings: Settings, pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> Iterator[TopicFinding]:
+    """Existing intake topics that are less safe than their targets, or accept records of another size."""
+    for intake, target in pairs:
+        if intake.partitions and isinstance(target, Topic) and target.partitions:
+            found = intake_shortfalls(
+                intake, _config_of(intake, has), target, _config_of(target, has), settings.kafka.intake_retention
+            )
+            if found:
+                yield TopicFinding(intake, Standing.UNLIKE, target, found)
+
+
+def intake_shortfalls(
+    intake: Topic, has: TopicConfig, target: Topic, its: TopicConfig, retention_ms: int
+) -> tuple[Shortfall, ...]:
+    """Where an existing intake falls short of its target. Settings that may not be read are not judged. Pure."""
+    found = [*_less_safe(intake, has, target, its)]
+    size, wanted = _number(has, SIZE), _number(its, SIZE)
+    if size is not None and wanted is not None and size != wanted:
+        kind = Difference.RECORDS_SMALLER if size < wanted else Difference.RECORDS_LARGER
+        found.append(Shortfall(kind, size, wanted))
+    if "compact" in has.values.get(POLICY, ""):
+        found.append(Shortfall(Difference.COMPACTED))
+    kept_ms = _number(has, RETENTION)
+    if kept_ms is not None and 0 <= kept_ms < retention_ms:
+        found.append(Shortfall(Difference.SHORT_RETENTION, kept_ms, retention_ms))
+    return tuple(found)
+
+
+def _less_safe(topic: Topic, has: TopicConfig, target: Topic, its: TopicConfig) -> Iterator[Shortfall]:
+    if topic.replicas < target.replicas:
+        yield Shortfall(Difference.REPLICAS, topic.replicas, target.replicas)
+    insync, wanted = _number(has, INSYNC), _number(its, INSYNC)
+    if insync is not None and wanted is not None and insync < min(wanted, topic.replicas):
+        yield Shortfall(Difference.INSYNC, insync, wanted)
+
+
+def _number(config: TopicConfig, name: str) -> int | None:
+    return int(config.values[name]) if name in config.values else None
+
+
+def _sized(intake: Topic, target: Topic | Refusal) -> Topic | None:
+    """An intake topic as it is, or as it is to be created; None while its target, and so its size, is unknown."""
+    if intake.partitions:
+        return intake
+    return None if isinstance(target, Refusal) or not target.partitions else replace(target, name=intake.name)
+
+
+def _intake_config(target: TopicConfig, retention_ms: int) -> dict[str, str]:
+    copied = {name: target.own[name] for name in (INSYNC, SIZE) if name in target.own}
+    return {POLICY: "delete", RETENTION: str(retention_ms), **copied}
+
+
+def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> list[TopicFinding]:
+    if isinstance(target, Refusal):
+        return [TopicFinding(intake, Standing.DIFFERENT, refusal=target)]
+    if sized is None:
+        return [TopicFinding(intake, Standing.WAITS, target)]
+    return [*_few(sized, target)] if target.partitions else [absent(target)]
+
+
+# -- topics of routes without a store --------------------------------------------------------------------------------
+
+
+def _level_configs(settings: Settings) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Route, name and settings of each topic."""
+    for route in settings.routes_of("kafka"):
+        if settings.routes[route].mode == "levels":
+            for name, config in made_with(settings, route).items():
+                yield route, name, config
+
+
+async def _judge_levels(
+    settings: Settings, known: KnownTopics, admin: AIOKafkaAdminClient, likes: ConfigsByRoute = _NO_TOPICS
+) -> list[TopicFinding]:
+    """Compare them with the settings, and with the intakes and targets of their route. Raises the errors of aiokafka
+    and of the network."""
+    wanted = [(name, config) for _, name, config in _level_configs(settings)]
+    asked = {setting for _, config in wanted for setting in config}
+    has = await settings_of(admin, [name for name, _ in wanted if name in known], [*asked, INSYNC])
+    found = []
+    for route, name, config in _level_configs(settings):
+        topic, its = topic_in(known, route, name, ours=True), has.get(name, TopicConfig())
+        if not topic.partitions:
+            found.append(absent(topic))
+        elif wrong := unfit(its.values, config):
+            found.append(TopicFinding(topic, Standing.DIFFERENT, shortfalls=(wrong,)))
+        else:
+            found.append(TopicFinding(topic, Standing.SAME))
+            for like, like_config in likes.get(route, ()):
+                if shortfalls := level_shortfalls(topic, its, like, like_config):
+                    found.append(TopicFinding(topic, Standing.UNLIKE, like, shortfalls))
+    return found
+
+
+def level_shortfalls(level: Topic, has: TopicConfig, like: Topic, its: TopicConfig) -> tuple[Shortfall, ...]:
+    """Where a topic with waiting records or dead letters is less safe than a target, or smaller than an intake.
+    Pure."""
+    if not like.ours:
+        return tuple(_less_safe(level, has, like, its))
+    size, largest = _number(has, SIZE), _number(its, SIZE)
+    if size is None or largest is None or size >= largest + _ADDED_BYTES:
+        return ()
+    return (Shortfall(Difference.NO_ROOM, size, largest + _ADDED_BYTES),)
+
+
+async def _make_levels(
+    settings: Settings,
+    found: Iterable[TopicFinding],
+    intakes: Iterable[Topic],
+    likes: ConfigsByRoute,
+    waiting: Collection[str],
+    admin: AIOKafkaAdminClient,
+) -> list[MadeTopic]:
+    """Create the missing ones.
+
+    Each gets the most partitions of its route's ``intakes``. Replicas and in-sync replicas follow its targets.
+    Routes that are ``waiting`` for their target get none before an intake exists.
+
+    Raises ``Refused``, and the errors of aiokafka and of the network.
+    """
+    sizes: dict[str, tuple[int, int]] = {}
+    for intake in intakes:
+        partitions, replicas = sizes.get(intake.route, NOT_THERE)
+        sizes[intake.route] = max(partitions, intake.partitions), max(replicas, intake.replicas)
+    configs = {name: config for _, name, config in _level_configs(settings)}
+    made = []
+    for one in found:
+        topic, new = one.topic, one.state in (Standing.MISSING, Standing.UNSEEN)
+        if new and topic.route in waiting and topic.route not in sizes:
+            made.append(MadeTopic(topic, new=False, waits=True))
+            continue
+        if new:
+            partitions, replicas = sizes.get(topic.route, NOT_THERE)
+            its = likes.get(topic.route, ())
+            replicas = max(replicas, *(like.replicas for like, _ in its if not like.ours), 0)
+            config = level_config(configs[topic.name], its, replicas)
+            await create(admin, replace(topic, partitions=partitions, replicas=replicas), config)
+        made.append(MadeTopic(topic, new))
+    return made
+
+
+def level_config(
+    config: Mapping[str, str], likes: Iterable[tuple[Topic, TopicConfig]], replicas: int
+) -> dict[str, str]:
+    """Settings of a new topic: the strictest in-sync replicas of its targets, and room for a record of the largest
+    size that an intake or target accepts. Pure."""
+    likes = list(likes)
+    insync = [int(its.own[INSYNC]) for like, its in likes if not like.ours and INSYNC in its.own]
+    largest = max((_number(its, SIZE) or 0 for _, its in likes), default=0)
+    made = {**config, SIZE: str(max(int(config[SIZE]), largest + _ADDED_BYTES))}
+    return {**made, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else made

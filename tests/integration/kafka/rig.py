@@ -12,12 +12,12 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from adapters.kafka.intake import Intake
-from adapters.kafka.outgoing import Out
+from adapters.kafka.intake import KafkaIntake
+from adapters.kafka.outgoing import KafkaOut, OddName
+from adapters.kafka.partition_queue import OddBatch
 from adapters.kafka.raw.poison import fetch_batch
-from adapters.kafka.raw.raw_headers import OddBatch, OddName
 from adapters.kafka.raw.record import Record, pack
-from adapters.kafka.routing import Aim
+from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from bridge.core.clock import StoreClock
@@ -213,7 +213,7 @@ class Source:
     def __init__(self, topics: Topics, group: str, intake_topics: Sequence[str], **rules: Any) -> None:
         self.health = Health()
         self.group = group
-        intakes = [Intake(topic, Naming(topic, "target"), WANTED) for topic in intake_topics]
+        intakes = [KafkaIntake(topic, Naming(topic, "target"), WANTED) for topic in intake_topics]
         given = Kafka(**{"bootstrap_servers": topics.url, "group": group, **rules})
         self.source = KafkaSource(given, intakes, StoreClock(), BYTES_MAX, self.health)
 
@@ -239,9 +239,9 @@ class Source:
         return taken
 
 
-def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False) -> Out:
+def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False) -> KafkaOut:
     """A route that delivers all its records to one topic."""
-    return Out(Aim("route", [Naming("intake", topic)]), drop, audit)
+    return KafkaOut(Router("route", [Naming("intake", topic)]), drop, audit)
 
 
 def claim(number: int, record: Record, route: str = "orders") -> Claim:
@@ -254,7 +254,7 @@ def claim(number: int, record: Record, route: str = "orders") -> Claim:
 class Sink:
     """A sink that runs, and its answers."""
 
-    def __init__(self, topics: Topics, outs: Mapping[str, Out], **rules: Any) -> None:
+    def __init__(self, topics: Topics, outs: Mapping[str, KafkaOut], **rules: Any) -> None:
         self.results: list[Result] = []
         self.health = Health()
         given = Kafka(**{"bootstrap_servers": topics.url, **rules})

@@ -79,7 +79,7 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
             "missing: topic 't.x.later', topic 't.y.later'. `postdate run` or `postdate setup` creates what is missing",
         ),
         ("OK", "exists: topic 't.bills'"),
-        ("WARN", "no topic matches 't.*.delay' of route all yet; a new one is read within 30s"),
+        ("WARN", "no topic matches 't.*.delay' of route all yet. postdate reads a new one within 30s"),
     ]
     planned = commands.rows("setup", "--dry-run")
     assert [(row["name"], row["state"]) for row in planned] == [("t.x.later", "planned"), ("t.y.later", "planned")]
@@ -95,7 +95,7 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
     said = [row["text"] for row in commands.rows("check", code=1) if row["level"] == "FAIL"]
     assert said == [
         "topic 't.a.delay.delay' leads to 't.a.delay', which route all takes from: it would be delayed for ever",
-        "topic 't.b', which route all delivers to, does not exist, so what is due is refused: create it, as the "
+        "topic 't.b', to which route all delivers, does not exist, so due records are refused. Create it as its "
         "consumers need it, or correct routes.all",
     ]
     assert [row["state"] for row in commands.rows("setup")] == ["there"] * 5
@@ -130,7 +130,7 @@ def test_an_intake_with_fewer_partitions_than_where_it_leads_is_warned_of(comman
         create_topic(kafka.url, number, name=f"{commands.name}.{word}")
     warned = [row["text"] for row in commands.rows("check") if row["level"] == "WARN" and "later" in row["text"]]
     assert len(warned) == 1
-    assert warned[0].startswith("topic 't.x.later' of route some has 2 partitions and 't.x', where it leads, has 3: ")
+    assert warned[0].startswith("topic 't.x.later' of route some has partitions: 2, and its target 't.x' has 3. ")
     assert f"Warning: {warned[0]}." in commands.said("setup", "--dry-run")
     assert f"Warning: {warned[0]}." in commands.said("setup")
 
@@ -141,7 +141,7 @@ def test_a_dry_run_says_when_nobody_can_be_asked_and_ends_as_setup_would(
     monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert [row["state"] for row in commands.rows("setup", "--dry-run", code=4)] == ["planned"] * 2
     said = commands.said("setup", "--dry-run", code=4)
-    assert said == "Warning: what is there already is not known: no broker of 127.0.0.1:1 answers.\n"
+    assert said == "Warning: what exists already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
 def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partitions(
@@ -149,7 +149,7 @@ def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partition
 ) -> None:
     create_topic(kafka.url, 1, name=f"{commands.name}.y")
     words = (
-        "topic 't.x', which route some delivers to, does not exist, so 't.x.later' is not made: create 't.x', as the "
+        "topic 't.x', to which route some delivers, does not exist, so 't.x.later' is not created. Create 't.x' as its "
     )
     assert words in commands("check", code=1)
     assert commands.rows("setup", "--dry-run", code=1)[0]["state"] == "waits"

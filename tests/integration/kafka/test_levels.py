@@ -294,7 +294,7 @@ def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_whe
     target = f"{idle.topic}-later"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{target}.delay", "deliver_to": target}
     bridge = idle.run({"bridge": {"workers": workers}, "routes": {"later": route}})
-    assert f"topic '{target}', which route later delivers to, does not exist, so '{target}.delay' is not made" in (
+    assert f"topic '{target}', to which route later delivers, does not exist, so '{target}.delay' is not created" in (
         bridge.log()
     )
     ours = {f"{target}.delay", *level_topics(idle.loaded({"routes": {"later": route}}), "later").levels.values()}
@@ -466,11 +466,11 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert "does not exist" not in bridge.log()
     sent = time.time()
     shell("send", ROUTE, "parked", "--in", "2s", settings=in_store)
-    assert "1 message is parked in the Redis of the settings" in " ".join(
+    assert "Redis still holds messages of Kafka routes that had mode redis before (payments): 1 parked" in " ".join(
         said_of(shell("check", settings=store)[0], "WARN")
     )
     bridge = idle.run(store, name="without a store")
-    bridge.wait_log("1 message is parked in the Redis of the settings")
+    bridge.wait_log("Redis still holds messages of Kafka routes that had mode redis before (payments): 1 parked")
     idle.produce(b"in a level again", [delay(500)])
     idle.produced()
     came = {one.value: one for one in idle.consume(2)}

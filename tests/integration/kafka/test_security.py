@@ -200,8 +200,8 @@ def test_check_does_not_call_a_topic_missing_that_postdate_may_not_see(line: Lin
     code, found = line.check()
     (failed,) = [row for row in found if row["level"] == "FAIL"]
     assert failed["text"] == (
-        f"postdate may not see topic '{line.topics['bad.out']}', which route bad delivers to (no Describe permission), "
-        "so what is due is refused: give its user Write and Describe, or correct routes.bad"
+        f"postdate may not see topic '{line.topics['bad.out']}', to which route bad delivers (no Describe permission), "
+        "so due records are refused. Grant its user Write and Describe, or correct routes.bad"
     )
     assert code == 1
     del line.settings["routes"]["bad"]
@@ -209,15 +209,15 @@ def test_check_does_not_call_a_topic_missing_that_postdate_may_not_see(line: Lin
     code, found = line.check()
     (failed,) = [row for row in found if row["level"] == "FAIL"]
     assert failed["text"] == (
-        "postdate may not see topic 'nobody.allowed.it' of route good (no Describe permission), so whether it exists "
-        "is not known: give its user Read and Describe"
+        "postdate may not see topic 'nobody.allowed.it' of route good (no Describe permission), so it cannot tell "
+        "whether the topic exists. Grant its user Read and Describe"
     )
 
 
 def wrong_password(line: Line) -> str:
     line.settings["kafka"]["sasl_password"] = "wrong"
     return (
-        f"{line.kafka.urls['SASL_SSL']} does not let user '{line.user}' in by SCRAM-SHA-512: there is no such user, or "
+        f"{line.kafka.urls['SASL_SSL']} does not let user '{line.user}' in by SCRAM-SHA-512. The user is unknown, or "
         "the password is wrong"
     )
 

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from adapters.kafka.outgoing import AUDIT_HEADERS
-from adapters.kafka.partitioner import Choice, Partitioner
+from adapters.kafka.partitioner import PartitionChoice, Partitioner
 from adapters.kafka.raw.record import Record
 from bridge.core.message import Outcome
 from bridge.core.ports import Result
@@ -211,6 +211,6 @@ async def test_keys_go_where_librdkafka_would_have_put_them(topics: Topics, ours
     for key in keys:
         producer.produce(topic, b"", key)
     assert producer.flush(30) == 0
-    choice = Choice(ours)
+    choice = PartitionChoice(ours)
     for record in await topics.read(topic, len(keys)):
         assert choice.partition(record.key, 0, 12) == record.partition, record.key

@@ -369,7 +369,7 @@ async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_a
     await commit(topics, topic, topic, 7, "")
     async with Source(topics, topic, [topic]) as source:
         assert [int(unpack(d.payload).value or b"") for d in await source.take(3)] == [7, 8, 9]
-        said = f"the group's offset 7 of partition 0 of topic {topic} was set by another tool than this postdate"
+        said = f"the group's offset 7 of partition 0 of topic {topic} was set by another tool"
         assert said in source.health.sentence()
 
 

@@ -1,4 +1,4 @@
-"""A consumer that takes nothing and a producer that hears nothing: they are noticed, told of, and made anew."""
+"""postdate detects, reports and replaces a hanging consumer and a producer without answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer
 
 from adapters.kafka import sink as sink_module
 from adapters.kafka import source as source_module
-from adapters.kafka import watchdog as stuck
+from adapters.kafka import watchdog
 from adapters.kafka.client import new_consumer
 from adapters.kafka.raw.record import Record
 from bridge.core.message import Outcome
@@ -45,7 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that come more often than in earnest; a broker with nothing to say says so after half a second."""
     monkeypatch.setattr(source_module, "_WATCH_S", 1.0)
     monkeypatch.setattr(sink_module, "_ASK_S", 1.0)
-    monkeypatch.setattr(stuck, "_QUIET_S", 1.5)
+    monkeypatch.setattr(watchdog, "_QUIET_S", 1.5)
 
 
 @pytest.mark.usefixtures("quick")
@@ -73,7 +73,7 @@ async def test_a_consumer_that_lives_and_fetches_nothing_is_told_of_and_made_ane
         (delivery,) = await source.take(1)
         assert delivery.payload.endswith(b"1")
         assert len(consumers.made) == 2
-        words = "nothing is taken from Kafka: records are waiting and the consumer takes none; it is made anew"
+        words = "nothing is taken from Kafka: records are waiting and the consumer fetches none. postdate replaces it"
         assert [text for text in said if text] == [words]
         await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
 
@@ -83,7 +83,7 @@ async def test_a_partition_that_is_not_fetched_while_others_are_is_noticed_too(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumers = Consumers(monkeypatch)
-    monkeypatch.setattr(stuck, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(watchdog, "_PATIENCE_S", 3.0)
     topic = await topics.make("intake", partitions=2)
     async with Source(topics, topic, [topic]) as source:
         await topics.write(topic, [small(0), small(0)._replace(partition=1)])
@@ -112,13 +112,13 @@ async def test_a_quiet_consumer_with_nothing_to_take_is_left_alone(
 ) -> None:
     consumers = Consumers(monkeypatch)
     looks: list[Any] = []
-    look = stuck.Stuck.look
+    look = watchdog.ConsumerWatchdog.look
 
-    async def counted(self: stuck.Stuck, took_at: float) -> None:
+    async def counted(self: watchdog.ConsumerWatchdog, took_at: float) -> None:
         await look(self, took_at)
         looks.append(took_at)
 
-    monkeypatch.setattr(stuck.Stuck, "look", counted)
+    monkeypatch.setattr(watchdog.ConsumerWatchdog, "look", counted)
     topic = await topics.make("intake", partitions=3)
     async with Source(topics, topic, [topic]) as source:
         await topics.write(topic, [small(0)])

@@ -1,4 +1,4 @@
-"""What is done to intake topics behind postdate's back: made anew, shortened, widened. Each record at the consumer."""
+"""Intake topics that are recreated, truncated or widened while postdate runs: each record reaches the consumer."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthoriza
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import partition_queue as lane_module
-from adapters.kafka.outgoing import Flight, Out
-from adapters.kafka.partition_queue import Lane
+from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
+from adapters.kafka.partition_queue import PartitionQueue
 from adapters.kafka.raw.record import Record, pack
 from adapters.kafka.refusals import TooFewReplicasError
-from adapters.kafka.routing import Aim
+from adapters.kafka.routing import Router
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.delay.naming import Naming
 
@@ -67,16 +67,18 @@ class Told:
         self.answers: list[tuple[bytes, Outcome, str]] = []
         self.broken: list[str] = []
 
-    def tell(self, flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+    def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
         reason = refusal.reason if refusal else ""
         self.answers += [(flight.claim.id, outcome, reason) for flight in flights]
 
 
-def flight(number: int, audit: bool = False) -> Flight:
+def flight(number: int, audit: bool = False) -> OutgoingRecord:
     record = Record(0, 0, b"k", b"v", [])
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
-    return Flight(claim, record, Out(Aim("r", [Naming("intake", "target")]), frozenset(), audit), keep_timestamp=False)
+    return OutgoingRecord(
+        claim, record, KafkaOut(Router("r", [Naming("intake", "target")]), frozenset(), audit), keep_timestamp=False
+    )
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
@@ -84,7 +86,7 @@ async def test_without_an_answer_the_producer_is_called_broken_and_each_record_i
     error: Exception | None,
 ) -> None:
     told, producer = Told(), Producer(error)
-    lane = Lane(producer, PLACE, 0.05, False, told.tell, told.broken.append)
+    lane = PartitionQueue(producer, PLACE, 0.05, False, told.tell, told.broken.append)
     for number in range(3):
         lane.add(flight(number))
     await until(lambda: told.broken)
@@ -108,7 +110,7 @@ async def until(condition: Callable[[], object]) -> None:
 )
 async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
     told, producer = Told(), Producer(answer=answer)
-    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     for number in range(3):
         lane.add(flight(number))
     await until(lambda: len(told.answers) == 3)
@@ -118,7 +120,7 @@ async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer
 
 async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
     told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
-    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     lane.add(flight(0))
     await until(lambda: told.broken)
     lane.end()
@@ -128,7 +130,7 @@ async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and
 
 async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
     told, producer = Told(), Producer(leader=-1)
-    lane = Lane(producer, PLACE, 10, False, told.tell, told.broken.append)
+    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     lane.add(flight(0))
     await until(lambda: told.answers)
     assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
@@ -149,11 +151,11 @@ async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_
     monkeypatch.setattr(lane_module, "_SQUEEZED_MAX", squeezed_max)
     said: list[str] = []
 
-    def tell(flights: Sequence[Flight], outcome: Outcome, refusal: Refusal | None) -> None:
+    def tell(flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
         said.extend(refusal.text if refusal else "" for _ in flights)
 
     producer = Producer(answer=MessageSizeTooLargeError())
-    lane = Lane(producer, PLACE, 10, compressed, tell, said.append)
+    lane = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)
     lane.add(flight(0))
     await until(lambda: said)
     assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
@@ -164,7 +166,9 @@ async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_
 async def test_what_is_too_large_is_sent_without_the_audit_headers_at_last(compressed: bool, sendings: int) -> None:
     said: list[str] = []
     producer = Producer(answer=MessageSizeTooLargeError())
-    lane = Lane(producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append)
+    lane = PartitionQueue(
+        producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append
+    )
     one = flight(0, audit=True)
     lane.add(one)
     await until(lambda: said)

@@ -1,7 +1,7 @@
-"""What a single value may be: each rule reads what a person wrote and writes it back for people.
+"""The rules for single values: read what a person wrote, write it back for a file.
 
-A rule stands in a field's ``Annotated`` metadata. It raises ``PydanticCustomError`` with the second half of a
-sentence ("must be ..."); it never repeats the value, which might be a password that went astray (``given.py``).
+A rule stands in the ``Annotated`` metadata of a field. It raises ``PydanticCustomError`` with the second half of a
+sentence ("must be ..."). It never repeats the value, which may be a misplaced password (see ``shown``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, SecretStr
@@ -17,21 +18,26 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bridge.delay.duration import read_duration_ms, write_duration
 from bridge.delay.naming import read_naming
-from bridge.settings.masking import DOTS
-from bridge.settings.nearest import did_you_mean
+from bridge.settings.mistakes import did_you_mean
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d{1,15}) ?([A-Za-z]{1,3})")
 _BARE_NUMBER = re.compile(r"\s*[-+]?[\d_.]+\s*")
+_SHOWN_NUMBER = re.compile(r"[-+]?[\d.,_]{1,12} ?[A-Za-z]{0,3}", re.ASCII)
+_SHOWN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
+_SHOWN_MAX = 60
+
+#: The type of the errors that rules raise. The context of pydantic's own errors is never read: it may hold the value.
+RULE_ERROR = "setting"
 
 
-def wrong(text: str) -> PydanticCustomError:
-    """The error that a rule raises; ``text`` completes "redis.url ..."."""
-    return PydanticCustomError("setting", "{text}", {"text": text})
+def wrong(text: str, advice: str = "") -> PydanticCustomError:
+    """The error of a rule. ``text`` completes "redis.url ...", ``advice`` is a sentence of its own."""
+    return PydanticCustomError(RULE_ERROR, "{text}", {"text": text, "advice": advice})
 
 
 class Rule:
-    """Reads a setting as it was written, or raises; writes a checked value back as text."""
+    """Reads a setting as a person wrote it, or raises. Writes a checked value as text."""
 
     def read(self, value: Any) -> Any:
         raise NotImplementedError
@@ -85,7 +91,7 @@ class Duration(Rule):
 
     def read(self, value: Any) -> int:
         if _is_bare_number(value):
-            raise wrong('is a bare number; give a unit: "30s"')
+            raise wrong('needs a unit, such as "30s"')
         if not isinstance(value, str):
             raise wrong('must be a duration in quotes, such as "500ms", "30s" or "36h"')
         try:
@@ -114,7 +120,7 @@ class Size(Rule):
 
     def read(self, value: Any) -> int:
         if _is_bare_number(value):
-            raise wrong('is a bare number; give a unit: "64MiB"')
+            raise wrong('needs a unit, such as "64MiB"')
         try:
             size = size_in_bytes(value if isinstance(value, str) else "")
         except ValueError:
@@ -129,7 +135,7 @@ class Size(Rule):
 
 @dataclass(frozen=True)
 class Text(Rule):
-    """Text in which ``pattern`` matches the whole; ``must`` says in words what it asks for."""
+    """Text that ``pattern`` matches as a whole. ``must`` describes the pattern in words."""
 
     pattern: str
     must: str
@@ -143,7 +149,7 @@ class Text(Rule):
 
 @dataclass(frozen=True)
 class BrokerName(Rule):
-    """The name of an exchange or a queue: AMQP carries it in at most 255 bytes of UTF-8."""
+    """The name of an exchange, queue or topic. AMQP allows 255 bytes of UTF-8."""
 
     def read(self, value: Any) -> str:
         text = read_text(value)
@@ -156,7 +162,7 @@ class BrokerName(Rule):
 
 @dataclass(frozen=True)
 class Mapped(Rule):
-    """A topic that is taken from and the one that is delivered to."""
+    """A pair of topics: intercepted and delivered to."""
 
     def read(self, value: Any) -> str:
         naming = read_naming(read_text(value))
@@ -167,25 +173,21 @@ class Mapped(Rule):
 
 @dataclass(frozen=True)
 class OneOf(Rule):
-    """One of ``choices``; ``unbuilt`` are words of the plan that this version does not know yet."""
+    """One of ``choices``. An empty choice is allowed and not listed in the error."""
 
     choices: Sequence[str]
-    unbuilt: Sequence[str] = ()
-    what: str = "one of"
 
     def read(self, value: Any) -> str:
         if isinstance(value, str) and value in self.choices:
             return value
         named = [choice for choice in self.choices if choice]
-        if isinstance(value, str) and value in self.unbuilt:
-            raise wrong(f'cannot be "{value}" in this version, which has only {", ".join(named)}')
-        hint = did_you_mean(value, named) if isinstance(value, str) else ""
-        raise wrong(f"must be {self.what} {', '.join(named)}{hint}")
+        advice = did_you_mean(value, named) if isinstance(value, str) else ""
+        raise wrong(f"must be one of {', '.join(named)}", advice)
 
 
 @dataclass(frozen=True)
 class ListOf(Rule):
-    """A list in TOML, or text with commas in the environment; each item obeys ``item``."""
+    """A list in TOML, or comma-separated text in the environment. Each item obeys ``item``."""
 
     item: Rule
     least: int = 0
@@ -194,7 +196,7 @@ class ListOf(Rule):
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",")] if value.strip() else []
         if not isinstance(value, list | tuple):
-            raise wrong("must be a list of texts (in the environment: one text, with commas between)")
+            raise wrong("must be a list of texts (in the environment: one text with commas)")
         if len(value) < self.least:
             raise wrong("must not be empty")
         return [self._read_item(place, one) for place, one in enumerate(value, start=1)]
@@ -203,10 +205,8 @@ class ListOf(Rule):
         try:
             return self.item.read(value)
         except PydanticCustomError as error:
-            raise wrong(f"(item {place}) {error.message()}") from None
-
-    def write(self, value: Any) -> str:
-        return ", ".join(self.item.write(one) for one in value)
+            advice = str((error.context or {}).get("advice", ""))
+            raise wrong(f"(item {place}) {error.message()}", advice) from None
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,6 @@ class Secret(Rule):
 
     def read(self, value: Any) -> str:
         return read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
-
-    def write(self, value: Any) -> str:
-        return DOTS if value.get_secret_value() else ""
 
 
 def _is_bare_number(value: Any) -> bool:
@@ -236,7 +233,7 @@ def read_text(value: Any) -> str:
 
 
 def milliseconds(text: str) -> int:
-    """The whole milliseconds of a duration such as "25s"; for defaults and limits that stand in the code."""
+    """The whole milliseconds of a duration such as "25s". For defaults and limits in the code."""
     return int(read_duration_ms(text))
 
 
@@ -249,6 +246,28 @@ def size_in_bytes(text: str) -> int:
 
 
 def write_size(size: int) -> str:
-    """The shortest exact text of so many bytes: 67108864 is "64MiB", 8000000 is "8MB"."""
+    """The shortest exact text for a number of bytes: 67108864 is "64MiB", 8000000 is "8MB"."""
     texts = [f"{size // factor}{unit.replace('IB', 'iB')}" for unit, factor in _UNITS.items() if size % factor == 0]
     return min(texts, key=len)
+
+
+def shown(value: Any, words: bool) -> str:
+    """A wrong value as the file has it, for an error; "" if it may not be shown.
+
+    People put passwords into the wrong setting. So of texts, only numbers with a unit are shown, and short words where
+    ``words`` is true: that is, where the setting expects one of a few words.
+    """
+    text = _shown(value, words)
+    return text if text is not None and len(text) <= _SHOWN_MAX else ""
+
+
+def _shown(value: Any, words: bool) -> str | None:
+    if isinstance(value, str):
+        fits = _SHOWN_NUMBER.fullmatch(value) or (words and _SHOWN_WORD.fullmatch(value))
+        return f'"{value}"' if fits or not value else None
+    if isinstance(value, list | tuple):
+        items = [_shown(one, words) for one in value[:_SHOWN_MAX]]
+        return f"[{', '.join(map(str, items))}]" if None not in items else None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float | date | time) else None

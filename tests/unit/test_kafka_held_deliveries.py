@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.kafka.held import Held
+from adapters.kafka.source import HeldDeliveries
 from bridge.core.message import Delivery
 
 
@@ -11,7 +11,7 @@ def several(route: str, count: int, size: int = 1) -> list[Delivery]:
 
 
 def test_a_route_that_holds_its_share_leaves_one_for_another() -> None:
-    held = Held(90, 1 << 20, routes=3)
+    held = HeldDeliveries(90, 1 << 20, routes=3)
     held.add(several("flood", 44))
     assert held.crowded() == set()
     held.add(several("flood", 1))
@@ -25,7 +25,7 @@ def test_a_route_that_holds_its_share_leaves_one_for_another() -> None:
 
 
 def test_the_only_route_has_all_of_the_buffer() -> None:
-    held = Held(90, 1 << 20, routes=1)
+    held = HeldDeliveries(90, 1 << 20, routes=1)
     held.add(several("alone", 89))
     assert (held.crowded(), held.full()) == (set(), False)
     held.add(several("alone", 1))
@@ -33,6 +33,6 @@ def test_the_only_route_has_all_of_the_buffer() -> None:
 
 
 def test_the_buffer_is_bounded_in_bytes_too() -> None:
-    held = Held(90, 100, routes=2)
+    held = HeldDeliveries(90, 100, routes=2)
     held.add(several("large", 1, 100))
     assert (held.full(), held.half_empty()) == (True, False)

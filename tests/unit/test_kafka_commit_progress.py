@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kafka.progress import Progress
+from adapters.kafka.intake import CommitProgress
 
 offsets = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_size=60).map(sorted)
 
 
 @given(offsets, st.data())
 def test_nothing_is_committed_beyond_the_first_record_that_is_not_done(given: list[int], data: st.DataObject) -> None:
-    progress = Progress()
+    progress = CommitProgress()
     for offset in given:
         progress.handed_over(offset)
     waiting = data.draw(st.permutations(given))
@@ -28,7 +28,7 @@ def test_nothing_is_committed_beyond_the_first_record_that_is_not_done(given: li
 
 
 def test_records_that_come_later_do_not_move_what_may_be_committed() -> None:
-    progress = Progress()
+    progress = CommitProgress()
     progress.handed_over(5)
     progress.done([5])
     progress.handed_over(9)
@@ -45,7 +45,7 @@ def test_offsets_without_a_record_are_committed_as_soon_as_every_record_before_t
     given: list[int], data: st.DataObject
 ) -> None:
     """The source reads on past the markers of transactions while records before them are not durable yet."""
-    progress, done, last = Progress(), 0, 0
+    progress, done, last = CommitProgress(), 0, 0
     for number, offset in enumerate(given, start=1):
         progress.handed_over(offset)
         after = given[number] if number < len(given) else offset + 100

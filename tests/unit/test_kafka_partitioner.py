@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kafka.partitioner import Choice, murmur2
+from adapters.kafka.partitioner import PartitionChoice, murmur2
 
 # The vectors of Kafka's own test of Utils.murmur2 (UtilsTest.java), as signed 32-bit numbers.
 JAVA = {
@@ -35,35 +35,37 @@ def test_murmur2_is_aiokafkas(key: bytes) -> None:
 
 @given(st.binary(max_size=30), st.integers(1, 64))
 def test_murmur2_drops_the_sign_before_it_divides(key: bytes, partitions: int) -> None:
-    assert Choice("murmur2").partition(key, 0, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+    assert PartitionChoice("murmur2").partition(key, 0, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 @given(st.binary(max_size=30), st.integers(1, 64))
 def test_crc32_divides_the_whole_number(key: bytes, partitions: int) -> None:
-    assert Choice("crc32").partition(key, 0, partitions) == crc32(key) % partitions
+    assert PartitionChoice("crc32").partition(key, 0, partitions) == crc32(key) % partitions
 
 
 def test_the_number_of_the_source_is_kept_where_the_target_has_it() -> None:
-    choice = Choice("same")
+    choice = PartitionChoice("same")
     assert choice.partition(b"key", 5, 6) == 5
     assert choice.partition(None, 5, 6) == 5
-    assert choice.partition(b"key", 6, 6) == Choice("murmur2").partition(b"key", 6, 6)
+    assert choice.partition(b"key", 6, 6) == PartitionChoice("murmur2").partition(b"key", 6, 6)
 
 
 @pytest.mark.parametrize("number", [-1, -(2**31)])
 def test_no_number_below_0_is_kept_whoever_wrote_it(number: int) -> None:
-    assert Choice("same").partition(b"key", number, 6) == Choice("murmur2").partition(b"key", number, 6)
+    assert PartitionChoice("same").partition(b"key", number, 6) == PartitionChoice("murmur2").partition(
+        b"key", number, 6
+    )
 
 
 def test_an_empty_key_is_a_key() -> None:
-    choice = Choice("murmur2")
+    choice = PartitionChoice("murmur2")
     first = choice.partition(b"", 0, 12)
     choice.next_batch()
     assert choice.partition(b"", 0, 12) == first
 
 
 def test_records_without_a_key_stay_together_in_a_batch_and_are_spread_over_all_partitions() -> None:
-    choice = Choice("murmur2")
+    choice = PartitionChoice("murmur2")
     used: list[int] = []
     for _ in range(12):
         choice.next_batch()
@@ -74,14 +76,14 @@ def test_records_without_a_key_stay_together_in_a_batch_and_are_spread_over_all_
 
 
 def test_a_key_is_remembered_apart_for_each_number_of_partitions() -> None:
-    choice = Choice("murmur2")
+    choice = PartitionChoice("murmur2")
     assert [choice.partition(b"foobar", 0, n) for n in (5, 12, 5, 12)] == [
         (murmur2(b"foobar") & 0x7FFFFFFF) % n for n in (5, 12, 5, 12)
     ]
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    choice = Choice("murmur2")
+    choice = PartitionChoice("murmur2")
     for number in range(25_000):
         choice.partition(b"%d" % number, 0, 12)
     assert len(choice._known) <= 10_000

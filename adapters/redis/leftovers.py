@@ -1,4 +1,4 @@
-"""Which routes the messages belong to that are due next: a bounded look, in one call to each shard."""
+"""Counts what a store still holds for routes that the settings do not have. Nothing is written."""
 
 from __future__ import annotations
 
@@ -11,18 +11,46 @@ from adapters.redis.connect import close, connect, store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import scripts
-from bridge.admin.leftovers import Looked
+from bridge.admin.leftovers import Looked, Remains
 from bridge.core.errors import StoreUnavailable
 from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.settings import Redis
 
-#: So many messages are looked at in all shards together, and so many bytes of them are read within Redis.
+#: Bounds of one look over all shards: messages, and bytes read within Redis.
 _MESSAGES, _BYTES = 2000, 8 * 1024 * 1024
 
 
+async def remains(settings: Redis) -> Remains:
+    """Count what is parked or claimed, and what is dead.
+
+    Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
+    """
+    client = connect(settings)
+    try:
+        return await count(client, settings)
+    finally:
+        await close(client)
+
+
+async def count(client: Any, settings: Redis) -> Remains:
+    """Do the same with a client that is open."""
+    made = await read_agreement(client, settings.key_prefix)
+    if not made:
+        return Remains(0, 0)
+    judge_agreement(made, settings.shards)
+    with store_errors():
+        counts = client.pipeline(transaction=False)
+        for keys in StoreKeys(settings.key_prefix, settings.shards, "").shards:
+            counts.zcard(keys.due).zcard(keys.claimed).zcard(keys.dead)
+        counted = await counts.execute()
+    return Remains(sum(counted[0::3]) + sum(counted[1::3]), sum(counted[2::3]))
+
+
 async def next_due(settings: Redis) -> Looked:
-    """Nothing is written. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the
-    settings."""
+    """Return the routes of the messages due next, by one call to each shard.
+
+    Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
+    """
     client: Any = connect(settings)
     try:
         made = await read_agreement(client, settings.key_prefix)
@@ -56,7 +84,7 @@ def _looked(replies: list[Any], parked: int) -> Looked:
 
 
 def _route(head: bytes) -> str | None:
-    """None for an envelope that cannot be opened."""
+    """Return None for an envelope that cannot be opened."""
     try:
         return unseal(head).route
     except UnopenedEnvelope:

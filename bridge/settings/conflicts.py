@@ -1,0 +1,300 @@
+"""What must hold between settings that are valid one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path as FilePath
+from typing import NamedTuple
+
+from bridge.delay.duration import write_duration
+from bridge.delay.naming import Naming, is_topic, mistake, taken_by
+from bridge.settings.mistakes import Conflict, Path
+from bridge.settings.model import RabbitMQ, Redis, Route, Settings
+from bridge.settings.names import ROUTES
+from bridge.settings.own_names import own_exchanges, own_queues, takes_level_topic
+from bridge.settings.values import milliseconds
+
+#: The names of level queues begin with the intake queue's name. AMQP allows 255 bytes.
+_QUEUE_MAX = 200
+#: The names of level topics begin with the group and the route's name. Kafka allows 249 characters.
+_LEVEL_PREFIX_MAX = 200
+#: RabbitMQ's limit for every TTL: ten years of 365 days.
+_RABBITMQ_TTL_MAX = milliseconds("3650d")
+_RABBITMQ_ONLY = ("queue", "queue_type")
+_KAFKA_ONLY = ("also", "binary_numbers", "tombstones")
+
+
+def conflicts(settings: Settings) -> Iterator[Conflict]:
+    """All conflicts, in the order of the sections."""
+    yield from _bridge(settings)
+    yield from _tls("redis", settings.redis)
+    yield from _tls("rabbitmq", settings.rabbitmq)
+    yield from _kafka(settings)
+    yield from _times(settings)
+    yield from _exchanges(settings)
+    yield from _topics(settings)
+    yield from _modes(settings)
+    yield from _trust(settings)
+
+
+def _bridge(settings: Settings) -> Iterator[Conflict]:
+    if settings.bridge.instance and settings.bridge.workers > 1:
+        paths = (("bridge", "instance"), ("bridge", "workers"))
+        yield Conflict(paths, "must be empty if bridge.workers is more than 1: workers must not share a name")
+
+
+def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
+    url: Path = (section, "url")
+    files = {"ca_file": part.ca_file, "cert_file": part.cert_file, "key_file": part.key_file}
+    if part.key_file and not part.cert_file:
+        yield Conflict(((section, "key_file"), (section, "cert_file")), f"requires {section}.cert_file")
+    scheme = part.url.get_secret_value().partition("://")[0]
+    secure = scheme.replace("redis", "rediss", 1) if section == "redis" else "amqps"
+    for name, file in files.items():
+        if file and scheme not in ("rediss", "rediss+sentinel", "rediss+cluster", "amqps"):
+            # Otherwise the files would be ignored, and passwords would cross the network in clear text.
+            yield Conflict(((section, name), url), f"requires TLS: {section}.url must begin with {secure}://")
+        if file and not FilePath(file).is_file():
+            yield Conflict(((section, name),), "names a file that does not exist")
+
+
+def _kafka(settings: Settings) -> Iterator[Conflict]:
+    kafka = settings.kafka
+    protocol: Path = ("kafka", "security_protocol")
+    secured = {"sasl_username": kafka.sasl_username, "sasl_password": kafka.sasl_password.get_secret_value()}
+    for name, value in secured.items():
+        if value and not kafka.security_protocol.startswith("SASL"):
+            yield Conflict((("kafka", name), protocol), 'requires kafka.security_protocol = "SASL_SSL"')
+    if kafka.security_protocol.startswith("SASL") and not all(secured.values()):
+        yield Conflict((protocol, ("kafka", "sasl_username")), "requires kafka.sasl_username and kafka.sasl_password")
+    if kafka.key_file and not kafka.cert_file:
+        yield Conflict((("kafka", "key_file"), ("kafka", "cert_file")), "requires kafka.cert_file")
+    for name, file in {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}.items():
+        if file and not kafka.security_protocol.endswith("SSL"):
+            text = 'requires TLS: kafka.security_protocol must be "SSL" or "SASL_SSL"'
+            yield Conflict((("kafka", name), protocol), text)
+        if file and not FilePath(file).is_file():
+            yield Conflict((("kafka", name),), "names a file that does not exist")
+
+
+def _times(settings: Settings) -> Iterator[Conflict]:
+    dispatch, retry = settings.dispatch, settings.retry
+    if dispatch.takeover >= dispatch.lease:
+        text = f"must be shorter than dispatch.lease ({_pair('takeover', dispatch.takeover, 'lease', dispatch.lease)})"
+        yield Conflict((("dispatch", "takeover"), ("dispatch", "lease")), text)
+    if retry.max < retry.first:
+        text = f"must not be shorter than retry.first ({_pair('max', retry.max, 'first', retry.first)})"
+        yield Conflict((("retry", "max"), ("retry", "first")), text)
+
+
+def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:
+    return f"{mine} {write_duration(mine_ms)}, {other} {write_duration(other_ms)}"
+
+
+# RabbitMQ: exchanges and queues
+
+
+def _exchanges(settings: Settings) -> Iterator[Conflict]:
+    for name in settings.routes_of("rabbitmq"):
+        yield from _exchange_names(settings, name)
+    yield from _shared(settings)
+    yield from _exchange_loops(settings)
+
+
+def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
+    route = settings.routes[name]
+    intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
+    if not route.intercept:
+        yield Conflict((intercept,), "must not be empty: postdate cannot intercept the default exchange")
+    if route.intercept.startswith("amq."):
+        yield Conflict((intercept,), 'must not start with "amq.": RabbitMQ reserves these names')
+    if route.queue.startswith("amq."):
+        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
+    if len(settings.queue_of(name).encode()) > 255:
+        # A queue that is set is checked by its rule. Only the default name can be too long here.
+        yield Conflict((queue, intercept), "must be set: the default name contains the route's and is over 255 bytes")
+
+
+def _shared(settings: Settings) -> Iterator[Conflict]:
+    intercepts: dict[str, str] = {}
+    queues: dict[str, str] = {}
+    for name in settings.routes_of("rabbitmq"):
+        intercept, queue = settings.routes[name].intercept, settings.queue_of(name)
+        first = intercepts.setdefault(intercept, name)
+        if first != name:
+            paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
+            yield Conflict(paths, f'is "{intercept}", which {ROUTES}.{first} intercepts already')
+        first = queues.setdefault(queue, name)
+        if first != name:
+            paths = ((ROUTES, name, "queue"), (ROUTES, first, "queue"), (ROUTES, name, "intercept"))
+            yield Conflict(paths, f'is "{queue}", which is already the queue of {ROUTES}.{first}')
+
+
+def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
+    own = own_exchanges(settings)
+    routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
+    for name, route in routes.items():
+        path: Path = (ROUTES, name, "deliver_to")
+        if own.fullmatch(route.deliver_to):
+            text = f'is "{route.deliver_to}", an exchange that postdate declares for itself: name your own exchange'
+            yield Conflict((path,), text)
+        for other, intercepting in routes.items():
+            if route.deliver_to and route.deliver_to == intercepting.intercept:
+                yield Conflict((path, (ROUTES, other, "intercept")), _looping(route.deliver_to, name, other))
+
+
+def _looping(target: str, route: str, interceptor: str) -> str:
+    whose = "this route" if interceptor == route else f"{ROUTES}.{interceptor}"
+    return f'is "{target}", which {whose} intercepts: messages would loop forever'
+
+
+# Kafka: topics
+
+
+class _Named(NamedTuple):
+    """A naming and the setting that contains it. ``item`` is its position in ``also``, from 1, or 0."""
+
+    route: str
+    naming: Naming
+    item: int
+
+    def path(self, field: str) -> Path:
+        """The path of the setting that contains ``field`` (intercept or deliver_to)."""
+        return (ROUTES, self.route, "also" if self.item else field)
+
+    def says(self, text: str) -> str:
+        return f"(item {self.item}) {text}" if self.item else text
+
+
+def _topics(settings: Settings) -> Iterator[Conflict]:
+    for name, route in settings.routes.items():
+        yield from _of_other_broker(name, route)
+    named = [
+        _Named(name, naming, item)
+        for name in settings.routes_of("kafka")
+        for item, naming in enumerate(settings.routes[name].namings())
+    ]
+    good = [one for one in named if not mistake(one.naming)]
+    for one in named:
+        if text := mistake(one.naming):
+            yield Conflict((one.path(_wrong_half(one.naming)),), one.says(text))
+    for first, second in combinations(good, 2):
+        yield from _overlap(first, second)
+    for one in good:
+        yield from _topic_loops(one, good)
+    yield from _allowed_topics(settings, good)
+    for name in settings.routes_of("kafka"):
+        if settings.routes[name].mode == "levels":
+            yield from _level_topics(settings, name, good)
+
+
+def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:
+    kafka = route.broker == "kafka"
+    text = (
+        "is only for RabbitMQ: Kafka has no queues"
+        if kafka
+        else 'is only for Kafka: set broker = "kafka" in this route, or remove it'
+    )
+    for field in _RABBITMQ_ONLY if kafka else _KAFKA_ONLY:
+        if getattr(route, field) != Route.model_fields[field].default:
+            yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), text)
+
+
+def _wrong_half(naming: Naming) -> str:
+    return "intercept" if mistake(Naming(naming.intercept, naming.intercept)) else "deliver_to"
+
+
+def _overlap(first: _Named, second: _Named) -> Iterator[Conflict]:
+    mine, theirs = second.naming.intercept, first.naming.intercept
+    if first.naming.meets(second.naming):
+        whose = "this route" if first.route == second.route else f"{ROUTES}.{first.route}"
+        by = "" if mine == theirs else f' by "{theirs}"'
+        text = f'is "{mine}", which {whose} intercepts already{by}'
+        yield Conflict((second.path("intercept"), first.path("intercept")), second.says(text))
+
+
+def _topic_loops(one: _Named, all_named: list[_Named]) -> Iterator[Conflict]:
+    for other in all_named:
+        if one.naming.always_feeds(other.naming):
+            text = _looping(one.naming.deliver_to, one.route, other.route)
+            yield Conflict((one.path("deliver_to"), other.path("intercept")), one.says(text))
+
+
+def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
+    taken = [(one.route, one.naming) for one in named]
+    for name in settings.routes_of("kafka"):
+        path: Path = (ROUTES, name, "allow_to")
+        for item, topic in enumerate(settings.routes[name].allow_to, start=1):
+            if not is_topic(topic):
+                yield Conflict((path,), f"(item {item}) must be the name of a topic, without *")
+            elif (route := taken_by(topic, taken)) is not None:
+                yield Conflict((path,), f"(item {item}) {_looping(topic, name, route)}")
+
+
+def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterator[Conflict]:
+    mode: Path = (ROUTES, name, "mode")
+    prefix = settings.waiting_of(name)
+    if len(prefix) > _LEVEL_PREFIX_MAX:
+        text = f"and the route's name must have at most {_LEVEL_PREFIX_MAX - 2} characters together"
+        yield Conflict((("kafka", "group"), mode), text)
+    if settings.routes[name].tombstones == "cancel":
+        yield Conflict(((ROUTES, name, "tombstones"), mode), "must be deliver if the mode is levels")
+    for one in named:
+        if takes_level_topic(one.naming, prefix):
+            text = f'is "{one.naming.intercept}", which matches the level topics of {ROUTES}.{name}: "{prefix}*"'
+            yield Conflict((one.path("intercept"), mode), one.says(text))
+
+
+# Modes, and what producers may ask for
+
+
+def _modes(settings: Settings) -> Iterator[Conflict]:
+    listed = ("headers", "levels")
+    for name, route in settings.routes.items():
+        mode: Path = (ROUTES, name, "mode")
+        if route.mode == "ladder" and route.broker == "kafka":
+            yield Conflict((mode, (ROUTES, name, "broker")), "must be redis or levels on Kafka")
+        if route.mode == "ladder" and route.broker == "rabbitmq" and settings.levels.last_hop == "broker":
+            yield Conflict((("levels", "last_hop"), mode), f"must be bridge: {ROUTES}.{name} has mode ladder")
+        if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
+            yield Conflict((listed, mode), f"must not contain a level twice: {ROUTES}.{name} has mode levels")
+        longest = max(settings.headers.levels)
+        if route.mode == "levels" and route.broker == "rabbitmq" and longest > _RABBITMQ_TTL_MAX:
+            limit = f"{write_duration(_RABBITMQ_TTL_MAX)} (x-message-ttl = {_RABBITMQ_TTL_MAX})"
+            yield Conflict((listed, mode), f"contains {write_duration(longest)}, but RabbitMQ's limit is {limit}")
+        if route.mode != "redis" and len(settings.queue_of(name).encode()) > _QUEUE_MAX:
+            text = f"must be at most {_QUEUE_MAX} bytes if the mode is {route.mode}"
+            yield Conflict(((ROUTES, name, "queue"), mode), text)
+
+
+def _trust(settings: Settings) -> Iterator[Conflict]:
+    for name, route in settings.routes.items():
+        if route.tombstones == "cancel" and not route.cancel:
+            paths: tuple[Path, ...] = ((ROUTES, name, "tombstones"), (ROUTES, name, "cancel"))
+            yield Conflict(paths, "must be deliver if cancel is false")
+        if route.on_same_key and route.mode != "redis":
+            paths = ((ROUTES, name, "on_same_key"), (ROUTES, name, "mode"))
+            yield Conflict(paths, f"is only for mode redis: mode {route.mode} keeps no keys")
+        if route.broker == "rabbitmq" and "allow_to" in route.model_fields_set:
+            yield from _allowed_queues(settings, name, route)
+
+
+def _allowed_queues(settings: Settings, name: str, route: Route) -> Iterator[Conflict]:
+    path: Path = (ROUTES, name, "allow_to")
+    if route.deliver_to and not route.allow_to:
+        return
+    if route.deliver_to:
+        text = f'is only for deliver_to = "": the bindings of exchange "{route.deliver_to}" choose the queues'
+        yield Conflict((path, (ROUTES, name, "deliver_to")), text)
+        return
+    if not route.allow_to:
+        yield Conflict((path,), "must name at least one queue. Remove it to let producers name any queue")
+    if settings.headers.keep_cc:
+        yield Conflict((path, ("headers", "keep_cc")), "requires headers.keep_cc = false: CC can name more queues")
+    own = own_queues(settings)
+    for item, queue in enumerate(route.allow_to, start=1):
+        if not queue:
+            yield Conflict((path,), f"(item {item}) must be the name of a queue")
+        elif own.fullmatch(queue):
+            yield Conflict((path,), f'(item {item}) is "{queue}", an internal queue of postdate')

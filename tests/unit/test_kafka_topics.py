@@ -1,0 +1,101 @@
+"""How topics compare with each other, the sentence for each finding, and the settings of new topics. Pure."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent, sentence
+from adapters.kafka.topology.setup import intake_shortfalls, level_config, level_shortfalls
+from adapters.kafka.topology.topics import Topic, TopicConfig
+from bridge.admin.topology import Standing
+from bridge.core.message import Refusal
+
+INTAKE = Topic("pay", "payments.delay", 2, 1, True)
+TARGET = Topic("pay", "payments", 3, 3, False)
+MISSING = Topic("pay", "payments", 0, 0, False)
+UNSEEN = Topic("pay", "payments.delay", 0, 0, True, unseen=True)
+SIZE, INSYNC = "max.message.bytes", "min.insync.replicas"
+MIB = 1 << 20
+UNCHECKED = Shortfall(Difference.UNCHECKED)
+
+
+def config(**values: str) -> TopicConfig:
+    named = {name.replace("_", "."): value for name, value in values.items()}
+    return TopicConfig(named, named)
+
+
+def test_an_intake_is_compared_with_its_target_setting_by_setting() -> None:
+    has = config(max_message_bytes="5", min_insync_replicas="1", cleanup_policy="compact", retention_ms="10")
+    found = intake_shortfalls(INTAKE, has, TARGET, config(max_message_bytes="7", min_insync_replicas="2"), 20)
+    assert found == (
+        Shortfall(Difference.REPLICAS, 1, 3),
+        Shortfall(Difference.RECORDS_SMALLER, 5, 7),
+        Shortfall(Difference.COMPACTED),
+        Shortfall(Difference.SHORT_RETENTION, 10, 20),
+    )
+    assert intake_shortfalls(TARGET, TopicConfig(), TARGET, TopicConfig(), 20) == ()
+    larger = intake_shortfalls(TARGET, config(max_message_bytes="9"), TARGET, config(max_message_bytes="7"), 20)
+    assert larger == (Shortfall(Difference.RECORDS_LARGER, 9, 7),)
+
+
+def test_a_new_topic_has_room_for_the_largest_record_of_its_intake_and_the_strictest_safety_of_its_targets() -> None:
+    likes = [(INTAKE, config(max_message_bytes=str(80 * MIB), min_insync_replicas="9")), (TARGET, TopicConfig())]
+    likes.append((TARGET, config(max_message_bytes="7", min_insync_replicas="2")))
+    made = level_config({SIZE: str(64 * MIB), "a": "1"}, likes, replicas=3)
+    assert made == {"a": "1", SIZE: str(81 * MIB), INSYNC: "2"}
+    assert level_config({SIZE: str(64 * MIB)}, [(TARGET, config(min_insync_replicas="2"))], 1)[INSYNC] == "1"
+    assert level_config({SIZE: str(64 * MIB)}, [], 1) == {SIZE: str(64 * MIB)}
+
+
+def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
+    dead = Topic("pay", "postdate.pay.dead", 2, 1, True)
+    found = level_shortfalls(dead, config(max_message_bytes="700000"), INTAKE, config(max_message_bytes="1000000"))
+    assert found == (Shortfall(Difference.NO_ROOM, 700_000, 1_000_000 + MIB),)
+    assert level_shortfalls(dead, config(max_message_bytes=str(64 * MIB)), INTAKE, config(max_message_bytes="5")) == ()
+    assert level_shortfalls(dead, TopicConfig(), TARGET, TopicConfig()) == (Shortfall(Difference.REPLICAS, 1, 3),)
+    said = sentence(TopicFinding(dead, Standing.UNLIKE, INTAKE, found))
+    assert said.startswith(
+        "topic 'postdate.pay.dead' of route pay differs from intake 'payments.delay': max.message.bytes: 700000, "
+        "needed: 2048576, so larger records do not fit and may stop their route. Change it with "
+    )
+
+
+@pytest.mark.parametrize(
+    ("finding", "words"),
+    [
+        (TopicFinding(INTAKE, Standing.SAME), ""),
+        (
+            absent(MISSING),
+            "topic 'payments', to which route pay delivers, does not exist, so due records are refused. ",
+        ),
+        (absent(UNSEEN), "postdate may not see topic 'payments.delay' of route pay (no Describe permission), so it "),
+        (
+            TopicFinding(INTAKE, Standing.WAITS, MISSING),
+            "topic 'payments', to which route pay delivers, does not exist, so 'payments.delay' is not created. ",
+        ),
+        (
+            TopicFinding(INTAKE, Standing.FEW, TARGET),
+            "topic 'payments.delay' of route pay has partitions: 2, and its target 'payments' has 3. ",
+        ),
+        (
+            TopicFinding(INTAKE, Standing.UNLIKE, TARGET, (UNCHECKED,)),
+            "postdate may not read the settings of 'payments' ",
+        ),
+        (
+            TopicFinding(TARGET, Standing.DIFFERENT, INTAKE),
+            "topic 'payments' has partitions: 3, and intake 'payments.delay' has 2, so kafka.partitioner = \"same\" ",
+        ),
+        (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal("loop", "it loops")), "it loops"),
+        (
+            TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
+            "topic 'payments.delay' of route pay loses records: Kafka deletes records after retention.ms (999), read "
+            "or not: set it to -1 (dead letters are kept)",
+        ),
+        (
+            TopicFinding(INTAKE, Standing.NONE, refresh_ms=30_000),
+            "no topic matches 'payments.delay' of route pay yet. postdate reads a new one within 30s",
+        ),
+    ],
+)
+def test_each_finding_has_a_sentence(finding: TopicFinding, words: str) -> None:
+    assert finding.text.startswith(words) if words else not finding.text
