@@ -60,7 +60,7 @@ def ends_of(printed: str, title: str) -> dict[str, str]:
 @pytest.mark.redis
 @pytest.mark.rabbitmq
 @pytest.mark.kafka
-def test_the_demo_says_what_became_of_all_messages_on_both_brokers_and_leaves_nothing(
+def test_the_demo_shows_the_end_of_all_messages_on_both_brokers_and_deletes_everything(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, kafka: Kafka, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -89,7 +89,7 @@ def test_the_demo_says_what_became_of_all_messages_on_both_brokers_and_leaves_no
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_a_broker_that_does_not_answer_is_left_out_with_a_word(
+def test_a_broker_that_does_not_answer_is_left_out_with_a_message(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -40,18 +40,18 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def rate(at: float, late_ms: Sequence[float], **figures: float) -> CompareStep:
+def rate(at: float, late_ms: Sequence[float], **other: float) -> CompareStep:
     share = [(place / len(late_ms), late) for place, late in enumerate(late_ms, 1)]
-    told: Figures = {
+    measured: Figures = {
         "messages": 1000,
         "rate_per_s": at,
         "p50_ms": late_ms[0],
         "p99_ms": late_ms[-1],
         "max_ms": late_ms[-1],
         **FINE,
-        **figures,
+        **other,
     }
-    return CompareStep("rate", f"rate {at:g}", told, curve=share, by_delay=[(1000.0, late) for late in late_ms])
+    return CompareStep("rate", f"rate {at:g}", measured, curve=share, by_delay=[(1000.0, late) for late in late_ms])
 
 
 def result(mode: str, *, lost: int = 0) -> ModeResult:
@@ -70,21 +70,21 @@ def every_mode() -> list[ModeResult]:
     return [result(mode.name) for mode in MODES]
 
 
-def test_faults_are_complaints_in_the_modes_of_postdate_and_figures_in_the_others() -> None:
+def test_faults_are_complaints_in_postdates_modes_and_only_figures_in_others() -> None:
     assert complaints([result("redis", lost=2), result("plugin", lost=3)]) == ["redis: lost 2"]
     found = document([result("redis", lost=2)], {}, PLAN, ABOUT, True)
     assert found["ok"] is False
     assert document([result("plugin", lost=3)], {}, PLAN, ABOUT, True)["ok"] is True
 
 
-def test_the_document_is_json_and_says_what_was_left_out() -> None:
+def test_the_document_is_json_and_lists_modes_that_were_left_out() -> None:
     found = json.loads(json.dumps(document(every_mode(), {"levels": "a reason"}, PLAN, ABOUT, True)))
     assert found["left_out"] == {"levels": "a reason"}
     assert found["plan"]["seed"] == PLAN.seed
     assert [mode["name"] for mode in found["modes"]] == [mode.name for mode in MODES]
 
 
-def test_a_mode_without_all_its_steps_is_named() -> None:
+def test_an_incomplete_mode_is_named() -> None:
     redis = BY_NAME["redis"]
     assert "redis" in unfinished([ModeResult(redis, [])], [redis], PLAN)[0]
     assert unfinished([], [redis], PLAN) != []
@@ -92,7 +92,7 @@ def test_a_mode_without_all_its_steps_is_named() -> None:
     assert unfinished([plain], [plain.mode], PLAN) == []
 
 
-def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
+def test_the_table_has_a_line_for_each_question_with_an_answer() -> None:
     found = {(line.group, line.label): line.cells for line in lines([result("redis"), result("ttl")], PLAN)}
     assert found["Lateness at 400 a second, ms", "max"] == ("5,000", "5,000")
     assert found["Delays of 1 to 5 s, at 400 a second, ms", "short behind long"] == ("0", "0")
@@ -101,7 +101,7 @@ def test_the_table_has_a_line_for_each_question_that_somebody_answers() -> None:
     assert not [label for _, label in found if "bytes" in label]
 
 
-def test_memory_is_told_for_a_message_and_not_at_all_where_the_server_gave_some_back() -> None:
+def test_memory_is_shown_per_message_and_blank_if_the_server_released_some() -> None:
     grew: Figures = {"messages": 1000, "store_grew_bytes": 600_000, "broker_grew_bytes": -3}
     waiting = ModeResult(BY_NAME["redis"], [*result("redis").steps, CompareStep("backlog", "backlog", grew)])
     found = {line.label: line.cells for line in lines([waiting], PLAN)}
@@ -122,7 +122,7 @@ def drawn() -> list[Picture]:
     return pictures(every_mode(), PLAN)
 
 
-def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Picture]) -> None:
+def test_pictures_are_drawn_for_all_modes_with_a_description(drawn: list[Picture]) -> None:
     assert [picture.name for picture in drawn] == ["lateness", "delays", "throughput", "burst"]
     for picture in drawn:
         for png, svg in ((picture.png, picture.svg), (picture.dark_png, picture.dark_svg)):
@@ -142,11 +142,11 @@ def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Pic
         ([0.3, 0.45, 0.5], [0.3, 0.425, 0.525]),
     ],
 )
-def test_names_lie_apart_and_near_their_lines(heights: list[float], moved: list[float]) -> None:
+def test_labels_are_moved_apart_and_stay_near_their_lines(heights: list[float], moved: list[float]) -> None:
     assert apart(heights, 0.1) == pytest.approx(moved)
 
 
-def test_a_timeline_with_wider_bars_has_as_many_messages_and_none_across_the_moment() -> None:
+def test_wider_bars_keep_the_message_count_and_do_not_span_the_due_moment() -> None:
     narrow = [(-0.04, 1.0), (-0.02, 2.0), (0.0, 4.0), (0.02, 8.0), (0.04, 16.0)]
     assert wider(narrow, 1) == narrow
     assert wider(narrow, 2) == [(-0.04, 3.0), (0.0, 12.0), (0.04, 16.0)]
@@ -159,7 +159,7 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     assert pictures([ModeResult(BY_NAME["redis"], [])], PLAN) == []
 
 
-def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None:
+def test_lateness_is_drawn_unclamped_on_an_axis_that_ends_at_a_tenth_of_a_millisecond() -> None:
     late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
     quick = ModeResult(BY_NAME["plain"], [rate(100, late_ms)])
     drawing = lateness([quick], PLAN, LIGHT)
@@ -169,7 +169,7 @@ def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None
     assert panel.get_ylim()[0] == 0.1
 
 
-def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_messages() -> None:
+def test_panels_share_their_axis_although_one_rate_had_more_messages() -> None:
     two = ModeResult(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
     drawing = lateness([two], PLAN, LIGHT)
     assert drawing is not None
@@ -179,12 +179,12 @@ def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_mess
     assert all(axes.xaxis.get_tick_params()["labelbottom"] for axes in (first, second))
 
 
-def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None:
+def test_a_mode_without_arrivals_does_not_prevent_the_pictures_of_others() -> None:
     silent = CompareStep("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
     assert [picture.name for picture in pictures([ModeResult(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
 
 
-def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(drawn: list[Picture]) -> None:
+def test_the_page_needs_no_network_and_no_script_and_escapes_its_texts(drawn: list[Picture]) -> None:
     text = page(
         every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."], PLAN
     )
@@ -196,7 +196,7 @@ def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(dra
     assert 'name="viewport"' in text
 
 
-def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_to_type(
+def test_without_matplotlib_the_document_is_written_and_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "bridge.lab.compare_plots", raising=False)
@@ -210,7 +210,7 @@ def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_
     assert sorted(file.name for file in folder.iterdir()) == ["compare.json", "table.md"]
 
 
-def test_a_folder_that_cannot_be_made_is_told_of_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=r"--out: cannot write to .*file.* \(Not a directory\)"):
         make_folder(tmp_path / "file" / "report")
@@ -237,13 +237,13 @@ def test_the_table_for_a_readme_has_a_row_for_each_mode_and_says_where_and_when(
     assert rows[-1].startswith("2026-11-21")
 
 
-def test_rounding_is_said_to_be_that_of_the_delays_that_were_measured() -> None:
+def test_the_rounding_column_names_the_measured_delays() -> None:
     head = markdown(every_mode(), quick(PLAN), ABOUT).splitlines()[0]
     assert "| delays of 0.2 to 0.8 s rounded by up to, ms |" in head
     assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
-def test_that_a_flood_which_drains_is_no_rate_to_be_held_stands_by_the_table_the_picture_and_the_page(
+def test_table_picture_and_page_warn_that_a_draining_flood_is_no_sustained_rate(
     drawn: list[Picture],
 ) -> None:
     said = "no rate that can be held"
@@ -252,7 +252,7 @@ def test_that_a_flood_which_drains_is_no_rate_to_be_held_stands_by_the_table_the
     assert said in page([result("redis")], [], [], {}, ABOUT, [], PLAN)
 
 
-def test_what_is_rounding_of_the_time_until_all_are_out_is_told_apart_where_there_is_any() -> None:
+def test_the_rounding_part_of_a_burst_is_shown_separately_if_there_is_any() -> None:
     exact, rounded = result("redis"), result("levels")
     rounded.steps[3].figures["moved_max_ms"] = 60
     rows = markdown([exact, rounded], PLAN, ABOUT).splitlines()
@@ -263,7 +263,7 @@ def test_what_is_rounding_of_the_time_until_all_are_out_is_told_apart_where_ther
     assert (found["all out after"], found["of it rounding"]) == (("90", "90"), ("", "60"))
 
 
-def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_is_written(
+def test_a_quick_run_is_labelled_on_the_terminal_and_in_the_files(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = quick(PLAN)
@@ -279,7 +279,7 @@ def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_
     assert "A quick look" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 
-def test_the_page_says_what_the_ways_are_and_what_they_come_to_before_it_shows_a_picture(drawn: list[Picture]) -> None:
+def test_the_page_introduces_the_ways_and_main_figures_before_the_pictures(drawn: list[Picture]) -> None:
     text = page(every_mode(), [], drawn, {}, ABOUT, [], PLAN)
     opening = text[: text.index("<img")]
     for mode in MODES:
@@ -289,11 +289,11 @@ def test_the_page_says_what_the_ways_are_and_what_they_come_to_before_it_shows_a
     assert "<td>3</td><td>5,000</td>" in opening
 
 
-def test_the_page_has_a_date_for_people() -> None:
+def test_the_page_has_a_readable_date() -> None:
     assert "21 November 2026, 20:00 UTC." in page([result("redis")], [], [], {}, ABOUT, [], PLAN)
 
 
-def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> None:
+def test_a_figure_that_can_be_misread_is_explained_below_its_table() -> None:
     grew: Figures = {"messages": 1000, "broker_grew_bytes": 600_000}
     waiting = ModeResult(BY_NAME["redis"], [*result("redis").steps, CompareStep("backlog", "backlog", grew)])
     text = page([waiting], lines([waiting], PLAN), [], {}, ABOUT, [], PLAN)
@@ -302,7 +302,7 @@ def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> No
         assert 0 < after.index(said) < after.index("<caption>")
 
 
-def test_each_panel_has_its_own_numbers_along() -> None:
+def test_each_panel_has_its_own_axis_numbers() -> None:
     for draw in (by_delay, burst):
         drawing = draw(every_mode(), PLAN, LIGHT)
         assert drawing is not None
@@ -312,12 +312,12 @@ def test_each_panel_has_its_own_numbers_along() -> None:
             assert any(text.endswith(" s") for text in shown)
 
 
-def test_a_dot_that_was_not_rounded_is_explained_where_it_is_seen(drawn: list[Picture]) -> None:
+def test_the_picture_of_delays_explains_unrounded_dots(drawn: list[Picture]) -> None:
     text = next(picture.text for picture in drawn if picture.name == "delays")
     assert "asked for exactly a level" in text
 
 
-def test_what_the_nearest_level_hastens_is_a_figure_and_no_complaint() -> None:
+def test_early_by_the_nearest_level_is_a_figure_and_no_complaint() -> None:
     steps = [rate(100, [0.0], early=3)]
     assert complaints([ModeResult(as_set(BY_NAME["levels"], "nearest"), steps)]) == []
     assert complaints([ModeResult(BY_NAME["levels"], steps)]) == ["levels: early 3"]

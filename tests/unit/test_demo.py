@@ -1,4 +1,4 @@
-"""What the demo makes of what it sees: states, verdicts, and a table that fits."""
+"""The demo: states of its messages, complaints, and a table that fits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tracked(noun: str = "order") -> list[TrackedMessage]:
 
 
 def well(noun: str = "order") -> list[TrackedMessage]:
-    """Six messages that came out as they must."""
+    """Six messages that ended as they must."""
     found = tracked(noun)
     for message in found[:4]:
         due_ms = NOW + 2000 if message.message.delayed else None
@@ -65,11 +65,11 @@ def test_a_cancelled_message_is_watched_beyond_its_due_moment() -> None:
     assert complaints([message]) == ["order 6 (x-delay: 5000, a key): expected cancelled, found delivered"]
 
 
-def test_nothing_is_wrong_when_all_came_out_as_they_must() -> None:
+def test_expected_endings_give_no_complaints() -> None:
     assert complaints(well()) == []
 
 
-def test_twice_early_late_and_never_are_complained_about() -> None:
+def test_duplicate_early_late_and_missing_deliveries_are_complaints() -> None:
     twice, early, late, never, dead, _ = well()
     twice.arrivals *= 2
     early.arrivals = [Arrival(NOW + 1990, NOW + 2000)]
@@ -85,7 +85,7 @@ def test_twice_early_late_and_never_are_complained_about() -> None:
     ]
 
 
-def test_what_had_not_to_wait_is_not_late_also_where_postdate_saw_it() -> None:
+def test_a_message_without_a_delay_is_never_late() -> None:
     message = tracked()[3]
     message.arrivals.append(Arrival(NOW + 7, NOW))
     assert late_text(message) == ""
@@ -114,13 +114,13 @@ def test_two_tables_fit_on_a_terminal_of_twenty_four_lines() -> None:
     assert "payment 6" in console.file.getvalue()
 
 
-def test_the_lesson_speaks_of_the_brokers_that_were_shown() -> None:
+def test_the_lesson_covers_only_the_brokers_that_were_shown() -> None:
     assert "pika" in lesson(("rabbitmq",))
     assert "Kafka" not in lesson(("rabbitmq",))
     assert "pika" not in lesson(("kafka",))
 
 
-def test_off_a_terminal_a_line_is_written_when_a_state_changes_and_only_then() -> None:
+def test_without_a_terminal_a_line_is_written_only_when_a_state_changes() -> None:
     console = Console(file=io.StringIO(), width=60)
     lines, group = StateLines(console), BrokerMessages("Kafka", tracked("payment"))
     lines.show([group], NOW)
