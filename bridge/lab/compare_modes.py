@@ -81,14 +81,14 @@ class Mode:
         return self.rounding is Rounding.NONE
 
 
-# The colours are those of Okabe and Ito, which people with any colour vision can tell apart.
+# The colours of Okabe and Ito, which people with any colour vision can tell apart.
 MODES = (
     Mode(
         "plain",
         "no delay",
-        "Not delayed, for scale: the way to the broker and back.",
-        "Published to the exchange itself, for scale.",
-        "wait",
+        "No delay, for scale: the round trip to the broker.",
+        "Published to the destination itself, for scale.",
+        "delay",
         "nothing waits",
         "#666666",
         waits=False,
@@ -98,7 +98,7 @@ MODES = (
         "redis",
         "postdate keeps it in Redis until it is due.",
         "postdate parks it in Redis and publishes it when it is due.",
-        "go without Redis and a running postdate",
+        "run without Redis and postdate",
         "any message, by id or key",
         "#0072B2",
         route_mode="redis",
@@ -107,9 +107,9 @@ MODES = (
         "levels",
         "levels",
         "A queue for each of a few fixed delays, filled and emptied by postdate.",
-        "Queues of the broker with a fixed time to live; postdate brings each delay to one of them, and from there to "
-        "its destination.",
-        "keep an exact moment, cancel, reschedule, list",
+        "Queues of the broker with a fixed time to live. postdate brings each message to one, and then to its "
+        "destination.",
+        "keep an exact moment, list, cancel, reschedule",
         "nothing",
         "#E69F00",
         route_mode="levels",
@@ -118,10 +118,10 @@ MODES = (
     Mode(
         "alone",
         "levels, alone",
-        "The same queues, and no postdate runs.",
-        "The same queues, and no postdate runs: the producer names the level in x-delay-level, and the broker does the "
-        "rest (levels.last_hop = broker).",
-        "take any other delay, take delay headers off, see that nobody takes a message, cancel, reschedule, list",
+        "The same queues without a running postdate.",
+        "The same queues without a running postdate. The producer names the level in x-delay-level. The broker does "
+        "the rest (levels.last_hop = broker).",
+        "take any other delay, remove delay headers, notice an unroutable message, list, cancel, reschedule",
         "nothing",
         "#56B4E9",
         route_mode="levels",
@@ -133,8 +133,8 @@ MODES = (
         "ladder",
         "ladder",
         "Queues of 1, 2, 4, 8 … seconds, one after the other, with postdate at both ends.",
-        "Queues of the broker for powers of two of a second, passed one after the other.",
-        "keep a part of a second, cancel, reschedule, list",
+        "Queues of the broker for powers of two of a second. A message passes them one after the other.",
+        "keep a fraction of a second, list, cancel, reschedule",
         "nothing",
         "#009E73",
         route_mode="ladder",
@@ -144,8 +144,8 @@ MODES = (
         "plugin",
         "plugin",
         "The delayed-message plugin of RabbitMQ.",
-        "An exchange of type x-delayed-message, which keeps what waits in Mnesia on one node.",
-        "list, reschedule, survive the loss of its node, run on RabbitMQ 4.3",
+        "An exchange of type x-delayed-message, which keeps waiting messages in Mnesia on one node.",
+        "list, cancel, reschedule, survive the loss of its node, run on RabbitMQ 4.3",
         "nothing",
         "#CC79A7",
         tidy=False,
@@ -153,9 +153,9 @@ MODES = (
     Mode(
         "ttl",
         "one TTL queue",
-        "What most try first: one queue, an expiration on each message.",
+        "What most people try first: one queue, an expiration on each message.",
         "Every message has its own expiration in one queue, which dead-letters to the real exchange.",
-        "let a short delay pass a longer one before it",
+        "let a short delay overtake a longer one",
         "nothing",
         "#D55E00",
         asks="expiration",
