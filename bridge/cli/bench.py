@@ -26,7 +26,7 @@ from bridge.settings.model import BrokerKind
 from bridge.telemetry.printable import say
 
 
-class Broker(StrEnum):
+class BrokerName(StrEnum):
     """The values of ``--broker``."""
 
     RABBITMQ = "rabbitmq"
@@ -37,7 +37,7 @@ def bench(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
     broker: Annotated[
-        Broker | None,
+        BrokerName | None,
         typer.Option("--broker", help="Only this broker. Default: those with routes, or both if there are none."),
     ] = None,
     quick: Annotated[
@@ -76,11 +76,11 @@ def bench(
     settings = settings_from(config)
     if out:
         check_file(out)
-    routed: list[BrokerKind] = [kind.value for kind in Broker if settings.routes_of(kind.value)]
+    routed: list[BrokerKind] = [kind.value for kind in BrokerName if settings.routes_of(kind.value)]
     required: list[BrokerKind] = [broker.value] if broker else routed
     plans: dict[BrokerKind, BenchPlan] = {
         kind.value: with_options(base_plan(kind.value, quick), only, shares, rates, duration, burst, backlog, runs)
-        for kind in Broker
+        for kind in BrokerName
     }
     _measure(settings, plans, required, output, out)
 
