@@ -280,6 +280,7 @@ def test_missing_rights_end_with_5_without_a_claim_of_remaining_objects(
     assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
 
 
+@pytest.mark.slow
 def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:
     nobody = free_ports(1)[0]
     for modes in ("ttl", "plugin", "redis"):
@@ -290,6 +291,7 @@ def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_wrong_options_are_refused_with_2_before_anything_starts(tmp_path: Path) -> None:
     for option, value in (("--modes", "all"), ("--rates", "fast"), ("--duration", "60"), ("--count", "0")):
         done = compare("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/", tmp_path, option, value)

@@ -122,6 +122,7 @@ def drawn() -> list[Picture]:
     return pictures(every_mode(), PLAN)
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_for_all_modes_with_a_description(drawn: list[Picture]) -> None:
     assert [picture.name for picture in drawn] == ["lateness", "delays", "throughput", "burst"]
     for picture in drawn:
@@ -153,12 +154,14 @@ def test_wider_bars_keep_the_message_count_and_do_not_span_the_due_moment() -> N
     assert wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_not_drawn() -> None:
     only_rates = ModeResult(BY_NAME["redis"], result("redis").steps[:1])
     assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
     assert pictures([ModeResult(BY_NAME["redis"], [])], PLAN) == []
 
 
+@pytest.mark.slow
 def test_lateness_is_drawn_unclamped_on_an_axis_that_ends_at_a_tenth_of_a_millisecond() -> None:
     late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
     quick = ModeResult(BY_NAME["plain"], [rate(100, late_ms)])
@@ -169,6 +172,7 @@ def test_lateness_is_drawn_unclamped_on_an_axis_that_ends_at_a_tenth_of_a_millis
     assert panel.get_ylim()[0] == 0.1
 
 
+@pytest.mark.slow
 def test_panels_share_their_axis_although_one_rate_had_more_messages() -> None:
     two = ModeResult(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
     drawing = lateness([two], PLAN, LIGHT)
@@ -179,11 +183,13 @@ def test_panels_share_their_axis_although_one_rate_had_more_messages() -> None:
     assert all(axes.xaxis.get_tick_params()["labelbottom"] for axes in (first, second))
 
 
+@pytest.mark.slow
 def test_a_mode_without_arrivals_does_not_prevent_the_pictures_of_others() -> None:
     silent = CompareStep("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
     assert [picture.name for picture in pictures([ModeResult(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network_and_no_script_and_escapes_its_texts(drawn: list[Picture]) -> None:
     text = page(
         every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."], PLAN
@@ -196,6 +202,7 @@ def test_the_page_needs_no_network_and_no_script_and_escapes_its_texts(drawn: li
     assert 'name="viewport"' in text
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_document_is_written_and_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +250,7 @@ def test_the_rounding_column_names_the_measured_delays() -> None:
     assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
+@pytest.mark.slow
 def test_table_picture_and_page_warn_that_a_draining_flood_is_no_sustained_rate(
     drawn: list[Picture],
 ) -> None:
@@ -279,6 +287,7 @@ def test_a_quick_run_is_labelled_on_the_terminal_and_in_the_files(
     assert "A quick look" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 
+@pytest.mark.slow
 def test_the_page_introduces_the_ways_and_main_figures_before_the_pictures(drawn: list[Picture]) -> None:
     text = page(every_mode(), [], drawn, {}, ABOUT, [], PLAN)
     opening = text[: text.index("<img")]
@@ -302,6 +311,7 @@ def test_a_figure_that_can_be_misread_is_explained_below_its_table() -> None:
         assert 0 < after.index(said) < after.index("<caption>")
 
 
+@pytest.mark.slow
 def test_each_panel_has_its_own_axis_numbers() -> None:
     for draw in (by_delay, burst):
         drawing = draw(every_mode(), PLAN, LIGHT)
@@ -312,6 +322,7 @@ def test_each_panel_has_its_own_axis_numbers() -> None:
             assert any(text.endswith(" s") for text in shown)
 
 
+@pytest.mark.slow
 def test_the_picture_of_delays_explains_unrounded_dots(drawn: list[Picture]) -> None:
     text = next(picture.text for picture in drawn if picture.name == "delays")
     assert "asked for exactly a level" in text

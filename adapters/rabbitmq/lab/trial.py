@@ -11,7 +11,7 @@ from typing import Any, Self
 import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
-from adapters.rabbitmq import hosts
+from adapters.rabbitmq import connection
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology.setup import declare, planned_names
 from adapters.rabbitmq.trouble import sentence
@@ -38,7 +38,7 @@ def broker_errors() -> Iterator[None]:
 
 def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
     """A plain connection, as any program has one. Without heartbeats, because its loop rests while idle."""
-    return hosts.connect(settings, name, _TIMEOUT_S, heartbeats=False)
+    return connection.connect(settings, name, _TIMEOUT_S, heartbeats=False)
 
 
 class RabbitTrialBroker:
@@ -95,7 +95,7 @@ class RabbitTrialBroker:
 
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of each server in the settings."""
-        return [(one.host, one.port) for one in hosts.addresses(self._settings)]
+        return [(one.host, one.port) for one in connection.addresses(self._settings)]
 
     def declare(self) -> None:
         """Create the objects of the route, as ``postdate setup`` does."""
