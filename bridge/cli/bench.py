@@ -68,7 +68,7 @@ def bench(
         Path | None, typer.Option("--out", metavar="FILE", help="The JSON file. Default: ./bench-DATE-TIME.json.")
     ] = None,
 ) -> None:
-    """Measure throughput, lateness, bursts with their order, and a backlog, with a temporary bridge.
+    """Measure throughput, lateness and order with a bridge of its own. Bursts and a backlog too.
 
     It deletes its queues, topics and keys at the end. Exit code 1 if a message was lost, duplicated, early or out of
     order. A full run takes up to 15 minutes for each broker. On Kafka it needs 2 GB of disk.

@@ -53,12 +53,12 @@ def compare(
         typer.Option("--out", metavar="FOLDER", help="The folder of the report. Default: ./compare-DATE-TIME."),
     ] = None,
 ) -> None:
-    """Measure ways to delay messages side by side on your RabbitMQ, with the same messages.
+    """Compare ways to delay messages on your own RabbitMQ. All get the same messages.
 
     It compares postdate's modes, its levels without a running postdate (alone), the delayed-message plugin if the
     broker has it, and one queue with a TTL per message. Messages without a delay give the scale. It writes
     compare.json, table.md, report.html and pictures, and deletes its queues, exchanges and keys at the end. Exit code 1
-    if a mode of postdate lost, duplicated or delivered a message early.
+    if a message of a postdate mode was lost, duplicated or early.
     """
     settings = settings_from(config)
     _measure(settings, with_options(quick, rates, duration, count, seed), chosen(modes), output, out)

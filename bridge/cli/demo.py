@@ -14,7 +14,7 @@ from bridge.telemetry.printable import say
 
 
 def demo(config: ConfigOption = None) -> None:
-    """Send six messages through a temporary bridge and show what becomes of them. Takes 15 seconds.
+    """Send six messages through a bridge of its own and watch them. Takes 15 seconds.
 
     It uses Redis and the brokers of the settings, RabbitMQ and Kafka, if they answer. Its queues, topics and keys have
     unique names and are deleted at the end.
@@ -23,7 +23,7 @@ def demo(config: ConfigOption = None) -> None:
     with every_signal_interrupts():
         console = Console()
         brokers = answering(settings)
-        say("Starting a temporary bridge.")
+        say("Starting a bridge.")
         with ExitStack() as ends:
             demos = [ends.enter_context(BrokerDemo(settings, broker)) for broker in brokers]
             with view_on(console) as view:

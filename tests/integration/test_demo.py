@@ -102,7 +102,7 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_message(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a temporary bridge."]
+    said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a bridge."]
     assert done.stderr.splitlines() == said
     assert "order 4 (at once)" in ends_of(done.stdout, "RabbitMQ")["delivered"]
     assert "payment" not in done.stdout
