@@ -116,7 +116,7 @@ def test_a_store_of_before_that_was_made_with_other_shards_is_said_and_hides_no_
     shell.dead("unroutable: no queue")
     shell.change(ORDERS, LEVELS, shards=16)
     assert shell.ended("list")[0] == 1
-    assert "set redis.shards = 8" in shell.said
+    assert "Set redis.shards = 8" in shell.said
     shell.change(ORDERS, LEVELS, BILLS, KAFKA, shards=16)
     assert shell.rows("list") == []
     assert "Warning: what is left of RabbitMQ in Redis cannot be looked at: the store was made with 8" in shell.said
