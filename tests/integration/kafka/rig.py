@@ -248,7 +248,9 @@ def claim(number: int, record: Record, route: str = "orders") -> Claim:
     """A claim of a record that was parked."""
     public_id = b"%020d" % number
     ends = time.monotonic() + 1000
-    return Claim(public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", pack(*record), public_id, ends)
+    return Claim(
+        public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", pack(*record, b"intake"), public_id, ends
+    )
 
 
 class Sink:
@@ -258,7 +260,8 @@ class Sink:
         self.results: list[Result] = []
         self.health = Health()
         given = Kafka(**{"bootstrap_servers": topics.url, **rules})
-        self.sink = KafkaSink(given, outs, BYTES_MAX, self.results.extend, self.health)
+        self.sink = KafkaSink(given, outs, BYTES_MAX, self.health)
+        self.sink.on_answers(self.results.extend)
 
     async def __aenter__(self) -> Self:
         self._run = asyncio.create_task(self.sink.run())
@@ -282,4 +285,4 @@ class Sink:
     async def publish(self, *claims: Claim) -> list[Result]:
         """Publish and wait for the answers, sorted by the claims' ids."""
         self.sink.publish(claims)
-        return sorted(await self.answers(len(claims)), key=lambda result: result.claim.id)
+        return sorted(await self.answers(len(claims)), key=lambda result: result.letter.public_id)

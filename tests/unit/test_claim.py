@@ -1,0 +1,431 @@
+"""The way out: in order, within the window, only under a living lease, and one instance a shard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.memory import Memory
+from adapters.memory.sink import HOLD
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Outcome
+from bridge.parking.identity import shard_for
+from bridge.pipeline.claim import ClaimRules
+from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
+
+HOUR_MS = 3_600_000
+SHARD = shard_for(b"", SHARDS)
+
+
+async def filled(number: int, **how: object) -> House:
+    """A house with so many messages that are due, all of one order key."""
+    house = House(**how)  # type: ignore[arg-type]
+    for n in range(number):
+        house.publish(f"{n}")
+    await house.park()
+    return house
+
+
+def numbers(upto: int) -> list[str]:
+    return [str(n) for n in range(upto)]
+
+
+@asynccontextmanager
+async def running(house: House) -> AsyncIterator[None]:
+    """The loop itself, until the test is through with it."""
+    task = asyncio.create_task(house.claimer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(house: House, published: int) -> None:
+    """Wait until so much was published."""
+    async with asyncio.timeout(5):
+        while len(house.sink.published) < published:  # noqa: ASYNC110 (the loop decides when)
+            await asyncio.sleep(0.001)
+
+
+# -- one pass -------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_is_claimed_than_may_be_unsettled_though_the_broker_would_take_it() -> None:
+    house = await filled(50, rules=replace(RULES, held_max=20))
+    for in_all in (20, 40):
+        for _ in range(10):
+            await house.claimer.once(idle=False)
+            await turns()
+        assert len(house.bodies()) == in_all
+        await house.settler.once()
+
+
+async def test_messages_leave_in_the_order_they_came() -> None:
+    house = await filled(250)
+    while await house.deliver():
+        pass
+    assert house.bodies() == numbers(250)
+    assert house.count("delivered") == 250
+
+
+async def test_nothing_leaves_before_it_is_due() -> None:
+    house = House()
+    house.publish("a", 1000)
+    await house.park()
+    house.clock.advance(999)
+    assert await house.deliver() == 0
+    house.clock.advance(1)
+    assert await house.deliver() == 1
+
+
+async def test_no_more_is_in_flight_than_the_window_has_room_for() -> None:
+    house = await filled(50, window=20)
+    house.sink.answer = HOLD
+    house.leases.take_over(frozenset({SHARD}))
+    assert [await house.claimer.once() for _ in range(3)] == [20, 0, 0]
+    house.sink.answer_held()
+    await turns()
+    await house.settler.once()
+    assert await house.claimer.once() == 20
+    assert house.bodies() == numbers(40)
+
+
+async def test_a_window_smaller_than_the_number_of_shards_serves_the_most_overdue() -> None:
+    house = House(window=1)
+    for number in range(40):
+        house.publish(f"{number}", order_key=str(number))
+    await house.park()
+    for _ in range(200):
+        await house.deliver()
+    assert sorted(house.bodies(), key=int) == numbers(40)
+
+
+async def test_a_blocked_sink_claims_nothing() -> None:
+    house = await filled(5)
+    house.sink.blocked = True
+    assert await house.claimer.once() == 0
+    assert house.parked() == 5
+    house.sink.blocked = False
+    assert await house.deliver() == 5
+
+
+async def test_what_was_claimed_is_published_although_answers_are_outstanding() -> None:
+    house = await filled(6, rules=replace(RULES, batch_max=2))
+    house.sink.answer = HOLD
+    for _ in range(3):
+        await house.claimer.once()
+    assert house.bodies() == numbers(6)
+    assert len(house.leases.held()) == 6
+
+
+async def test_a_lease_that_ended_before_the_reply_was_read_is_not_published() -> None:
+    house = await filled(3, rules=ClaimRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
+    await house.claimer.once()
+    assert house.bodies() == []
+    assert house.leases.held() == []
+    assert house.parked() == 3
+
+
+async def test_a_lease_that_ended_and_could_not_be_released_is_not_renewed_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = await filled(3, rules=ClaimRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
+
+    async def away(_: object) -> int:
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(house.store, "release", away)
+    with pytest.raises(StoreUnavailable):
+        await house.claimer.once()
+    assert house.leases.held() == []
+    assert await house.store.recover([SHARD]) == 3
+
+
+async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = await filled(3)
+    other = (SHARD + 1) % SHARDS
+    asked: list[int] = []
+    claim = house.store.claim
+
+    async def half(shards: list[int], *rest: int) -> dict[int, object]:
+        asked.extend(shards)
+        replies: dict[int, object] = dict(await claim([shard for shard in shards if shard != other], *rest))
+        return {**({other: StoreUnavailable("this node is away")} if other in shards else {}), **replies}
+
+    monkeypatch.setattr(house.store, "claim", half)
+    await house.claimer.once()
+    assert house.bodies() == numbers(3)
+    assert house.health.sentence() == "nothing is delivered from some shards (1): this node is away."
+    await house.claimer.once()
+    assert asked.count(other) == 1, "it rests for a while"
+    assert "this node is away" in house.health.sentence(), "and is still said to be away"
+
+
+async def test_leases_are_renewed_while_the_broker_takes_its_time() -> None:
+    house = await filled(3)
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    for claim in house.leases.held():
+        claim.lease_ends -= LEASE_MS / 2000  # half of it has passed
+    house.clock.advance(LEASE_MS / 2)
+    await house.leases.renew()
+    house.clock.advance(LEASE_MS * 0.9)
+    assert await house.store.recover(range(SHARDS)) == 0
+    house.sink.answer_held()
+    await turns()
+    await house.settler.once()
+    assert house.count("delivered") == 3
+
+
+async def test_young_leases_are_left_alone() -> None:
+    house = await filled(3)
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    house.memory.away = "nobody should ask"
+    await house.leases.renew()
+
+
+# -- shares ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_shard_is_handed_over_when_the_last_message_in_flight_is_settled() -> None:
+    house = await filled(3)
+    neighbour = House(house.memory, "bbbbbb")
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    house.publish("later")
+    await house.park()
+
+    house.leases.take_over(frozenset())
+    await house.leases.hand_over()
+    assert await neighbour.deliver() == 0
+
+    house.sink.answer_held()
+    await turns()
+    await house.settler.once()
+    await house.leases.hand_over()
+    assert await neighbour.deliver() == 1
+    assert neighbour.bodies() == ["later"]
+
+
+async def test_a_shard_that_comes_back_before_it_was_handed_over_stays() -> None:
+    house = await filled(3)
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    house.leases.take_over(frozenset())
+    house.leases.take_over(frozenset(range(SHARDS)))
+    house.sink.answer_held()
+    await turns()
+    await house.settler.once()
+    await house.leases.hand_over()
+    neighbour = House(house.memory, "bbbbbb")
+    claimed = (await neighbour.store.claim([SHARD], 1, 1, LEASE_MS, DRAIN_MS))[SHARD]
+    assert not isinstance(claimed, StoreUnavailable)
+    assert claimed.owner == "aaaaaa"
+
+
+async def test_a_leaving_instance_gives_back_its_claims_and_shards() -> None:
+    house = await filled(3)
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    await house.leases.leave()
+    neighbour = House(house.memory, "bbbbbb")
+    assert await neighbour.deliver() == 3
+    assert neighbour.bodies() == numbers(3)
+
+
+async def test_instances_share_the_shards_and_lose_none_when_one_goes() -> None:
+    memory = Memory(SHARDS, House().clock)
+    houses = [House(memory, name) for name in ("aaaaaa", "bbbbbb", "cccccc")]
+    members = [house.members() for house in houses]
+    for _ in range(3):  # who gives a shard away keeps it for one beat more
+        for one in members:
+            await one.once()
+    shares = [house.leases.shards() for house in houses]
+    assert sorted(shard for share in shares for shard in share) == list(range(SHARDS))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+    houses[1].sink.connected = False
+    for one in members:
+        await one.once()
+    await members[0].once()
+    assert houses[1].leases.shards() == frozenset()
+    assert houses[0].leases.shards() | houses[2].leases.shards() == frozenset(range(SHARDS))
+
+
+async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
+    house = await filled(3)
+    house.sink.answer = HOLD
+    await house.claimer.once()
+    neighbour = House(house.memory, "bbbbbb")
+    members = neighbour.members()
+    house.clock.advance(LEASE_MS)
+    await members.once()
+    assert await neighbour.deliver() == 3
+    assert neighbour.bodies() == numbers(3)
+
+
+async def test_a_beat_under_way_does_not_list_an_instance_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, answer = House(), asyncio.Event()
+    members = house.members()
+    meet = house.store.meet
+
+    async def slow(ttl_ms: int, able: bool, health: str) -> list[str]:
+        await answer.wait()
+        return await meet(ttl_ms, able, health)
+
+    monkeypatch.setattr(house.store, "meet", slow)
+    beat = asyncio.create_task(members.once())
+    await turns()
+    goodbye = asyncio.create_task(members.leave())
+    await turns()
+    answer.set()
+    await asyncio.gather(beat, goodbye)
+    await members.once()
+    assert house.memory.instances == {}
+
+
+# -- the loop -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_loop_delivers_what_is_parked_while_it_sleeps() -> None:
+    house = House()
+    async with running(house):
+        await asyncio.sleep(0.01)
+        for number in range(5):
+            house.publish(f"{number}")
+        await house.park()
+        await until(house, 5)
+    assert house.bodies() == numbers(5)
+
+
+async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
+    house = await filled(3)
+    house.memory.away = "the store is away"
+    async with running(house):
+        async with asyncio.timeout(5):
+            while "store claim" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0.001)
+        house.memory.away = ""
+        await until(house, 3)
+        async with asyncio.timeout(5):
+            while house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0.001)
+
+
+async def test_the_loop_goes_on_when_the_sink_has_room_again() -> None:
+    house = await filled(6, window=2)
+    house.sink.answer = HOLD
+    async with running(house):
+        for batch in (2, 4, 6):
+            await until(house, batch)
+            assert len(house.sink.published) == batch
+            house.sink.answer_held()
+            await turns()
+            await house.settler.once()
+    assert house.bodies() == numbers(6)
+
+
+async def test_a_stopping_loop_ends_and_claims_nothing_more() -> None:
+    house = await filled(3)
+    task = asyncio.create_task(house.claimer.run())
+    house.claimer.stop()
+    await asyncio.wait_for(task, 5)
+    assert house.parked() == 3
+
+
+async def test_every_message_leaves_once_under_random_answers() -> None:
+    house = await filled(300, window=50)
+    for _ in range(50):
+        house.sink.script(Outcome.CONFIRMED, Outcome.UNKNOWN, HOLD)
+    for turn in range(500):
+        await house.deliver()
+        if turn % 10 == 0:
+            house.sink.answer_held()
+            await turns()
+    house.sink.answer_held()
+    await turns()
+    await house.settler.once()
+    assert house.count("delivered") == 300
+    assert set(house.bodies()) == set(numbers(300))
+    assert house.parked() == 0
+
+
+def tamper(house: House, change: bytes) -> bytes:
+    """Overwrite the beginning of the first envelope; its id."""
+    messages = house.memory.shards[SHARD].messages
+    one = min(messages)
+    messages[one] = change + messages[one][len(change) :]
+    return one
+
+
+async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_other() -> None:
+    house = await filled(3)
+    one = tamper(house, b"\xff\xff")
+    with capture_logs() as lines:
+        while await house.deliver():
+            pass
+        house.clock.advance(LEASE_MS + 1)
+        await house.store.recover(range(SHARDS))
+        await house.deliver()
+    assert house.bodies() == numbers(3)[1:]
+    assert [why.partition(":")[0] for why in house.dead()] == ["damaged"]
+    assert [(line["event"], line["ids"]) for line in lines] == [("dead letters", [one.decode()])]
+
+
+async def test_a_message_of_a_newer_version_waits_is_named_once_and_health_says_what_to_do() -> None:
+    house = await filled(3)
+    one = tamper(house, b"\x02")
+    with capture_logs() as lines:
+        for _ in range(3):
+            await house.deliver()
+            house.clock.advance(LEASE_MS + 1)
+            await house.store.recover(range(SHARDS))
+    assert house.bodies() == numbers(3)[1:]
+    assert [line["ids"] for line in lines if line["event"] != "trouble"] == [[one.decode()]]
+    assert "start an instance of that version" in house.health.sentence()
+    assert house.dead() == []
+    house.memory.shards[SHARD].messages[one] = b"\x01" + house.memory.shards[SHARD].messages[one][1:]
+    await house.deliver()
+    assert sorted(house.bodies()) == numbers(3)
+
+
+async def test_leases_are_renewed_and_recovered_while_the_instances_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a Cluster the list is on one node, and the claims are on others."""
+    house = House()
+    members = house.members()
+    await members.once()
+    house.publish("held", 0)
+    await house.park()
+    house.sink.answer = HOLD
+    await house.deliver()
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("one node of the cluster is away")
+
+    monkeypatch.setattr(house.store, "meet", away)
+    calls: list[str] = []
+    for name in ("renew", "recover"):
+        monkeypatch.setattr(house.store, name, _noted(getattr(house.store, name), calls, name))
+    for claim in house.leases.held():
+        claim.lease_ends = 0
+    with pytest.raises(StoreUnavailable):
+        await members.once()
+    assert calls == ["renew", "recover"]
+
+
+def _noted(call: Callable[..., Awaitable[int]], calls: list[str], name: str) -> Callable[..., Awaitable[int]]:
+    async def noted(*args: object) -> int:
+        calls.append(name)
+        return await call(*args)
+
+    return noted

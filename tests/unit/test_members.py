@@ -1,0 +1,250 @@
+"""Several instances at one store: by load, by turns where their routes differ, and beside an old version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from adapters.memory import Memory
+from bridge.core.message import no_route
+from bridge.process.members import Loads, Said, candidates, read_deal, read_said
+from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
+
+ALL = frozenset(range(SHARDS))
+
+
+def pair() -> tuple[House, House]:
+    memory = Memory(SHARDS, House().clock)
+    return House(memory, "aaaaaa"), House(memory, "bbbbbb")
+
+
+async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number: int = 3) -> None:
+    """So many beats of each, in turn."""
+    members = [house.members(*(routes[n] if routes else ())) for n, house in enumerate(houses)]
+    for _ in range(number):
+        for one in members:
+            await one.once()
+
+
+# -- by load --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_instance_with_all_the_load_gives_half_of_it_away() -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    for _ in range(3):
+        for each in members:
+            await each.once()
+    hot = sorted(one.leases.shards())
+    one.leases._taken = dict.fromkeys(hot, 1000)
+    for _ in range(3):
+        for each in members:
+            await each.once()
+    assert one.leases.shards() | other.leases.shards() == ALL
+    assert len(one.leases.shards() & set(hot)) == 1
+    assert not one.leases.shards() & other.leases.shards()
+
+
+async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it() -> None:
+    one, other = pair()
+    first, second = one.members(), other.members()
+    await first.once()
+    await second.once()
+    new = other.leases.shards()
+    assert new
+    await first.once()
+    assert one.leases.shards() == ALL
+    await first.once()
+    assert one.leases.shards() == ALL - new
+
+
+@pytest.mark.parametrize(("turn_s", "moves"), [(0.0, 1), (10.0, 0)])
+async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_come(
+    monkeypatch: pytest.MonkeyPatch, turn_s: float, moves: int
+) -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    one.leases._taken = {0: 9000, 1: 9000, 2: 9000}
+    for _ in range(2):
+        for each in members:
+            await each.once()
+    before = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    monkeypatch.setattr("bridge.process.members.TURN_S", turn_s)
+    await members[0].once()
+    after = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == moves
+
+
+async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> None:
+    one, other = pair()
+    await beats(one, other)
+    before = (await one.store.deal("", "")).deal
+    assert (await one.store.deal(before, json.dumps(["aaaaaa"] * SHARDS))).deal != before
+    late = json.dumps(["bbbbbb"] * SHARDS)
+    assert (await other.store.deal(before, late)).deal == json.dumps(["aaaaaa"] * SHARDS)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{}", '["a"]', "[1, 2, 3, 4]", "null"])
+def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
+    assert read_deal(text, SHARDS) == [""] * SHARDS
+
+
+async def test_a_lost_deal_or_one_of_another_number_of_shards_is_replaced() -> None:
+    one, other = pair()
+    await beats(one, other)
+    one.memory.deal = ""
+    await beats(one, other)
+    assert one.leases.shards() | other.leases.shards() == ALL
+    assert len(one.leases.shards()) == len(other.leases.shards()) == SHARDS // 2
+
+
+async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.process.members.BEAT_S", 60.0)
+    monkeypatch.setattr("bridge.process.members._LOOKS", 60_000)
+    house = House()
+    house.sink.connected = False
+    beating = asyncio.create_task(house.members().run())
+    try:
+        await turns(20)
+        assert [able for _, able, _ in house.memory.instances.values()] == [False]
+        house.sink.connected = True
+        for _ in range(5000):
+            await asyncio.sleep(0.001)
+            if house.leases.shards() == ALL and all(able for _, able, _ in house.memory.instances.values()):
+                break
+        assert [able for _, able, _ in house.memory.instances.values()] == [True]
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+
+def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("bridge.process.members.time.monotonic", lambda: now[0])
+    old, new = Loads(), Loads()
+    for second in range(120):
+        now[0] += 1.0
+        old.add({3: 100} if second < 60 else {})
+        new.add({} if second < 60 else {3: 100})
+        if second > 50:
+            assert old.said().get("3", 0.0) + new.said().get("3", 0.0) == pytest.approx(100, rel=0.01)
+    assert new.said() == {"3": pytest.approx(100, rel=0.01)}
+
+
+# -- reports --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"routes": 3, "loads": {}}', '{"loads": {}}'])
+def test_a_report_that_cannot_be_read_announces_nothing(report: str) -> None:
+    assert read_said(report) == Said(frozenset(), {})
+
+
+async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
+    one, other = pair()
+    await other.store.meet(DRAIN_MS, True, '{"shards": [1, 3]}')
+    await beats(one)
+    assert one.leases.shards() == ALL
+
+
+# -- routes that differ ---------------------------------------------------------------------------------------------
+
+
+def test_those_that_have_all_routes_come_first() -> None:
+    said = {
+        "a": read_said('{"routes": ["orders"], "loads": {}}'),
+        "b": read_said('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
+    }
+    assert candidates(said) == ["b"]
+    assert said["b"].loads == {0: 1.5}
+
+
+async def test_the_one_that_has_every_route_drains_every_shard() -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("orders",), ("orders", "refunds")))
+    assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL)
+
+
+async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its_route_untouched_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    assert one.leases.shards() == other.leases.shards() == ALL
+    for number in range(5):
+        one.publish(f"{number}")
+    await one.park()
+    one.sink.answer = no_route("orders")
+    assert await one.deliver() == 5
+    assert one.parked() == 5
+    assert all(shard.why == {} for shard in one.memory.shards)
+    await one.leases.hand_over()
+    assert await one.deliver() == 0, "it leaves the shard to the other for a moment"
+    assert await other.deliver() == 5
+    assert other.bodies() == [f"{number}" for number in range(5)]
+    assert {claim.tries for claim in other.claims()} == {0}
+
+
+async def test_an_instance_takes_a_shard_back_if_no_other_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.pipeline.leases._AWAY_S", 0.0)
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    one.publish("a")
+    await one.park()
+    one.sink.script(no_route("orders"))
+    assert await one.deliver() == 1
+    await one.leases.hand_over()
+    await turns(20)
+    assert await one.deliver() == 1
+    assert one.bodies() == ["a", "a"]
+
+
+async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back() -> None:
+    one, other = pair()
+    await beats(one, other, routes=(("refunds",), ("orders",)))
+    for number in range(300):
+        one.publish(f"{number}")
+    await one.park()
+    one.sink.answer = no_route("orders")
+    assert await one.deliver() == 100
+    assert await other.deliver() == 0, "the first one has not handed over"
+    await one.leases.hand_over()
+    one.leases._take_back(one.leases._given_way.copy().pop())
+    assert await one.deliver() == 64
+
+
+async def test_a_message_whose_route_no_instance_has_is_retried_soon_and_then_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    await beats(house)
+    house.publish("a")
+    await house.park()
+    house.sink.answer = no_route("orders")
+    await house.deliver()
+    assert house.health.sentence() == "All well."
+    house.clock.advance(500)
+    monkeypatch.setattr("bridge.pipeline.leases._STARTING_S", 0.0)
+    assert await house.deliver() == 1
+    assert "messages of route orders are refused" in house.health.sentence()
+    house.clock.advance(4999)
+    assert await house.deliver() == 0
+    house.clock.advance(1)
+    assert await house.deliver() == 1
+
+
+async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time() -> None:
+    one, other = pair()
+    await beats(one, other)
+    shards = one.leases.shards()
+    claimed = await one.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
+    assert all(not isinstance(reply, Exception) for reply in claimed.values())
+    one.clock.advance(DRAIN_MS)
+    await beats(other, number=1)
+    assert other.leases.shards() == ALL
+    replies = await other.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
+    assert [getattr(reply, "owner", "failed") for reply in replies.values()] == [None] * len(shards)
+    await beats(one, other)
+    assert one.leases.shards() == shards

@@ -1,0 +1,77 @@
+"""The watchdog: an overdue message and a loop that stands still are seen and said."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.process.watchdog import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
+from tests.unit.house import SHARDS, House
+
+
+@pytest.mark.parametrize(
+    ("next_dues_ms", "seconds"),
+    [
+        ([], 0),
+        ([None, None], 0),
+        ([10_000], 0),
+        ([10_001], 0),
+        ([9_000], 1),
+        ([None, 9_500, 4_000, 20_000], 6),
+        ([0], 0),  # not looked at yet
+    ],
+)
+def test_the_oldest_overdue(next_dues_ms: list[int | None], seconds: float) -> None:
+    assert oldest_overdue_s(10_000, next_dues_ms) == seconds
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.house = House()
+        self.watch = Watch(self.house.clock, self.house.wake, self.house.claimer, self.house.health)
+        for shard in range(SHARDS):
+            self.house.wake.learnt(shard, None)
+
+    def troubles(self) -> dict[str, str]:
+        self.watch.once()
+        return self.house.health.troubles()
+
+
+async def test_nothing_to_say_when_all_is_well() -> None:
+    assert Watched().troubles() == {}
+
+
+async def test_an_overdue_message_is_reported_until_it_is_delivered() -> None:
+    watched = Watched()
+    house = watched.house
+    house.publish("a", 1000)
+    await house.park()
+    house.clock.advance(1000 + OVERDUE_S * 1000)
+    assert watched.troubles() == {}
+    house.clock.advance(60_000)
+    assert "was due" in watched.troubles()["overdue"]
+    assert watched.watch.overdue_s == pytest.approx(70, abs=0.1)
+    await house.deliver()
+    assert watched.troubles() == {}
+
+
+async def test_a_stuck_loop_is_reported_unless_it_was_stopped() -> None:
+    watched = Watched()
+    watched.house.claimer.passed_at -= STUCK_S + 1
+    assert "has not run for 16 s" in watched.troubles()["claim"]
+    await watched.house.claimer.once()
+    assert watched.troubles() == {}
+    watched.house.claimer.passed_at -= STUCK_S + 1
+    watched.watch.stop()
+    assert watched.troubles() == {}
+
+
+async def test_a_step_of_the_stores_clock_is_reported_once() -> None:
+    watched = Watched()
+    said: list[tuple[str, str]] = []
+    watched.house.health.say = lambda subject, sentence, for_s=0.0: said.append((subject, sentence))  # type: ignore[method-assign]
+    watched.house.clock.jumped_us = -90_000_000
+    watched.watch.once()
+    watched.watch.once()
+    assert [sentence for subject, sentence in said if subject == "clock" and sentence] == [
+        "the store's clock stepped by -90.0 s"
+    ]
