@@ -13,7 +13,7 @@ from bridge.core.errors import Refused
 from bridge.core.ports import Batch, Release
 from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for
 from tests.conformance.desk_rig import DeskRig, Feature
 from tests.conformance.rig import HOUR_MS, SHARDS
 
