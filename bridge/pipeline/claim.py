@@ -74,24 +74,24 @@ class Claimer:
         self._away: Set[int] = frozenset()
         self._answered_at = -_REST_S
         self._turns = 0
-        self.stopping = False
+        self._stopping = False
         self.passed_at = time.monotonic()
 
     def stop(self) -> None:
         """Claim nothing more. ``run`` ends."""
-        self.stopping = True
+        self._stopping = True
         self._wake.nudge()
         self._wake.room_again()
 
     def mark(self) -> object:
         """Return what changes with every turn of the loop; None after a stop."""
-        return None if self.stopping else self._turns
+        return None if self._stopping else self._turns
 
     async def run(self) -> None:
         """Claim until stopped or cancelled."""
         looked_at = time.monotonic()
         rate = 0.0
-        while not self.stopping:
+        while not self._stopping:
             self._turns += 1
             pace = pace_s(rate, self._rules.pace_ms / 1000)
             self._publisher.pace_s = pace - _GRID_S
@@ -127,7 +127,7 @@ class Claimer:
         if idle:
             self.passed_at = time.monotonic()
         room, room_bytes = self._room()
-        if not shards or room <= 0 or self.stopping:
+        if not shards or room <= 0 or self._stopping:
             return 0
         if room < len(shards):
             shards = (self._wake.due() or shards)[:room]

@@ -150,6 +150,7 @@ class Settler:
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
         self._event = asyncio.Event()
+        self._gather_s = _GATHER_S
         self._aside = 0
         self._trouble = ""
         self.delivered = 0
@@ -201,9 +202,14 @@ class Settler:
         with closing(self._dead), closing(self._refused):
             while True:
                 await self._event.wait()
-                await asyncio.sleep(_GATHER_S)
+                await asyncio.sleep(self._gather_s)
                 self._event.clear()
                 await self._repeat(reconnect)
+
+    def stop(self) -> None:
+        """Settle what comes without gathering, so that the process can end. ``run`` goes on until cancelled."""
+        self._gather_s = 0.0
+        self._event.set()
 
     async def _repeat(self, reconnect: Reconnect) -> None:
         try:

@@ -111,6 +111,8 @@ class Service(Running):
         parts.source.stop()
         parts.parker.stop()
         parts.claimer.stop()
+        parts.settler.stop()
+        parts.watch.stop()
         if parts.leaving is not None:
             parts.leaving.stop()
         return len(parts.leases)

@@ -36,7 +36,12 @@ class Watch:
         self._wake = wake
         self._claimer = claimer
         self._health = health
+        self._stopping = False
         self.overdue_s = 0.0
+
+    def stop(self) -> None:
+        """Report no stuck loop any more: the claim loop ends."""
+        self._stopping = True
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -50,7 +55,7 @@ class Watch:
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
         self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "")
         still_s = time.monotonic() - self._claimer.passed_at
-        stuck = still_s > STUCK_S and not self._claimer.stopping
+        stuck = still_s > STUCK_S and not self._stopping
         self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "")
         if self._clock.jumped_us:
             jump_s, self._clock.jumped_us = self._clock.jumped_us / 1e6, 0.0

@@ -190,3 +190,16 @@ async def test_a_shard_that_cannot_record_results_delays_no_other(monkeypatch: p
             await house.settler.once()
     assert house.leases.held() == []
     assert house.count("delivered") == 8
+
+
+async def test_after_a_stop_results_are_settled_without_gathering() -> None:
+    house = House()
+    house.publish("a")
+    await house.park()
+    settling = asyncio.create_task(house.settler.run())
+    house.settler.stop()
+    await house.claimer.once()
+    await turns(20)
+    assert house.count("delivered") == 1
+    settling.cancel()
+    await asyncio.gather(settling, return_exceptions=True)
