@@ -71,11 +71,7 @@ def _before_park(parts: Any, countdown: Countdown) -> None:
     async def wrapped(batches: Any) -> Any:
         if countdown.step():
             await asyncio.sleep(_QUIET_S)
-<<<<<<< HEAD
-            while parts.dispatcher.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
-=======
-            while parts.leases.held():  # noqa: ASYNC110 (a look at the real parts, which tell nobody)
->>>>>>> h-pipeline
+            while parts.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
                 await asyncio.sleep(0.001)
             countdown.die()
         return await park(batches)
