@@ -1,4 +1,4 @@
-"""Turns a claim into the frames of a publish: the producer's message without the delay, with the audit headers. Pure.
+"""Turns a letter into the frames of a publish: the producer's message without the delay, with the audit headers. Pure.
 
 What this file drops and adds is the only difference between what the producer sent and what the consumer receives. The
 README has the same list.
@@ -53,7 +53,7 @@ class Frames:
 
 
 class Encoder:
-    """Encodes claims for one channel. ``size_max`` comes from the broker's refusals."""
+    """Encodes letters for one channel. ``size_max`` comes from the broker's refusals."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
@@ -61,9 +61,9 @@ class Encoder:
         self._methods: dict[tuple[str, bytes], bytes] = {}
         self.size_max: int | None = None
 
-    def encode(self, claim: Letter, out: Out) -> Frames | Refusal:
+    def encode(self, letter: Letter, out: Out) -> Frames | Refusal:
         """Return the frames, or the refusal that the broker would give. Raises ``ValueError`` for a damaged payload."""
-        routing_key, properties, body = unpack(claim.payload)
+        routing_key, properties, body = unpack(letter.payload)
         if out.loops is not None and out.loops.fullmatch(routing_key):
             return loop(routing_key)
         if out.queues is not None and routing_key not in out.queues:
@@ -71,7 +71,7 @@ class Encoder:
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
         try:
-            edited = self._edited(claim, properties, out)
+            edited = self._edited(letter, properties, out)
         except TooManyEntries as error:  # a retried dead letter, or a limit that is lower now
             return too_many_headers(str(error))
         if edited is None:
@@ -84,27 +84,27 @@ class Encoder:
             self._methods[out.exchange, routing_key] = method
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
-    def _edited(self, claim: Letter, properties: bytes, out: Out) -> bytes | None:
+    def _edited(self, letter: Letter, properties: bytes, out: Out) -> bytes | None:
         most = out.entries_max
-        edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out), most)
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(letter, properties, out), most)
         if not frames.header_fits(edited, self._frame_max):
             edited = edit(properties, out.drop, out.drop_user_id, b"", most)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
-    def is_this(self, claim: Letter, out: Out, properties: bytes, body: bytes) -> bool:
-        """Return whether a returned message was made from this claim."""
-        _, given, own_body = unpack(claim.payload)
-        return own_body == body and alike(self._edited(claim, given, out) or b"", properties)
+    def is_this(self, letter: Letter, out: Out, properties: bytes, body: bytes) -> bool:
+        """Return whether a returned message was made from this letter."""
+        _, given, own_body = unpack(letter.payload)
+        return own_body == body and alike(self._edited(letter, given, out) or b"", properties)
 
 
-def _additions(claim: Letter, properties: bytes, out: Out) -> bytes:
+def _additions(letter: Letter, properties: bytes, out: Out) -> bytes:
     added = b""
     if out.audit:
-        added = text_entry(_ID, claim.public_id) + long_entry(_DUE, claim.due_ms)
+        added = text_entry(_ID, letter.public_id) + long_entry(_DUE, letter.due_ms)
     if out.plugin:
         given = read(properties, _PLUGIN, entries_max=out.entries_max).headers.get("x-delay")
         whole = isinstance(given, int) and not isinstance(given, bool)
-        delay_ms = given if whole else max(0, claim.due_ms - claim.arrived_ms)
+        delay_ms = given if whole else max(0, letter.due_ms - letter.arrived_ms)
         assert isinstance(delay_ms, int)
         added += negated_entry(_DELAY, delay_ms, header_tag(properties, _DELAY))
     return added

@@ -48,10 +48,10 @@ _ALONE_S = 3.0
 class _Flight:
     """One published message without an answer."""
 
-    __slots__ = ("claim", "exchange", "refusal", "routing_key", "size")
+    __slots__ = ("exchange", "letter", "refusal", "routing_key", "size")
 
-    def __init__(self, claim: Letter, exchange: str, routing_key: bytes, size: int) -> None:
-        self.claim = claim
+    def __init__(self, letter: Letter, exchange: str, routing_key: bytes, size: int) -> None:
+        self.letter = letter
         self.exchange = exchange
         self.routing_key = routing_key
         self.size = size
@@ -139,20 +139,20 @@ class RabbitSink:
             link.connection.send(b"".join(parts))
         self._flush()
 
-    def _encode(self, encoder: Encoder, claim: Letter) -> tuple[bytes, _Flight] | Refusal:
-        out = self._outs.get(claim.route)
+    def _encode(self, encoder: Encoder, letter: Letter) -> tuple[bytes, _Flight] | Refusal:
+        out = self._outs.get(letter.route)
         if out is None:
-            return no_route(claim.route)
-        resting = self._rest(out.exchange, routing_key(claim.payload)) if self._resting else None
+            return no_route(letter.route)
+        resting = self._rest(out.exchange, routing_key(letter.payload)) if self._resting else None
         if resting is not None:
             return resting
         try:
-            encoded = encoder.encode(claim, out)
+            encoded = encoder.encode(letter, out)
         except ValueError as error:
             return Refusal("unreadable", str(error), lasting=True)
         if isinstance(encoded, Refusal):
             return encoded
-        return encoded.data, _Flight(claim, out.exchange, encoded.routing_key, len(encoded.data))
+        return encoded.data, _Flight(letter, out.exchange, encoded.routing_key, len(encoded.data))
 
     def _rest(self, exchange: str, routing_key: bytes) -> Refusal | None:
         """Return the refusal of a target that RabbitMQ refused lately; None where the message may be sent.
@@ -194,7 +194,7 @@ class RabbitSink:
             if self._careful:
                 self._careful -= 1
             refusal = flight.refusal or nacked
-            results.append(Result(flight.claim, Outcome.REFUSED if refusal else Outcome.CONFIRMED, refusal))
+            results.append(Result(flight.letter, Outcome.REFUSED if refusal else Outcome.CONFIRMED, refusal))
         self._answered_at = time.monotonic()
 
     def _on_return(self, _: Channel, method: Any, properties: RawProperties, body: bytes) -> None:
@@ -208,9 +208,9 @@ class RabbitSink:
         flights = self._flights.values()
         at = (None, method.exchange, key)
         for fits in (
-            lambda flight: flight.claim.public_id == public_id,
+            lambda flight: flight.letter.public_id == public_id,
             lambda flight: self._is_this(flight, properties.raw, body),
-            lambda flight: unpack(flight.claim.payload).body == body,
+            lambda flight: unpack(flight.letter.payload).body == body,
         ):
             returned = next((f for f in flights if (f.refusal, f.exchange, f.routing_key) == at and fits(f)), None)
             if returned is not None:
@@ -219,8 +219,8 @@ class RabbitSink:
                 return
 
     def _is_this(self, flight: _Flight, properties: bytes, body: bytes) -> bool:
-        out, encoder = self._outs.get(flight.claim.route), self._encoder
-        return out is not None and encoder is not None and encoder.is_this(flight.claim, out, properties, body)
+        out, encoder = self._outs.get(flight.letter.route), self._encoder
+        return out is not None and encoder is not None and encoder.is_this(flight.letter, out, properties, body)
 
     def _flush(self) -> None:
         if self._results:
@@ -339,7 +339,7 @@ class RabbitSink:
         """Return everything in flight: refused where its refusal is known, else unknown."""
         for flight in self._flights.values():
             known = Outcome.UNKNOWN if flight.refusal is None else Outcome.REFUSED
-            self._results.append(Result(flight.claim, known, flight.refusal))
+            self._results.append(Result(flight.letter, known, flight.refusal))
         self._flights.clear()
         self._bytes = 0
         self._flush()

@@ -75,23 +75,25 @@ def _target_of(route: str) -> str:
 
 
 class RabbitPacking(Packing):
-    """See ``relay.Packing``. ``routes`` are by ``Delivery.route``; ``due_lanes`` says which of those are due
-    queues, and of which route."""
+    """Packs the messages of routes without a store.
 
-    def __init__(self, routes: Mapping[str, RoutePacking], due_lanes: Mapping[str, str]) -> None:
+    ``routes`` are by name. ``due_routes`` gives the route of each ``Delivery.route`` that stands for a due queue.
+    """
+
+    def __init__(self, routes: Mapping[str, RoutePacking], due_routes: Mapping[str, str]) -> None:
         self._routes = routes
-        self._due_lanes = due_lanes
-        self._passed = {lane: tuple(map(_noted, routes[name].waits.ladder)) for lane, name in due_lanes.items()}
+        self._due_routes = due_routes
+        self._passed = {due: tuple(map(_noted, routes[name].waits.ladder)) for due, name in due_routes.items()}
 
     def route_of(self, delivery: Delivery) -> str:
-        """See ``bridge.pipeline.relay.Packing``."""
-        return self._due_lanes.get(delivery.route, delivery.route)
+        """Return the route of a delivery, whether from its intake or its due queue."""
+        return self._due_routes.get(delivery.route, delivery.route)
 
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
-        """See ``bridge.pipeline.relay.Packing``. Raises ``ValueError`` for properties that cannot be read."""
+        """Return a delivery as it is sent on. Raises ``ValueError`` for unreadable properties."""
         route = self.route_of(delivery)
         routing_key, properties, body = unpack(delivery.payload)
-        packing, waited = self._routes[route], delivery.route in self._due_lanes
+        packing, waited = self._routes[route], delivery.route in self._due_routes
         match move:
             case Hold(wait_ms):
                 place, headers = _waiting_place(packing.waits, wait_ms)
@@ -115,14 +117,14 @@ class RabbitPacking(Packing):
         return Parcel(place, pack(routing_key, edited, body))
 
     def owed(self, delivery: Delivery) -> Owed | None:
-        """See ``bridge.pipeline.relay.Packing``."""
+        """Return the delay that a delivery still has to wait: a queue was missing, or its expiration ended it early."""
         if left_ms := self._left_out(delivery):
             return Owed(left_ms, queue_gone=True)
         cut_short_ms = self._cut_short(delivery)
         return None if cut_short_ms is None else Owed(cut_short_ms, queue_gone=False)
 
     def _cut_short(self, delivery: Delivery) -> int | None:
-        """Return the wait (ms) that the message's own expiration ended early, and that has to be waited again.
+        """Return the wait (ms) that the message's own expiration ended early: it is still owed.
 
         Only what RabbitMQ alone brought to its level can have had an expiration. The level is the one whose queue it
         left, whatever its header says.
@@ -131,7 +133,7 @@ class RabbitPacking(Packing):
             return None
         try:
             taken = taken_last(unpack(delivery.payload).properties)
-        except UnreadableTable:  # ``parcel`` says so
+        except UnreadableTable:  # ``parcel`` raises it
             return None
         if taken is None:
             return None
@@ -141,8 +143,8 @@ class RabbitPacking(Packing):
     def _left_out(self, delivery: Delivery) -> int:
         """Return the part of its wait (ms) that a delivery has not had, because one of its ladder queues was missing.
 
-        A step whose queue is gone hands on at once what names it, and is not among the
-        queues that RabbitMQ notes in x-death."""
+        A step whose queue is missing passes its messages on at once, and RabbitMQ does not list it in x-death.
+        """
         passed = self._passed.get(delivery.route, ())
         if not passed:
             return 0
@@ -152,9 +154,11 @@ class RabbitPacking(Packing):
         return sum(map(ladder.step_ms, missed))
 
     def may_go_back(self, delivery: Delivery) -> bool:
-        """See ``relay.Packing``. In a due queue it would be as old as before: RabbitMQ takes it for expired, and
-        where nobody takes it from there it hides it from everybody."""
-        return delivery.route not in self._due_lanes
+        """Return whether RabbitMQ keeps a delivery that it gets back.
+
+        Not in a due queue: there it keeps its age and expires at once, and without a consumer RabbitMQ hides it.
+        """
+        return delivery.route not in self._due_routes
 
 
 def _noted(step: str) -> bytes:
