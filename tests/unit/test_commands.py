@@ -33,6 +33,7 @@ def test_a_summary_fits_one_line_of_the_help(name: str) -> None:
     assert len(COMMANDS[name].summary) <= 64
 
 
+@pytest.mark.slow
 def test_help_lists_every_command_and_imports_no_library_that_only_commands_need() -> None:
     code = (
         "import sys; from bridge.cli import run_command; run_command(['--help']); "
@@ -49,6 +50,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest_one() -> None:
     assert caught.value.format_message() == "No such command 'lsit'. Did you mean 'list'?"
 
 
+@pytest.mark.slow
 def test_completion_offers_commands_with_their_summaries_and_imports_none() -> None:
     code = (
         "import sys; from typer import Context; from typer.main import get_command; "
