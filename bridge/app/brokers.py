@@ -21,7 +21,7 @@ from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part, Policies
 from bridge.core.clock import StoreClock
 from bridge.pipeline.ends import Answered, Drains, Ends, RelayEnds
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
 
@@ -61,7 +61,7 @@ class Broker(Protocol):
     # The pipeline's ends.
 
     def open_ends(
-        self, settings: Settings, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
+        self, process: ProcessPlan, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
     ) -> Ends:
         """Make source and sink of a process with a store, not connected yet. ``mend()`` asks for what is missing to be
         declared again."""

@@ -28,7 +28,7 @@ from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.sharing import Sharing
 from bridge.process.store_watch import StoreWatch
 from bridge.process.watchdog import Watch
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
@@ -47,13 +47,14 @@ def new_token() -> str:
 
 
 def build(
-    settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
+    process: ProcessPlan, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
-    """Return the service of one process, on a store that is open; ``settings`` are those of one process."""
-    limits, broker = settings.limits, broker_of(settings.broker)
+    """Return the service of one process, on a store that is open."""
+    settings, broker = process.settings, broker_of(process.broker)
+    limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     answered: list[Answered] = []
-    ends = broker.open_ends(settings, clock, partial(_tell, answered), health, mending(settings, health))
+    ends = broker.open_ends(process, clock, partial(_tell, answered), health, mending(broker, settings, health))
     source, sink = ends.source or NoIntake(), ends.sink
     departures = Departures(sink, clock)
     dispatcher = Dispatcher(store, sink, wake, departures, dispatch_rules(settings, ends.window), health)
@@ -77,7 +78,7 @@ def build(
     watch = Watch(clock, wake, dispatcher, health)
 
     report = partial(_report, parker, dispatcher, settler, watch, lateness, health)
-    sharing = Sharing(store, instance, settings.with_left.routes, elsewhere)
+    sharing = Sharing(store, instance, process.delivering.routes, elsewhere)
     members = Members(store, dispatcher, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(
@@ -99,19 +100,20 @@ def build(
     )
 
 
-def build_without_store(settings: Settings, health: Health, emptying: StoreDrain | None = None) -> RelayService:
-    """Return the service of one process without a store; ``settings`` are those of one process."""
-    clock, mend = StoreClock(), mending(settings, health)
-    ends = broker_of(settings.broker).open_relays(settings, clock, health, mend)
+def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:
+    """Return the service of one process without a store."""
+    settings, broker, clock = process.settings, broker_of(process.broker), StoreClock()
+    mend = mending(broker, settings, health)
+    ends = broker.open_relays(settings, clock, health, mend)
     ways = tuple(_way(settings, one, clock, mend, health) for one in ends)
     return RelayService(RelayParts(ways, clock, health, settings.bridge.shutdown_grace, emptying))
 
 
-def mending(settings: Settings, health: Health) -> Callable[[], None]:
+def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
     """Return what declares deleted parts of the topology again, if the settings allow it."""
     if not settings.bridge.setup:
         return lambda: None
-    return Mend(partial(broker_of(settings.broker).redeclare, settings), health)
+    return Mend(partial(broker.redeclare, settings), health)
 
 
 def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> LevelsDrain | None:

@@ -62,7 +62,7 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
 
     yield from _store_of_before(settings)
     yield from _strays(settings)
-    if not settings.store_houses():
+    if not settings.uses_store:
         return
     try:
         words, instances = inspect_store(settings)
@@ -83,14 +83,15 @@ def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
     from bridge.app.leftovers import stored_before
     from bridge.core.errors import PostdateError, Unreachable
     from bridge.settings import mask_url
+    from bridge.settings.plan import emptied_stores
 
     where = mask_url(settings.redis.url.get_secret_value())
-    for house in settings.emptied_houses():
-        routes = ", ".join(house.with_left.routes)
+    for store in emptied_stores(settings):
+        routes = ", ".join(store.delivering.routes)
         try:
-            left = stored_before(house)
+            left = stored_before(store)
         except PostdateError as error:
-            if settings.names_redis or not isinstance(error, Unreachable):
+            if settings.is_set("redis.url") or not isinstance(error, Unreachable):
                 text = (
                     f"no store needed by {routes}, and whether Redis still holds their messages is not known: {error}"
                 )

@@ -52,6 +52,7 @@ def send(
     from bridge.app.open_desk import park_message
     from bridge.app.wiring import settings_with_routes
     from bridge.cli.moments import due_ms, read_due
+    from bridge.settings.plan import store_of
 
     wait_ms, at_ms = read_due(after, at)
     settings = settings_with_routes(config)
@@ -74,7 +75,7 @@ def send(
             key=_key(key),
         )
 
-    one, message = park_message(settings.of_broker(found.broker), make)
+    one, message = park_message(store_of(settings, found.broker).settings, make)
     _tell(output, one.decode(), message.due_ms)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
@@ -193,6 +193,11 @@ class Route(Section):
     binary_numbers: bool = False
     tombstones: Annotated[Literal["deliver", "cancel"], OneOf(("deliver", "cancel"))] = "deliver"
 
+    @property
+    def stored(self) -> bool:
+        """Whether its messages wait in the store."""
+        return self.mode == "redis"
+
     def namings(self) -> tuple[Naming, ...]:
         """Where each of its topics is delivered to: ``intercept`` first, then ``also``."""
         others = (read_naming(text) for text in self.also)
@@ -231,10 +236,6 @@ class Settings(BaseSettings):
     #: Not a setting.
     origin: Origin = Field(default=Origin(), exclude=True, repr=False)
 
-    _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
-    _emptied: Settings | None = PrivateAttr(default=None)
-    _broker: BrokerKind | None = PrivateAttr(default=None)
-
     @property
     def file(self) -> str:
         """The settings file, or "" for none."""
@@ -251,81 +252,23 @@ class Settings(BaseSettings):
         """The names of a broker's routes."""
         return [name for name, route in self.routes.items() if route.broker == broker]
 
-    def houses(self) -> list[Settings]:
-        """What each process runs with: one for each broker that has a route with a store, and one for each that has a
-        route without."""
-        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in TITLES]
-        emptied = {house.broker: house for house in self.emptied_houses()}
-        for house in made:
-            if not house.stored:
-                house._emptied = emptied.get(house.broker)
-        return [house for house in made if house.routes]
-
-    def emptied_houses(self) -> list[Settings]:
-        """The stores of brokers of which no route has one any more: messages of before may be parked there."""
-        return [house for house in self.unused_houses() if house._left]
-
-    def unused_houses(self) -> list[Settings]:
-        """The same, and those of brokers that have no route at all."""
-        return [house for house in (self.of_broker(kind) for kind in TITLES) if not house.routes]
-
-    def store_houses(self) -> list[Settings]:
-        """Those of the houses that have a store."""
-        return [house for house in self.houses() if house.stored]
-
     @property
-    def stored(self) -> bool:
-        """Whether the messages of a house wait in the store: all its routes do, or none."""
-        return all(route.mode == "redis" for route in self.routes.values())
+    def uses_store(self) -> bool:
+        """Whether a route has mode redis."""
+        return any(route.stored for route in self.routes.values())
 
-    @property
-    def emptied(self) -> Settings | None:
-        """Of one of the ``houses`` without a store: the store that its routes may have had, where none of its broker's
-        has one any more."""
-        return self._emptied
-
-    @property
-    def names_redis(self) -> bool:
-        """Whether somebody has set ``redis.url``, so that there is, or was, a Redis."""
-        return "redis.url" in self.origin.sources
-
-    @property
-    def names_kafka(self) -> bool:
-        """Whether somebody has set ``kafka.bootstrap_servers``, so that there is, or was, a Kafka."""
-        return "kafka.bootstrap_servers" in self.origin.sources
-
-    @property
-    def names_rabbitmq(self) -> bool:
-        """Whether somebody has set ``rabbitmq.url``, so that there is, or was, a RabbitMQ."""
-        return "rabbitmq.url" in self.origin.sources
+    def is_set(self, name: str) -> bool:
+        """Whether a setting, by its dotted name, was set somewhere and is not just the default."""
+        return name in self.origin.sources
 
     @property
     def broker(self) -> BrokerKind:
-        """The broker of a house: all its routes have the same."""
-        return self._broker or next(iter(self.routes.values())).broker
-
-    @property
-    def with_left(self) -> Settings:
-        """A house with a store, and the routes that have none any more: of those, too, messages may be parked in it."""
-        return self.model_copy(update={"routes": {**self.routes, **self._left}})
+        """The broker of settings with one route, such as a trial's."""
+        return next(iter(self.routes.values())).broker
 
     def only(self, names: Iterable[str]) -> Settings:
         """The same settings with these routes alone. Raises KeyError for a route that does not exist."""
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})
-
-    def of_broker(self, broker: BrokerKind, stored: bool = True) -> Settings:
-        """What a process of one broker runs with: its routes alone, those with a store or those without; and a store
-        of its own in the same Redis, so that a broker that is away holds up nobody else's messages."""
-        names = [name for name in self.routes_of(broker) if (self.routes[name].mode == "redis") is stored]
-        if broker == "rabbitmq":
-            house = self.only(names)
-        else:
-            redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
-            house = self.only(names).model_copy(update={"redis": redis})
-        house._broker = broker
-        others = [name for name in self.routes_of(broker) if name not in names]
-        house._left = {name: self.routes[name] for name in others} if stored else {}
-        return house
 
     def queue_of(self, route: str) -> str:
         """The intake queue of a route. Raises KeyError for a route that does not exist."""

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from bridge.lab.trial.config import ROUTE, as_toml, new_names, trial_settings
 from bridge.lab.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
 from bridge.settings import Settings, load
+from bridge.settings.plan import store_of
 
 
 def read_back(settings: Settings, folder: Path) -> Settings:
@@ -59,7 +60,7 @@ def test_on_kafka_the_run_has_topics_and_a_group_of_its_own(tmp_path: Path) -> N
     assert own.broker == "kafka"
     assert (own.routes[ROUTE].intercept, own.routes[ROUTE].deliver_to) == (names.front, names.target)
     assert own.kafka.group == names.prefix
-    assert own.of_broker("kafka").redis.key_prefix.startswith(names.prefix)
+    assert store_of(own, "kafka").settings.redis.key_prefix.startswith(names.prefix)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")

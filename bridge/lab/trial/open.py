@@ -20,6 +20,7 @@ from bridge.lab.trial.config import Names, new_names, trial_settings
 from bridge.lab.trial.process import BridgeProcess
 from bridge.settings import Settings
 from bridge.settings.model import TITLES, BrokerKind
+from bridge.settings.plan import store_of
 from bridge.telemetry.printable import say
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class Trial:
         self.bridge.wait_ready(lambda: self.broker.consumed() and (not stored or self.wait_for(self.store.drained())))
 
     def _open_store(self) -> None:
-        self.store = StoreStage(self.settings.of_broker(self.settings.broker).redis, self.clock)
+        self.store = StoreStage(store_of(self.settings, self.settings.broker).settings.redis, self.clock)
         self._ends.callback(lambda: self.wait_for(self.store.close()))
         self.wait_for(self.store.look_at_clock())
 
