@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-long test-rabbitmq4 check bench compare compare-report lock clean
+.PHONY: help env demo test test-fast test-long test-rabbitmq4 check bench compare compare-report lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -22,6 +22,9 @@ demo: $(READY) ## messages from producer to consumer, live; starts RabbitMQ, Kaf
 
 test: $(READY) ## every test but the long ones, in two processes with servers of their own
 	@$(BIN)/python -m pytest -q -m "not long" -n 2 --dist worksteal
+
+test-fast: $(READY) ## the tests without servers, processes and pauses, in less than 20 seconds
+	@$(BIN)/python -m pytest -q --fast -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance
 
 test-long: $(READY) ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long

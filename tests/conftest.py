@@ -1,15 +1,51 @@
-"""Fixtures of all tests; the servers' fixtures are in tests/devstack/fixtures.py."""
+"""Options and fixtures of all tests; the servers' fixtures are in tests/devstack/fixtures.py."""
+
+from __future__ import annotations
 
 import signal
+import subprocess
+from typing import Never
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.devstack.fixtures"]
 
+#: What `--fast` leaves out.
+NOT_FAST = frozenset({"rabbitmq", "redis", "kafka", "slow", "long"})
+
 # A machine that is busy with something else must not fail a test: slowness is measured, not asserted.
 settings.register_profile("postdate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("postdate"), max_examples=20)
 settings.load_profile("postdate")
 
 # A run in the background of a script inherits "ignore SIGINT", and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests without servers, processes and pauses")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        settings.load_profile("fast")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        left_out = [item for item in items if any(mark.name in NOT_FAST for mark in item.iter_markers())]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def without_processes_if_fast(pytestconfig: pytest.Config) -> None:
+    """Fail a test that starts a process in the fast tier, so that somebody marks it."""
+    if pytestconfig.getoption("--fast"):
+
+        def refuse(*arguments: object, **options: object) -> Never:
+            pytest.fail("starts a process: mark it slow, or with the servers that it needs")
+
+        vars(subprocess)["Popen"] = refuse

@@ -1,12 +1,11 @@
-"""A delayed path of a test's own: exchanges, queues and keys that nobody else uses, on brokers that many use."""
+"""A delayed path on RabbitMQ for one test: its exchanges, queues and keys, on a broker that many tests share."""
 
 from __future__ import annotations
 
 import secrets
 import struct
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,24 +16,10 @@ from pika.exceptions import AMQPError
 from adapters.rabbitmq.topology.declarations import Binding
 from adapters.rabbitmq.topology.plan import plan
 from adapters.rabbitmq.topology.setup import declare
-from bridge.settings import load
-from tests.bridge_process import RUN, Bridge, Tables, store_client, toml
-from tests.devstack.service import wait_for
+from tests.bridge_line import BridgeLine, merged
+from tests.bridge_process import Tables
 from tests.raw_amqp import Closed, Message, RawConnection
 from tests.unit.raw_properties import Entry, Props
-
-#: Quick reactions, for tests: a lease no longer than a test has patience for.
-LEASE_S = 3
-QUICK: Tables = {"dispatch": {"lease": f"{LEASE_S}s", "takeover": "2s"}}
-
-
-def merged(first: Tables, second: Tables) -> dict[str, Any]:
-    """Both; where both have a value, the second's."""
-    result = dict(first)
-    for key, value in second.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
 
 
 def blocking(url: str) -> Any:
@@ -44,26 +29,20 @@ def blocking(url: str) -> Any:
     return pika.BlockingConnection(parameters)
 
 
-class Line:
+class Line(BridgeLine):
     """One route ``orders``: publish to ``front``; consumers are on ``queue``, behind the topic exchange ``target``."""
 
     def __init__(self, broker_url: str, store_url: str, folder: Path, settings: Tables | None = None) -> None:
-        self.name = f"t{secrets.token_hex(4)}"
-        self.front, self.target, self.queue = f"{self.name}.delay", self.name, f"{self.name}.consumers"
-        self.intake = f"{self.name}.intake"
-        self.broker_url, self.store_url = broker_url, store_url
-        self.folder = folder
-        self.settings = merged(
-            {
-                "redis": {"url": store_url, "key_prefix": self.name},
-                "rabbitmq": {"url": broker_url},
-                "log": {"format": "text"},
-                "routes": {"orders": {"intercept": self.front, "deliver_to": self.target, "queue": self.intake}},
-            },
-            settings or {},
-        )
-        self._open = ExitStack()
-        self._bridges = 0
+        name = f"t{secrets.token_hex(4)}"
+        self.front, self.target, self.queue = f"{name}.delay", name, f"{name}.consumers"
+        self.intake = f"{name}.intake"
+        self.broker_url = broker_url
+        own = {
+            "rabbitmq": {"url": broker_url},
+            "log": {"format": "text"},
+            "routes": {"orders": {"intercept": self.front, "deliver_to": self.target, "queue": self.intake}},
+        }
+        super().__init__(name, name, folder, store_url, merged(own, settings or {}))
         self._delete: list[tuple[str, str]] = []
         self._publisher: RawConnection | None = None
         self._published = 0
@@ -75,7 +54,7 @@ class Line:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._open.close()
+        super().__exit__(kind, error, at)
         self.close_connections()
         with suppress(AMQPError), blocking(self.broker_url) as connection:
             for what, name in self._delete:
@@ -126,28 +105,12 @@ class Line:
 
     def setup(self, settings: Tables | None = None) -> None:
         """What ``postdate setup`` does."""
-        wanted = merged(self.settings, settings or {})
-        file = self.folder / f"{self.name}.setup.toml"
-        file.write_text(toml(wanted))
-        file.chmod(0o600)
-        loaded = load(file, {})
+        loaded = self.loaded(settings)
         declare(loaded)
         for topology in plan(loaded):
             for one in topology.declarations():
                 if not isinstance(one, Binding):
                     self._delete.append((type(one).__name__.lower(), one.name))
-
-    # -- the bridge -------------------------------------------------------------------------------------------------
-
-    def bridge(self, settings: Tables | None = None, command: Sequence[str] = RUN) -> Bridge:
-        """A bridge that is not started yet; it ends with the line."""
-        self._bridges += 1
-        name = f"{self.name}-{self._bridges}"
-        return self._open.enter_context(Bridge(self.folder, merged(self.settings, settings or {}), command, name))
-
-    def start(self, settings: Tables | None = None) -> Bridge:
-        """A bridge that is ready."""
-        return self.bridge(settings).start().wait_ready()
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -203,33 +166,6 @@ class Line:
             consumer = self._consumers[queue] = RawConnection(self.broker_url)
             consumer.consume(queue)
         return self._consumers[queue]
-
-    # -- the store --------------------------------------------------------------------------------------------------
-
-    def dead(self) -> dict[str, str]:
-        """Ids and reasons of the dead letters."""
-        reasons: dict[str, str] = {}
-        with store_client(self.store_url) as client:
-            for shard in range(8):
-                for name in client.zrange(f"{{{self.name}:{shard}}}:dead", 0, -1):
-                    why = client.hget(f"{{{self.name}:{shard}}}:why", name) or b""
-                    reasons[name.decode()] = why.decode()
-        return reasons
-
-    def wait_dead(self, count: int = 1, deadline_s: float = 40.0) -> list[str]:
-        """The reasons, when there are so many dead letters."""
-        wait_for(lambda: len(self.dead()) >= count, f"{count} dead letters", deadline_s)
-        return list(self.dead().values())
-
-    def stored(self) -> int:
-        """Messages in the store, whatever their state."""
-        with store_client(self.store_url) as client:
-            return sum(int(client.hlen(f"{{{self.name}:{shard}}}:msg")) for shard in range(8))
-
-    def waiting(self) -> int:
-        """Messages that are parked."""
-        with store_client(self.store_url) as client:
-            return sum(int(client.zcard(f"{{{self.name}:{shard}}}:due")) for shard in range(8))
 
 
 def delay(milliseconds: int) -> Entry:

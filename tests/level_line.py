@@ -1,4 +1,4 @@
-"""A delayed path of a test's own whose route has no store: its settings name a Redis that is not there."""
+"""A delayed path on RabbitMQ for one test whose route has no store: its settings name a Redis that does not exist."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 
 from adapters.rabbitmq.levels.packing import REASON_HEADER
 from adapters.rabbitmq.levels.plan import Waits, plan_waits
-from bridge.settings import Settings, load
-from tests.bridge_process import Bridge, Tables, toml
-from tests.delay_line import Line, blocking, merged
+from tests.bridge_line import NO_STORE, merged
+from tests.bridge_process import Bridge, Tables
+from tests.delay_line import Line, blocking
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Message, parts
 
-NO_STORE = "redis://127.0.0.1:1/0"
 #: Quick levels, and a last hop that is the bridge's however slow the machine is.
 LEVELS: Tables = {"headers": {"levels": ["300ms", "1s", "2s"]}, "levels": {"alone_after": "60s"}}
 #: For tests without a bridge.
@@ -25,13 +24,6 @@ class LevelLine(Line):
     def __init__(self, broker_url: str, folder: Path, settings: Tables | None = None, mode: str = "levels") -> None:
         wanted = merged(merged(LEVELS, {"routes": {"orders": {"mode": mode}}}), settings or {})
         super().__init__(broker_url, NO_STORE, folder, wanted)
-
-    def loaded(self, settings: Tables | None = None) -> Settings:
-        """The settings, checked."""
-        file = self.folder / f"{self.name}.loaded.toml"
-        file.write_text(toml(merged(self.settings, settings or {})))
-        file.chmod(0o600)
-        return load(file, {})
 
     def places(self, settings: Tables | None = None) -> Waits:
         """Where its messages wait."""

@@ -21,7 +21,7 @@ from adapters.kafka.topology.topics import Topic
 from bridge.admin.desk import Row
 from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
-from bridge.admin.topology import Finding, Name, Part, Policies, Standing
+from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
 from bridge.core.ports import Sink
@@ -151,9 +151,9 @@ def redeclare(settings: Settings) -> None:
     setup.make_again(settings)
 
 
-def judge_policies(settings: Settings) -> Policies:
+def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Kafka has no policies on topics."""
-    return Policies()
+    return []
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -13,22 +13,21 @@ from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
 from adapters.rabbitmq.raw import payload as stored
-from adapters.rabbitmq.raw.builder import build
-from adapters.rabbitmq.raw.describe import describe
 from adapters.rabbitmq.raw.properties import DropRules
+from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import Intake, RabbitSource
 from adapters.rabbitmq.topology import intakes as intake_queues
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
-from adapters.rabbitmq.topology.mismatches import is_ours
+from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.plan import guarded
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
 from bridge.admin.leftovers import Intake as IntakeCount
 from bridge.admin.leftovers import Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
-from bridge.admin.topology import Finding, Name, Part, Policies, Standing
+from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, Refused, SettingsError
 from bridge.core.ports import Sink
@@ -162,10 +161,7 @@ def plan(settings: Settings) -> list[Part]:
 
 def verify(settings: Settings) -> list[Finding]:
     """Compare every exchange and queue with the broker's. Blocking. Raises ``BrokerUnavailable``."""
-    return [
-        Finding(_part(one.route, one.declaration), Standing(one.state.value), one.text)
-        for one in setup.verify(settings)
-    ]
+    return [Finding(_part(one.route, one.declaration), one.state, one.text) for one in setup.verify(settings)]
 
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
@@ -180,18 +176,18 @@ def redeclare(settings: Settings) -> None:
     setup.declare(settings)
 
 
-def judge_policies(settings: Settings) -> Policies:
+def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Compare policies with postdate's queues. Blocking. Raises ``BrokerUnavailable`` where the settings name a
     management API and it does not answer; one that they do not name need not exist."""
     if settings.rabbitmq.management_url == "off":
-        return Policies()
+        return []
     try:
         found = policies.judge_policies(settings)
     except BrokerUnavailable:
         if settings.rabbitmq.management_url:
             raise
-        return Policies()
-    return Policies(found.harms, frozenset(Name("queue", name) for name in found.protected))
+        return []
+    return [(one.route, one.text) for one in found]
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

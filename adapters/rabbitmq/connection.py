@@ -1,62 +1,70 @@
-"""One connection to RabbitMQ: pika opens, secures and keeps it; the hot frames pass by.
+"""Connections to the hosts of ``rabbitmq.url``.
 
-pika has seams here that it does not document: ``_on_data_available`` receives what the socket read,
-``_output_marshaled_frames`` takes bytes to send, and its plaintext transport's ``_tx_buffers`` holds those that wait.
-``check_seams`` looks for them at start, and pika is pinned.
+``open_link`` opens one for the hot path: pika opens, secures and keeps it, but the frames of deliveries and confirms
+bypass pika. ``connect`` opens a plain, blocking one.
 
-A frame of no interest to the hot path goes to pika as it came, so the order of everything pika sees is the broker's.
-Content headers are the exception: pika 1.4.4 tears the connection down over a timestamp in milliseconds, so it is
-given the header with its properties as raw bytes (``RawProperties``) and never decodes them.
+The hot path uses internals of pika: ``_on_data_available`` receives what the socket read, ``_output_marshaled_frames``
+takes bytes to send, and the plaintext transport's ``_tx_buffers`` holds bytes that wait. ``check_seams`` looks for them
+at start, and pika is pinned.
+
+All other frames go to pika unchanged, so pika sees them in the broker's order. Content headers are the exception: pika
+1.4.4 closes the connection over a timestamp in milliseconds. It gets the header with its properties as raw bytes
+(``RawProperties``) and never decodes them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from pika import frame, spec
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import io_services_utils
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.hosts import parameters
 from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
-from adapters.rabbitmq.trouble import of_all_hosts, sentence
+from adapters.rabbitmq.trouble import of_all_hosts, of_files, sentence
 from bridge.core.errors import BrokerUnavailable, PostdateError
 from bridge.settings import RabbitMQ
 
-#: pika reads 4 KiB at a time; at ten thousand messages a second that is a thousand needless system calls.
+#: pika reads 4 KiB at a time: a thousand needless system calls a second at 10,000 messages a second.
 _RECV_BYTES = 128 * 1024
-#: Then it reads on until the socket says that it is empty, which costs as much as a read: the loop tells as well.
+#: pika then reads on until the socket is empty, which costs another read. The event loop reports the rest as well.
 _CONSUME_BYTES = 1
-_STAY_ALIVE_S = 1.0
+_KEEP_ALIVE_S = 1.0
 _HANDSHAKE_S = 1.0
+_TIMEOUT_S = 15
+#: Where there are other hosts to try. The machine of a frozen host still accepts connections.
+_HOST_TIMEOUT_S = 5
 
 
 _Plaintext = io_services_utils._AsyncPlaintextTransport
 
 
 class RawProperties(spec.BasicProperties):
-    """The properties of a content header as the bytes that came."""
+    """The properties of a content header as raw bytes."""
 
     def __init__(self, raw: bytes) -> None:
         super().__init__()
         self.raw = raw
 
 
-#: A hot method's handler: the buffer, and where in it the method's arguments start.
+#: Handler of a hot method: the buffer, and where in it the method's arguments start.
 MethodHandler = Callable[[bytes, int], None]
-#: A delivery's handler: its channel, the deliver method's arguments, the raw properties, the body.
+#: Handler of a delivery: its channel, the arguments of the deliver method, the raw properties, the body.
 DeliveryHandler = Callable[[int, bytes, bytes, bytes], None]
 
 
 class _Partial:
-    """A delivery whose frames have not all come. Frames of other channels may stand between them (section 4.2.6)."""
+    """A delivery of which frames are missing. Frames of other channels may come between them (section 4.2.6)."""
 
     __slots__ = ("method", "missing", "pieces", "properties")
 
@@ -70,8 +78,8 @@ class _Partial:
 class HotConnection(AsyncioConnection):
     """A pika connection whose deliveries and confirms bypass pika's decoding.
 
-    ``hot_methods`` and ``on_delivery`` are set before the first frame they are for; ``on_read`` is called after each
-    read, when everything in it has been handed on.
+    The caller sets ``hot_methods`` and ``on_delivery`` before the first of their frames. The connection calls
+    ``on_read`` after each read, when it has passed on every frame in it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -146,10 +154,11 @@ class HotConnection(AsyncioConnection):
         self.on_delivery(channel, partial.method, partial.properties, body)
 
     def send(self, data: bytes) -> None:
-        """Send bytes that are whole frames, at once if nothing waits to be sent.
+        """Send whole frames, at once unless earlier bytes still wait.
 
-        pika would wait until the loop says that the socket can be written: a turn of the loop and two system calls
-        more, thousands of times a second. What the socket does not take goes that way; so does an error's discovery.
+        pika would wait until the event loop reports that the socket can be written: one turn of the loop and two more
+        system calls, thousands of times a second. Bytes that the socket does not take go that way; pika also finds the
+        errors there.
         """
         transport = self._transport
         if isinstance(transport, _Plaintext) and not transport._tx_buffers and self.is_open:
@@ -162,16 +171,17 @@ class HotConnection(AsyncioConnection):
         self._output_marshaled_frames([data])
 
     def pause_reading(self) -> None:
-        """Read nothing until ``resume_reading``: the broker's own buffers and then the queue hold what comes.
+        """Read nothing until ``resume_reading``. The broker's buffers, and then the queue, hold further messages.
 
-        pika would take our silence for the broker's and close the connection, so it is told of a byte now and then.
+        pika would think that the broker is silent and close the connection, so ``_keep_alive`` counts a byte now and
+        then.
         """
         if self._keep_alive is None and self.is_open:
             self._transport._nbio.remove_reader(self._transport._sock.fileno())
             self._stay_alive()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Read again after ``pause_reading``."""
         if self._keep_alive is not None:
             self._keep_alive.cancel()
             self._keep_alive = None
@@ -182,11 +192,11 @@ class HotConnection(AsyncioConnection):
     def _stay_alive(self) -> None:
         self.bytes_received += 1
         if self.is_open:
-            self._keep_alive = asyncio.get_running_loop().call_later(_STAY_ALIVE_S, self._stay_alive)
+            self._keep_alive = asyncio.get_running_loop().call_later(_KEEP_ALIVE_S, self._stay_alive)
 
 
 def check_seams() -> None:
-    """Raise ``PostdateError`` if this pika is not the one that the hot path was made for."""
+    """Raise ``PostdateError`` unless this pika has the internals that the hot path uses."""
     found = (
         list(inspect.signature(AsyncioConnection._on_data_available).parameters) == ["self", "data_in"]
         and list(inspect.signature(AsyncioConnection._output_marshaled_frames).parameters)[1:2] == ["marshaled_frames"]
@@ -194,14 +204,16 @@ def check_seams() -> None:
         and "_tx_buffers" in inspect.getsource(_Plaintext)
     )
     if not found:
-        raise PostdateError(f"pika {pika.__version__} is not the version postdate was made for: install pika 1.4.4")
+        raise PostdateError(f"postdate does not work with pika {pika.__version__}. Install pika 1.4.4")
     io_services_utils._AsyncTransportBase._MAX_RECV_BYTES = _RECV_BYTES
     _Plaintext._MAX_CONSUME_BYTES = _CONSUME_BYTES
 
 
 class Link:
-    """A connection that is open, and a future that holds the sentence about its end. ``next_host``: where to try first
-    when it has ended, because a host that was lost may take long to say that it is not there."""
+    """An open connection, and a future that gets the error with which it ends.
+
+    ``next_host`` is the host to try first afterwards: a lost host may take long to refuse a connection.
+    """
 
     def __init__(self, connection: HotConnection, closed: asyncio.Future[BaseException], next_host: int) -> None:
         self.connection = connection
@@ -209,11 +221,11 @@ class Link:
         self.next_host = next_host
 
     def is_open(self) -> bool:
-        """May be sent to."""
+        """Return whether the connection can send."""
         return bool(self.connection.is_open)
 
     async def channel(self) -> Channel:
-        """Open a channel. Raises ``BrokerUnavailable`` when the connection goes first."""
+        """Open a channel. Raises ``BrokerUnavailable`` when the connection ends first."""
         opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_open(channel: Channel) -> None:
@@ -231,7 +243,7 @@ class Link:
         return opened.result()
 
     async def close(self) -> None:
-        """Close in good order, within two seconds, or else without the broker."""
+        """Close the connection; after two seconds without the broker's answer, by force."""
         if not self.connection.is_closed and not self.connection.is_closing:
             self.connection.close()
         await asyncio.wait((self.closed,), timeout=2)
@@ -281,12 +293,83 @@ async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, async
         custom_ioloop=loop,
     )
     try:
-        await asyncio.shield(opened)  # cancelling us must not cancel it: it is waited for below
+        await asyncio.shield(opened)  # a cancellation must not cancel it: the handler below waits for it
     except asyncio.CancelledError:
         # pika fails an assertion, with a traceback in the log, when it is closed in the middle of its handshake.
-        opened.add_done_callback(lambda done: done.exception())  # nobody else asks for it any more
+        opened.add_done_callback(lambda done: done.exception())  # no other code retrieves it
         await asyncio.wait((opened,), timeout=_HANDSHAKE_S)
         if not connection.is_closed and not connection.is_closing:
             connection.close()
         raise
     return connection, closed
+
+
+def parameters(settings: RabbitMQ, name: str) -> list[pika.ConnectionParameters]:
+    """Return pika's parameters for each host, in the order of the URL. The broker shows ``name`` for the connection.
+
+    Reads the TLS files each time, so the next connection uses renewed certificates. Raises ``BrokerUnavailable`` for
+    files that cannot be used.
+    """
+    found = addresses(settings)
+    secure = is_secure(settings)
+    context = tls_context(settings) if secure else None
+    for one in found:
+        one.heartbeat = settings.heartbeat // 1000
+        one.blocked_connection_timeout = None
+        one.socket_timeout = one.stack_timeout = _TIMEOUT_S if len(found) == 1 else _HOST_TIMEOUT_S
+        one.client_properties = {"connection_name": name, "product": "postdate"}
+        if context is not None:
+            one.ssl_options = pika.SSLOptions(context, one.host)
+    return list(found)
+
+
+def addresses(settings: RabbitMQ) -> list[pika.URLParameters]:
+    """Return address and credentials for each host.
+
+    pika cannot read a URL with several hosts, nor one with a user and no password.
+    """
+    parts = urlsplit(settings.url.get_secret_value())
+    password = settings.password.get_secret_value()
+    user, at, hosts = parts.netloc.rpartition("@")
+    if parts.username is not None and parts.password is None:
+        user += ":"
+    made = []
+    for host in hosts.split(","):
+        one = pika.URLParameters(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")))
+        if password:
+            one.credentials = pika.PlainCredentials(one.credentials.username, password)
+        made.append(one)
+    return made
+
+
+def is_secure(settings: RabbitMQ) -> bool:
+    """Return whether connections use TLS."""
+    return urlsplit(settings.url.get_secret_value()).scheme == "amqps"
+
+
+def tls_context(settings: RabbitMQ) -> ssl.SSLContext:
+    """Return a context with the certificates to trust and to show. Raises ``BrokerUnavailable``."""
+    file = "rabbitmq.ca_file"
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            file = "rabbitmq.cert_file or key_file"
+            # Without a password OpenSSL would prompt for that of an encrypted key on the terminal, and wait.
+            context.load_cert_chain(settings.cert_file, settings.key_file or None, password="")
+    except OSError as error:
+        raise BrokerUnavailable(of_files(file, error)) from error
+    return context
+
+
+def connect(settings: RabbitMQ, name: str, timeout_s: float, heartbeats: bool = True) -> pika.BlockingConnection:
+    """Open a plain connection to the first host that answers. Blocking. Raises ``BrokerUnavailable``."""
+    troubles = []
+    for wanted in parameters(settings, name):
+        wanted.socket_timeout = wanted.stack_timeout = timeout_s
+        if not heartbeats:
+            wanted.heartbeat = 0
+        try:
+            return pika.BlockingConnection(wanted)
+        except (AMQPError, AMQPConnectorException, OSError) as error:
+            troubles.append(sentence(error, wanted))
+    raise BrokerUnavailable(of_all_hosts(troubles))

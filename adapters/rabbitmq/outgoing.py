@@ -1,7 +1,7 @@
-"""From a claim to the frames of a publish: as its producer wrote it, less the delay, plus the audit headers.
+"""Turns a claim into the frames of a publish: the producer's message without the delay, with the audit headers. Pure.
 
-Pure. What is taken out and put in is the whole list of what differs between what a producer sent and what a consumer
-gets; it stands in the README, too.
+What this file drops and adds is the only difference between what the producer sent and what the consumer receives. The
+README has the same list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.core.message import Claim, Refusal
 
 _ID = b"x-delay-id"
 _DUE = b"x-delay-due"
-#: Dropped before they are added, or a message that a consumer sends on with its headers would carry them twice.
+#: Dropped before they are added: otherwise a message that a consumer forwards with its headers would have them twice.
 AUDIT_HEADERS = frozenset({_ID, _DUE})
 _DELAY = b"x-delay"
 _PLUGIN = frozenset({_DELAY})
@@ -28,10 +28,10 @@ _PLUGIN = frozenset({_DELAY})
 class Out:
     """How a route's messages leave: to which exchange, without which headers, with which additions.
 
-    ``loops``: the routing keys that would lead back to postdate; None where none does. ``queues``: the only
-    routing keys that may be used; None for any. They are asked for here again, because the list may be another one than
-    when the message came. ``entries_max``: header entries that a message may have, as at the intake; None for no
-    bound."""
+    ``loops`` matches routing keys that would lead back to postdate; None where none does. ``queues`` are the only
+    allowed routing keys; None for any. Both are checked again here, because the settings may have changed since the
+    intake. ``entries_max`` bounds the header entries of a message; None for no bound.
+    """
 
     exchange: str
     drop: frozenset[bytes]
@@ -45,14 +45,14 @@ class Out:
 
 @dataclass(slots=True)
 class Frames:
-    """A publish, encoded."""
+    """An encoded publish."""
 
     data: bytes
     routing_key: bytes
 
 
 class Encoder:
-    """Encodes claims for one channel. ``size_max`` is learnt from the broker's own refusals."""
+    """Encodes claims for one channel. ``size_max`` comes from the broker's refusals."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
@@ -61,7 +61,7 @@ class Encoder:
         self.size_max: int | None = None
 
     def encode(self, claim: Claim, out: Out) -> Frames | Refusal:
-        """The frames, or why the broker would refuse them. Raises ``ValueError`` for a payload that is none."""
+        """Return the frames, or the refusal that the broker would give. Raises ``ValueError`` for a damaged payload."""
         routing_key, properties, body = unpack(claim.payload)
         if out.loops is not None and out.loops.fullmatch(routing_key):
             return loop(routing_key)
@@ -91,7 +91,7 @@ class Encoder:
         return edited if frames.header_fits(edited, self._frame_max) else None
 
     def is_this(self, claim: Claim, out: Out, properties: bytes, body: bytes) -> bool:
-        """Whether a message that RabbitMQ sent back is the one that was made from this claim."""
+        """Return whether a returned message was made from this claim."""
         _, given, own_body = unpack(claim.payload)
         return own_body == body and alike(self._edited(claim, given, out) or b"", properties)
 

@@ -1,4 +1,4 @@
-"""What RabbitMQ means when it will not take a message: pure, from its codes and texts to a refusal.
+"""Translates RabbitMQ's codes and texts for a message it does not take into refusals. Pure.
 
 Codes: AMQP 0-9-1, section 1.2 "AMQP-defined constants"; texts: as RabbitMQ 3.10 and 4.3 write them.
 """
@@ -24,55 +24,55 @@ NACKED = Refusal("nacked", "RabbitMQ refused it (basic.nack): a queue is full (r
 
 
 def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
-    """A message that came back: no queue is bound for it."""
+    """Return the refusal of a returned message: no queue is bound for it."""
     key = routing_key.decode("utf-8", "backslashreplace")
-    return Refusal("unroutable", f"no queue takes it from exchange '{exchange}' with routing key '{key}' ({text})")
+    return Refusal("unroutable", f"no queue is bound to exchange '{exchange}' for routing key '{key}' ({text})")
 
 
 def loop(routing_key: bytes) -> Refusal:
-    """Its routing key is a queue of postdate, so it would come back and go out again for ever."""
+    """Return the refusal of a routing key that leads back to postdate: the message would never leave."""
     queue = routing_key.decode("utf-8", "backslashreplace")
-    return Refusal("loop", f"its routing key '{queue}' is a queue of postdate's own", lasting=True)
+    return Refusal("loop", f"its routing key '{queue}' is a queue of postdate, so it would never leave", lasting=True)
 
 
 def not_allowed(routing_key: bytes) -> Refusal:
-    """Its routing key is not on the route's list of queues."""
+    """Return the refusal of a routing key that the route's ``allow_to`` does not list."""
     return Refusal(NOT_ALLOWED, no_such_queue(routing_key), lasting=True)
 
 
-def too_large(size: int, most: int) -> Refusal:
-    """A body over the broker's ``max_message_size``."""
-    return Refusal("too_large", f"its body has {size} bytes and RabbitMQ takes {most} at most", lasting=True)
+def too_large(size: int, size_max: int) -> Refusal:
+    """Return the refusal of a body above the broker's ``max_message_size``."""
+    return Refusal("too_large", f"its body has {size} bytes, and RabbitMQ allows {size_max}", lasting=True)
 
 
 def headers_too_large(frame_max: int) -> Refusal:
-    """Properties that do not fit into one frame."""
+    """Return the refusal of properties that do not fit into one frame."""
     return Refusal("too_large", f"its headers do not fit into a frame of {frame_max} bytes", lasting=True)
 
 
 def too_many_headers(text: str) -> Refusal:
-    """More header entries than the settings allow. The text is the one that the intake gives."""
+    """Return the refusal of too many header entries, with the text that the intake gives."""
     return Refusal("bad_header", text, lasting=True)
 
 
 def of_close(code: int, text: str) -> Refusal:
-    """The broker closed a channel or a connection over one message."""
+    """Return the refusal for the message over which the broker closed a channel or a connection."""
     if code == 404:
         return Refusal("missing_exchange", text)
     if code == ACCESS_REFUSED:
         return Refusal("forbidden", text)
     if _MAX_SIZE.search(text):
         return Refusal("too_large", text, lasting=True)
-    return Refusal("rejected", f"RabbitMQ closed the channel over it: {code} {text}", lasting=True)
+    return Refusal("rejected", f"RabbitMQ closed the channel because of it: {code} {text}", lasting=True)
 
 
 def no_right(text: str) -> str:
-    """What somebody is told who may not do what he asked for."""
-    return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}): give that user the right"
+    """Return the sentence, without its final stop, for a lack of rights."""
+    return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}). Grant that user the right"
 
 
 def accused_in(text: str) -> tuple[str, bytes | None] | None:
-    """The exchange that a 404 or 403 accuses, and the routing key where it is a matter of topic permissions."""
+    """Return the exchange that a 404 or 403 names, and the routing key where topic permissions are the cause."""
     topic = _TOPIC.search(text)
     if topic is not None:
         return topic.group(2), topic.group(1).encode()
@@ -81,6 +81,6 @@ def accused_in(text: str) -> tuple[str, bytes | None] | None:
 
 
 def max_size_in(text: str) -> int | None:
-    """The broker's ``max_message_size``, where the text names it."""
+    """Return the broker's ``max_message_size`` where the text names it."""
     found = _MAX_SIZE.search(text)
     return int(found.group(1)) if found else None

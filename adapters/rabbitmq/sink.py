@@ -1,12 +1,15 @@
-"""The sink: publishes with confirms in a window, mandatory, and tells of every message what became of it.
+"""The sink: publishes mandatory messages with confirms in a window, and reports the outcome of each.
 
-Everything goes down one channel, so that nothing overtakes. RabbitMQ answers a message that it takes with an ack, one
-that no queue takes with a return and then an ack, and closes the whole channel over one that it will not have (a
-missing exchange, no permission, too large), which leaves everything in flight unknown. The guilty one is found like
-this: if the broker names an exchange, every message in flight to it is refused with that reason; if one message was
-alone in flight, it is the one; else all are given back as unknown and the next as many go one by one ("careful"), so
-that the guilty one will be alone. Neighbours are published again, which is the named window for duplicates, and are not
-lost.
+One channel carries everything, so no message overtakes another. RabbitMQ answers an accepted message with an ack, and
+an unroutable one with a return and then an ack. Over other messages (missing exchange, no permission, too large) it
+closes the whole channel, which leaves everything in flight unknown. The sink then finds the cause:
+
+- The broker names an exchange: every message in flight to it is refused for that reason.
+- One message was alone in flight: it is the cause.
+- Otherwise all come back as unknown, and as many of the next ones go one by one (``_careful``). So the cause will be
+  alone in flight.
+
+The other messages are published again and may arrive twice: that is the named window for duplicates.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _ID_NAME = frozenset({b"x-delay-id"})
-#: How long an exchange, or a routing key on it, that RabbitMQ refused is left alone before one message may try again.
+#: How long the sink avoids an exchange, or a routing key on it, after a refusal. Then one message tries again.
 _REST_S = 1.0
 _AGAIN_MS = 100
-#: So long after its rest it waits for a moment when nothing else is in flight.
+#: After the rest, how long that message waits until nothing else is in flight.
 _ALONE_S = 3.0
 
 
 class _Flight:
-    """One publish without an answer."""
+    """One published message without an answer."""
 
     __slots__ = ("claim", "exchange", "refusal", "routing_key", "size")
 
@@ -54,9 +57,9 @@ class _Flight:
         self.size = size
         self.refusal: Refusal | None = None
 
-    def is_at(self, place: tuple[str, bytes | None]) -> bool:
-        """Whether it went to this exchange and, if one is named, with this routing key."""
-        exchange, routing_key = place
+    def is_at(self, target: tuple[str, bytes | None]) -> bool:
+        """Return whether it went to this exchange and, unless that is None, with this routing key."""
+        exchange, routing_key = target
         return self.exchange == exchange and routing_key in (None, self.routing_key)
 
 
@@ -93,15 +96,15 @@ class RabbitSink:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """See ``bridge.core.ports.Sink.ready``."""
+        """Return whether it may publish now: connected, and RabbitMQ blocks no publishers."""
         return self._encoder is not None and not self._blocked
 
     def able(self) -> bool:
-        """See ``bridge.core.ports.Sink.able``."""
+        """Return whether it is connected."""
         return self._encoder is not None
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.core.ports.Sink.room``."""
+        """Return how many messages and bytes the window still allows."""
         if not self.ready():
             return 0, 0
         if self._careful:
@@ -109,7 +112,7 @@ class RabbitSink:
         return self._settings.window - len(self._flights), self._window_bytes - self._bytes
 
     def publish(self, claims: Sequence[Claim]) -> None:
-        """See ``bridge.core.ports.Sink.publish``."""
+        """Send the messages in one write. Each comes back once as a ``Result``."""
         link, encoder = self._link, self._encoder
         if link is None or encoder is None or not link.is_open():
             self._results += (Result(claim, Outcome.UNKNOWN, None) for claim in claims)
@@ -148,17 +151,20 @@ class RabbitSink:
         return encoded.data, _Flight(claim, out.exchange, encoded.routing_key, len(encoded.data))
 
     def _rest(self, exchange: str, routing_key: bytes) -> Refusal | None:
-        """Where the broker refused lately, one message at a time may try again, and alone if that can be had soon: the
-        channel may close over it. The others are not tried, which is not held against them."""
-        for place in ((exchange, None), (exchange, routing_key)):
-            until, refusal = self._resting.get(place, (0.0, None))
+        """Return the refusal of a target that RabbitMQ refused lately; None where the message may be sent.
+
+        After the rest one message may try, alone if that is possible soon: the channel may close over it. The others
+        come back without a try.
+        """
+        for target in ((exchange, None), (exchange, routing_key)):
+            until, refusal = self._resting.get(target, (0.0, None))
             if refusal is None:
                 continue
             waits_s = until - time.monotonic()
             if waits_s > 0 or (self._flights and waits_s > -_ALONE_S):
                 return replace(refusal, again_ms=max(_AGAIN_MS, int(waits_s * 1000)))
             self._careful = max(self._careful, 1)
-            del self._resting[place]
+            del self._resting[target]
         return None
 
     # -- answers, called by the connection --------------------------------------------------------------------------
@@ -188,7 +194,7 @@ class RabbitSink:
         self._answered_at = time.monotonic()
 
     def _on_return(self, _: Channel, method: Any, properties: RawProperties, body: bytes) -> None:
-        """A return comes before the ack of its message; two with one body are told apart by their id or properties."""
+        """Mark the returned message; its ack follows. Id, properties or body identify it."""
         key = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
         try:
             found = read(properties.raw, _ID_NAME).headers.get("x-delay-id")
@@ -224,7 +230,7 @@ class RabbitSink:
         await keep_connected(self._session, self._health, "rabbitmq publish", "nothing can be published to RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
-        """One connection, and one channel after the other on it."""
+        """Open one connection, and one channel after the other on it."""
         self._link = link = await open_link(self._settings, "postdate publish", self._first_host)
         self._first_host = link.next_host
         connection = link.connection
@@ -243,7 +249,7 @@ class RabbitSink:
                 if not link.is_open():
                     raise BrokerUnavailable(sentence(error))
         finally:
-            connection.hot_methods.clear()  # what it may still say is about tags that mean others on the next one
+            connection.hot_methods.clear()  # its tags mean other messages on the next connection
             self._encoder = None
             self._link = None
             self._on_unblocked()
@@ -267,7 +273,7 @@ class RabbitSink:
             channel.add_on_close_callback(on_close)
             channel.add_on_return_callback(self._on_return)
             channel.confirm_delivery(lambda _: None, callback=on_confirming)
-        except AMQPError as error:  # it closed between its opening and now
+        except AMQPError as error:  # the channel has closed meanwhile
             raise BrokerUnavailable(sentence(error)) from error
         await asyncio.wait((confirming, ended), return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -276,11 +282,11 @@ class RabbitSink:
         self._lowest = 1
         self._encoder = Encoder(channel.channel_number, link.connection.params.frame_max)
         self._encoder.size_max = self._size_max
-        self._answered([])  # there is room again, and whoever waits for it should not sleep on
+        self._answered([])  # there is room again: wakes the publisher
         return ended
 
     async def _until_end(self, link: Link, ended: asyncio.Future[BaseException]) -> BaseException:
-        """Wait for the channel's end; make one when confirms stay away, for a lost confirm has no other sign."""
+        """Wait until the channel ends. Close it when no confirm comes: a lost confirm has no other sign."""
         timeout_s = self._settings.confirm_timeout / 1000
         while True:
             await asyncio.wait((ended, link.closed), timeout=1, return_when=asyncio.FIRST_COMPLETED)
@@ -305,7 +311,7 @@ class RabbitSink:
     # -- after a channel or a connection that ended -----------------------------------------------------------------
 
     def _convict(self, error: BaseException) -> None:
-        """Find out whom the broker meant; everyone else in flight is unknown."""
+        """Find the message over which the channel closed. The outcome of the others in flight is unknown."""
         if not isinstance(error, (ChannelClosedByBroker, ConnectionClosedByBroker)):
             return
         if error.reply_code == refusals.CONNECTION_FORCED or not self._flights:
@@ -326,7 +332,7 @@ class RabbitSink:
         self._give_back()
 
     def _give_back(self) -> None:
-        """Everything in flight comes back: refused where it is convicted, else unknown."""
+        """Return everything in flight: refused where its refusal is known, else unknown."""
         for flight in self._flights.values():
             known = Outcome.UNKNOWN if flight.refusal is None else Outcome.REFUSED
             self._results.append(Result(flight.claim, known, flight.refusal))

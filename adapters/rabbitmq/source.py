@@ -1,8 +1,7 @@
-"""The source: consumes the intake queues and hands their messages on in batches.
+"""The source: consumes the intake queues and passes their messages on in batches.
 
-One connection, one channel a queue. Deliveries are acknowledged in runs (``multiple``) where they are contiguous. A
-connection or channel that is lost takes its unacknowledged deliveries with it: the broker gives them out again, marked
-as redelivered, to whoever consumes next.
+It has one connection, and one channel for each queue. It acknowledges contiguous deliveries together (``multiple``).
+When a connection or channel is lost, the broker redelivers its unacknowledged messages to the next consumer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import Link, open_link
-from adapters.rabbitmq.idle import LOOK_S, Idle, left_out
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
@@ -34,22 +32,27 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _NOT_FOUND = 404
-#: A queue that has not let postdate consume by then is spoken of. A quorum queue without a leader never answers.
+#: After this time without an answer to basic.consume, health names the queue. A quorum queue without a leader never
+#: answers.
 _ANSWER_S = 10.0
-#: So often the binding of an intake queue is made again.
+#: How often the source declares the bindings of an intake queue again.
 _BIND_S = 3.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
+#: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
+#: looks in a row without a fall happen by chance once in 40,000 (1 in 8!).
+LOOKS = 8
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
 class Intake:
     """One intake queue: its route, and the header names that matter on that route.
 
-    ``bindings`` are what leads to the queue, none where postdate is not to declare anything. A front exchange without
-    its binding sends delayed messages to the real exchange, at once: they are made again every few seconds, because
-    AMQP cannot ask whether they are there. ``without``: what happens while the queue is gone, half a sentence.
-    ``entries_max`` bounds the header entries of a message; None for no bound.
+    ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
+    send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
+    few seconds. ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of
+    a message; None for no bound.
     """
 
     route: str
@@ -60,20 +63,52 @@ class Intake:
     entries_max: int | None = None
 
 
-class _Lane:
-    """An intake's channel while it lives, and how far its deliveries are acknowledged.
+class Idle:
+    """Detects that messages wait in a queue and this instance receives none: the consumer that has them is frozen.
 
-    ``consumer`` is the consumer's tag; it is ``cancelled`` when nothing more will come. ``last`` is the tag of the last
-    delivery, which is also how many there were.
+    AMQP counts messages that RabbitMQ has not sent to a consumer. So this detects a frozen consumer whose prefetch is
+    full; before that, only heartbeats do.
     """
 
-    __slots__ = ("alive", "cancelled", "channel", "consumer", "early", "floor", "idle", "intake", "last", "number")
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._received = 0
+        self._still = 0
+
+    def look(self, waiting: int, received: int, in_hand: bool) -> bool:
+        """Record one look. Return whether this instance is left out.
+
+        ``waiting``: ready messages in the queue. ``received``: messages received from it so far. ``in_hand``: some of
+        them are not acknowledged, so this instance is the busy consumer.
+        """
+        moves = waiting < self._waiting or received != self._received or in_hand
+        self._still = 0 if moves or not waiting else self._still + 1
+        self._waiting, self._received = waiting, received
+        return self._still >= LOOKS
+
+
+def left_out(queue: str, waiting: int) -> str:
+    """Return the health sentence. AMQP does not name the holder: a quorum queue counts its active consumer alone."""
+    return (
+        f"this instance receives nothing from queue {queue}, although messages wait there: {waiting}. Another consumer "
+        "holds the queue and takes none: its instance is frozen or overloaded"
+    )
+
+
+class _Consumer:
+    """The channel of an intake while it is open, and how far its deliveries are acknowledged.
+
+    ``consumer_tag`` names it to RabbitMQ; after ``cancelled`` no more deliveries come. ``last`` is the tag of the last
+    delivery, which is also their number.
+    """
+
+    __slots__ = ("alive", "cancelled", "channel", "consumer_tag", "early", "floor", "idle", "intake", "last", "number")
 
     def __init__(self, intake: Intake, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel
         self.number = channel.channel_number
-        self.consumer = ""
+        self.consumer_tag = ""
         self.floor = self.last = 0
         self.early: set[int] = set()
         self.idle = Idle()
@@ -81,22 +116,24 @@ class _Lane:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Ask RabbitMQ to send nothing more. What it sends comes before its answer; what is on its way from a quorum
-        queue to the channel at this moment RabbitMQ itself puts back to the head of the queue."""
+        """Cancel the consumer. RabbitMQ sends its last deliveries before its answer.
+
+        Messages between a quorum queue and the channel at this moment go back to the head of the queue.
+        """
 
         def on_cancelled(_: Any) -> None:
             self.cancelled = True
 
         if self.alive:
-            with suppress(AMQPError):  # it is being closed, and then nothing more comes either
-                self.channel.basic_cancel(self.consumer, on_cancelled)
+            with suppress(AMQPError):  # a closing channel delivers nothing more either
+                self.channel.basic_cancel(self.consumer_tag, on_cancelled)
 
 
 def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
-    """The fewest (tag, multiple) for ``tags``, and the new floor, below which everything is acknowledged.
+    """Return the new floor, up to which everything is acknowledged, and the fewest (tag, multiple) for ``tags``.
 
-    ``multiple`` acknowledges everything below, so it reaches only as far as nothing is missing; the rest go singly and
-    are remembered in ``early``, so that the floor can pass them when the gap below is closed.
+    ``multiple`` acknowledges everything below its tag, so it stops at the first gap. The tags above are acknowledged
+    one by one and kept in ``early``, so that the floor can pass them when the gap is closed.
     """
     new, last = set(tags), 0
     while floor + 1 in new or floor + 1 in early:
@@ -110,7 +147,7 @@ def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[
 
 
 def _keep_bound(channel: Channel, intake: Intake) -> None:
-    """Bind now and then for as long as the channel lives."""
+    """Declare the bindings every few seconds while the channel is open."""
     if not intake.bindings or not channel.is_open:
         return
     for one in intake.bindings:
@@ -123,12 +160,15 @@ def _keep_bound(channel: Channel, intake: Intake) -> None:
 
 
 def digest(payload: bytes) -> bytes:
-    """Eight bytes that tell a message from others; the same for a redelivery of it."""
+    """Return eight bytes that identify a message. A redelivery has the same."""
     return blake2b(payload, digest_size=8).digest()
 
 
 def _ordered_digest(routing_key: bytes, properties: bytes, body: bytes, fields: Sequence[Field]) -> bytes:
-    """A quorum queue writes into a redelivered message's headers how often it came, and sorts them by name."""
+    """Return the digest of a message without its delivery counts and with its headers in order.
+
+    A quorum queue adds the counts to the headers of a redelivered message, and sorts them by name.
+    """
     return digest(pack(routing_key, ordered(properties, _COUNTS, fields), body))
 
 
@@ -144,7 +184,7 @@ class RabbitSource:
         health: Health,
         declare: Callable[[], object] | None = None,
     ) -> None:
-        """``declare`` makes the topology again, blocking; None where postdate is not to."""
+        """``declare`` declares the topology again, blocking; None where postdate may not."""
         self._declare = declare
         self._settings = settings
         self._intakes = intakes
@@ -153,7 +193,7 @@ class RabbitSource:
         self._health = health
         self._link: Link | None = None
         self._first_host = 0
-        self._lanes: dict[int, _Lane] = {}
+        self._consumers: dict[int, _Consumer] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
@@ -163,51 +203,53 @@ class RabbitSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.take``."""
+        """Wait for deliveries and return what has arrived."""
         return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """See ``bridge.core.ports.Source.more``."""
+        """Return what has arrived, without waiting."""
         return self._arrivals.more(messages_max, bytes_max, without)
 
     def alive(self, delivery: Delivery) -> bool:
-        """See ``bridge.core.ports.Source.alive``."""
-        lane: _Lane = delivery.tag[0]
-        return lane.alive
+        """Return whether the channel of a delivery can still acknowledge it."""
+        consumer: _Consumer = delivery.tag[0]
+        return consumer.alive
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.accept``."""
-        tags: dict[_Lane, list[int]] = {}
+        """Acknowledge deliveries with as few frames as possible."""
+        tags: dict[_Consumer, list[int]] = {}
         for delivery in deliveries:
-            lane, tag = delivery.tag
-            tags.setdefault(lane, []).append(tag)
+            consumer, tag = delivery.tag
+            tags.setdefault(consumer, []).append(tag)
         parts = []
-        for lane, numbers in tags.items():
-            if lane.alive:
-                lane.floor, acks = acknowledgements(lane.floor, lane.early, numbers)
-                parts += [frames.ack(lane.number, tag, multiple) for tag, multiple in acks]
+        for consumer, numbers in tags.items():
+            if consumer.alive:
+                consumer.floor, acks = acknowledgements(consumer.floor, consumer.early, numbers)
+                parts += [frames.ack(consumer.number, tag, multiple) for tag, multiple in acks]
         if parts and self._link is not None and self._link.is_open():
             self._link.connection.send(b"".join(parts))
         self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``bridge.core.ports.Source.drop``."""
+        """Forget deliveries that RabbitMQ will redeliver."""
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """See ``bridge.core.ports.Source.place``."""
+        """Return nothing: RabbitMQ numbers no messages."""
         return {}
 
     def stop(self) -> None:
         """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
         closes, RabbitMQ 3 makes another order."""
         self._stopping = True
-        for lane in self._lanes.values():
-            lane.cancel()
+        for consumer in self._consumers.values():
+            consumer.cancel()
 
     def emptied(self) -> bool:
-        """See ``bridge.core.ports.Source.emptied``."""
-        return self._arrivals.empty() and all(lane.cancelled or not lane.alive for lane in self._lanes.values())
+        """Return whether every consumer is cancelled and everything was taken."""
+        return self._arrivals.empty() and all(
+            consumer.cancelled or not consumer.alive for consumer in self._consumers.values()
+        )
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:
         self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
@@ -217,7 +259,7 @@ class RabbitSource:
     # -- the connection ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep consuming until cancelled: connect, consume, and connect again when the connection goes."""
+        """Connect and consume until cancelled; connect again when the connection ends."""
         await keep_connected(self._session, self._health, "rabbitmq intake", "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
@@ -226,8 +268,8 @@ class RabbitSource:
         try:
             link.connection.on_delivery = self._on_delivery
             link.connection.on_read = self._on_read
-            async with asyncio.TaskGroup() as lanes:
-                tasks = [lanes.create_task(self._keep_lane(link, intake)) for intake in self._intakes]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
                 reconnect.worked()
                 self._health.say("rabbitmq intake", "")
                 end = await link.closed
@@ -235,15 +277,15 @@ class RabbitSource:
                     task.cancel()
             raise BrokerUnavailable(sentence(end))
         finally:
-            for lane in self._lanes.values():
-                lane.alive = False
-            self._lanes.clear()
+            for consumer in self._consumers.values():
+                consumer.alive = False
+            self._consumers.clear()
             self._drop_buffer()
             self._link = None
             await link.close()
 
-    async def _keep_lane(self, link: Link, intake: Intake) -> None:
-        """Consume one queue; a queue that is gone or refuses is tried again, and troubles no other."""
+    async def _keep_consuming(self, link: Link, intake: Intake) -> None:
+        """Consume one queue until the connection ends. Retry a missing or refusing one; the others go on."""
         subject = f"rabbitmq queue {intake.queue}"
         reconnect = Reconnect()
         while True:
@@ -256,13 +298,13 @@ class RabbitSource:
             except BrokerUnavailable as error:
                 why = str(error)
             if not link.is_open():
-                return  # all queues are concerned, and the session says so once
+                return  # the session reports this once for all queues
             self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
             await self._declare_again(subject)
             await reconnect.wait()
 
     async def _declare_again(self, subject: str) -> None:
-        """A queue that someone deleted is made again, if postdate may: every second without it hastens messages."""
+        """Recreate a deleted queue, if postdate may: without it, delayed messages are delivered at once."""
         if self._declare is not None:
             try:
                 await asyncio.to_thread(self._declare)
@@ -270,18 +312,18 @@ class RabbitSource:
                 self._health.say(subject, str(error))
 
     async def _consume(self, link: Link, intake: Intake) -> asyncio.Future[str]:
-        """Open a channel and start consuming; the future gets the sentence about its end."""
+        """Open a channel and start consuming. The future gets the reason for its end."""
         channel = await link.channel()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._stopping:
             return ended
-        lane = self._lanes[channel.channel_number] = _Lane(intake, channel)
+        consumer = self._consumers[channel.channel_number] = _Consumer(intake, channel)
 
         def on_end(why: str) -> None:
-            lane.alive = False
+            consumer.alive = False
             self._health.say(f"rabbitmq intake {intake.queue}", "")
-            self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is lane))
+            self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is consumer))
             if not ended.done():
                 ended.set_result(why)
 
@@ -302,9 +344,9 @@ class RabbitSource:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
-            lane.consumer = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
-        except AMQPError as error:  # it closed between its opening and now
-            lane.alive = False
+            consumer.consumer_tag = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+        except AMQPError as error:  # the channel has closed meanwhile
+            consumer.alive = False
             raise BrokerUnavailable(sentence(error)) from error
         done, _ = await asyncio.wait((started, ended), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
         if not done:
@@ -312,38 +354,38 @@ class RabbitSource:
             await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
-            self._look(lane)
+            self._watch_idle(consumer)
         return ended
 
-    def _look(self, lane: _Lane) -> None:
-        """Now and then ask how many messages wait in the queue, for as long as the lane lives."""
+    def _watch_idle(self, consumer: _Consumer) -> None:
+        """Ask every second how many messages wait in the queue, while the consumer is alive."""
 
         def on_counts(answer: Any) -> None:
             waiting = answer.method.message_count
-            left = lane.idle.look(waiting, lane.last, lane.floor < lane.last)
-            queue = lane.intake.queue
+            left = consumer.idle.look(waiting, consumer.last, consumer.floor < consumer.last)
+            queue = consumer.intake.queue
             self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "")
 
-        if lane.alive and lane.channel.is_open and not self._stopping:
-            lane.channel.queue_declare(lane.intake.queue, passive=True, callback=on_counts)
-            asyncio.get_running_loop().call_later(LOOK_S, self._look, lane)
+        if consumer.alive and consumer.channel.is_open and not self._stopping:
+            consumer.channel.queue_declare(consumer.intake.queue, passive=True, callback=on_counts)
+            asyncio.get_running_loop().call_later(LOOK_S, self._watch_idle, consumer)
 
     # -- deliveries, called by the connection -----------------------------------------------------------------------
 
     def _on_delivery(self, channel: int, method: bytes, properties: bytes, body: bytes) -> None:
-        lane = self._lanes.get(channel)
-        if lane is None or not lane.alive:
+        consumer = self._consumers.get(channel)
+        if consumer is None or not consumer.alive:
             return
         at = 1 + method[0]
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
-        lane.last = tag
+        consumer.last = tag
         at += 9
         at += 1 + method[at]
         routing_key = method[at + 1 : at + 1 + method[at]]
         if not self._now_ms:
             self._now_ms = self._clock.now_ms()
         payload = pack(routing_key, properties, body)
-        intake = lane.intake
+        intake = consumer.intake
         try:
             headers, message_id, published_ms, in_order, fields = read(
                 properties, intake.wanted, self._broker_time, intake.entries_max
@@ -352,7 +394,7 @@ class RabbitSource:
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)
         delivery = Delivery(
-            (lane, tag),
+            (consumer, tag),
             intake.route,
             payload,
             routing_key,

@@ -1,8 +1,8 @@
-"""Scripts on a Redis Cluster, node by node: one that does not answer holds up nobody else's shards.
+"""Runs scripts on a Redis Cluster node by node, so that a frozen node does not delay the shards of the others.
 
-redis-py's cluster client is not made for that: an error of one node makes it draw its map anew before the next call to
-any, and for that it may ask the very node that is frozen. So scripts have connections of their own here, and the map is
-drawn beside them. A node that is late is asked nothing more until it has answered, or until redis.timeout is over.
+redis-py's cluster client does delay them. After an error of one node it refreshes its slot map before the next call to
+any node, and it may ask the frozen node for it. So scripts have their own connections here, and the slot map is
+refreshed beside them. A late node gets no further calls until it has answered, or until redis.timeout has passed.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import AskError, RedisClusterException, RedisError
 
-from adapters.redis.call import Call, Wait, checked
+from adapters.redis.scripts import Call, Wait, checked
 from bridge.core.errors import StoreUnavailable
 
-#: So long all shards wait for the slowest node. It grows for a node that answers, but later; else a claim that always
-#: takes longer would be taken and given back for ever.
+#: How long all shards wait for the slowest node. It grows for a node that answers later than that. Otherwise a claim
+#: that always takes longer would be made and given back forever.
 _PATIENCE_S = 0.3
 _GROWTH = 2.0
 _SHRINKING = 0.99
 
 
 class Cluster(RedisCluster):
-    """redis-py's client, which sends scripts by itself."""
+    """redis-py's client, with its own way to send scripts."""
 
     def __init__(self, timeout_s: float, **options: Any) -> None:
         super().__init__(**options)
         self._timeout_s = timeout_s
         self._nodes: dict[str, ClusterNode] = {}
-        #: The rounds that nodes have not answered in time, by the name of the node.
+        #: Rounds that a node has not answered in time, by the name of the node.
         self._late: dict[str, set[asyncio.Task[list[Any]]]] = {}
-        #: Nodes whose last round failed or was late: nobody waits for them while there are others.
+        #: Nodes whose last round failed or was late. A call waits for them only if no other node takes part.
         self._slow: set[str] = set()
         self._patience_s: dict[str, float] = {}
-        self._drawing: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def send(self, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
-        """The reply of each call, or the error it failed with, in the same place."""
+        """Return the reply of each call, or the error it failed with, in the same order."""
         if not self.nodes_manager.slots_cache:
             await self.initialize()
         by_node: dict[str, list[int]] = {}
@@ -62,15 +62,15 @@ class Cluster(RedisCluster):
         return replies
 
     async def load(self, calls: Sequence[Call]) -> None:
-        """Load the scripts of these calls where they are called. Raises what redis-py raises."""
+        """Load the scripts of these calls on the nodes that run them. Raises what redis-py raises."""
         for name, text in {(self._node_of(call), call.script.text) for call in calls}:
             await self._nodes[name].execute_command("SCRIPT", "LOAD", text)
 
     async def close_nodes(self) -> None:
-        """Close the connections of the scripts."""
+        """Close the connections that scripts use."""
         pending = [
             *(task for late in self._late.values() for task in late),
-            *([self._drawing] if self._drawing is not None else []),
+            *([self._refreshing] if self._refreshing is not None else []),
         ]
         for task in pending:
             task.cancel()
@@ -79,7 +79,7 @@ class Cluster(RedisCluster):
             await node.disconnect()
 
     def _node_of(self, call: Call) -> str:
-        """The name of the node that has the call's keys, as the map has it, and a node of our own of that name."""
+        """Return the name of the node that has the call's keys, and make our own connection pool for it."""
         node: Any = self.get_node_from_key(call.keys[0])
         if node.name not in self._nodes:
             options = dict(node.connection_kwargs)
@@ -88,7 +88,7 @@ class Cluster(RedisCluster):
         return str(node.name)
 
     async def _wait_for(self, tasks: dict[str, asyncio.Task[list[Any]]], at_least_s: float) -> None:
-        """Until all have answered that can be expected to, or until patience ends."""
+        """Wait until every node that is expected to answer has done so, or until patience ends."""
         expected = [name for name in tasks if name not in self._slow] or list(tasks)
         if not expected:
             return
@@ -109,13 +109,13 @@ class Cluster(RedisCluster):
             return [StoreUnavailable(f"the Redis Cluster node {name} does not answer")] * count
         if (error := task.exception()) is not None:
             self._slow.add(name)
-            self._draw()
+            self._refresh_slots()
             return [error] * count
         self._slow.discard(name)
         self._patience_s[name] = max(_PATIENCE_S, self._patience_s.get(name, _PATIENCE_S) * _SHRINKING)
         answers = task.result()
         if any(isinstance(answer, Exception) for answer in answers):
-            self._draw()
+            self._refresh_slots()
         return answers
 
     def _came_late(self, name: str, task: asyncio.Task[list[Any]]) -> None:
@@ -126,32 +126,32 @@ class Cluster(RedisCluster):
         if task.cancelled():
             return
         if task.exception() is not None:
-            self._draw()
+            self._refresh_slots()
             return
         self._slow.discard(name)
         self._patience_s[name] = min(self._timeout_s, self._patience_s.get(name, _PATIENCE_S) * _GROWTH)
 
     async def _moved(self, call: Call) -> Any:
-        """The reply of a call whose slot moves: redis-py knows the way."""
+        """Return the reply of a call whose slot is moving. redis-py follows the ASK redirection."""
         try:
             return await self.evalsha(call.script.sha, len(call.keys), *call.keys, *call.args)
         except (RedisError, RedisClusterException, OSError) as error:
             return error
 
-    def _draw(self) -> None:
-        """Draw the map of slots anew, beside the calls."""
-        if self._drawing is None or self._drawing.done():
-            self._drawing = asyncio.ensure_future(self._draw_map())
+    def _refresh_slots(self) -> None:
+        """Refresh the slot map in the background."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._read_slots())
 
-    async def _draw_map(self) -> None:
+    async def _read_slots(self) -> None:
         try:
             await self.nodes_manager.initialize()
         except (RedisError, RedisClusterException, OSError):
-            return  # nobody could be asked: the next error draws it
+            return  # no node answered; the next error starts another refresh
 
 
 async def _on_node(node: Any, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
-    """All calls, and the wait behind them, down one connection of one node."""
+    """Run all calls, and the wait after them, on one connection of one node."""
     connection = node.acquire_connection()
     try:
         await connection.connect()

@@ -1,41 +1,45 @@
-"""``bridge.admin.desk.Desk`` on Redis: reads by scripts that write nothing, changes by the same moves as the bridge."""
+"""The admin desk on Redis. It reads with scripts that write nothing, and changes messages with the store's moves."""
 
 from __future__ import annotations
 
 import heapq
+import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.redis.agreement import judge_agreement, read_agreement
-from adapters.redis.call import Call
-from adapters.redis.connect import Client, store_errors
+from redis.exceptions import ResponseError
+
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors
+from adapters.redis.guard import count_call, judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import scripts
-from adapters.redis.stats import sum_up
+from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import Filter, Row, Stats
+from bridge.admin.desk import Answer, Filter, Row, Stats
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import UnopenedEnvelope, index_fields, plain_key, unseal
 from bridge.parking.identity import ID_BYTES, shard_of
 
-#: Places read from a shard in the first call and, as more are wanted, at most; the bytes of envelopes a call may touch.
+#: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
-#: Enough of a payload to hold a routing key, which stands first in it, and mostly a record's key, behind its headers.
+#: Enough of a payload for the routing key, which comes first, and usually for a record's key, behind its headers.
 HEAD_BYTES = 1024
 _BATCH = 200
+#: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
+_SHARDS, _SAMPLES = 4, 20
 
 
 class RedisDesk:
-    """See ``bridge.admin.desk.Desk``."""
+    """The desk of one store."""
 
     def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
-        """``broker`` is the one whose messages this store holds."""
+        """``broker`` names the broker whose messages this store holds."""
         self._client: Any = client
         self._prefix = prefix
         self._shards = shards
@@ -46,24 +50,24 @@ class RedisDesk:
         self._broker = broker
 
     async def open(self) -> None:
-        """Make sure that these settings are the store's; nothing is written. Raises ``StoreUnfit``."""
+        """Check that the settings fit the store. Writes nothing. Raises ``StoreUnfit``."""
         judge_agreement(await read_agreement(self._client, self._prefix), self._shards)
 
     async def now_ms(self) -> int:
-        """See ``bridge.admin.desk.Desk.now_ms``."""
+        """Return the store's clock (Unix ms)."""
         with store_errors():
             seconds, microseconds = await self._client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
 
-    # -- looking ----------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------------
 
     async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """See ``bridge.admin.desk.Desk.rows``."""
+        """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
         readers = [_Reader(shard) for shard in range(self._shards)]
         heads: list[tuple[int, bytes, int, Row]] = []
         unread = readers
         while True:
-            # A shard whose page is used up is read before anything else is given out: it may hold what comes next.
+            # Read on in a shard whose page is used up before yielding anything else: it may hold the next message.
             while unread:
                 await self._read(unread, state, wanted)
                 for reader in unread:
@@ -78,7 +82,7 @@ class RedisDesk:
                 unread = [readers[shard]]
 
     async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter) -> None:
-        # Only the due set is sorted by what a filter on due moments is about.
+        # A filter on due moments narrows the due set only: the other sets are sorted by other moments.
         by_due = state is State.PARKED
         start = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
         end = wanted.due_before_ms if by_due and wanted.due_before_ms is not None else "+inf"
@@ -98,7 +102,7 @@ class RedisDesk:
             reader.rows.extend(row for row in found if _takes(wanted, row, by_due))
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """See ``bridge.admin.desk.Desk.look``."""
+        """Return those messages that exist, in any state."""
         by_shard = self._sorted(ids)
         calls = []
         for shard, some in by_shard.items():
@@ -114,32 +118,33 @@ class RedisDesk:
         return [rows[one] for one in ids if one in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
-        """See ``bridge.admin.desk.Desk.find``."""
+        """Return the ids of the messages with this key."""
         found = await self._store.find(index_fields(route.encode(), key))
         return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, str]:
-        """See ``bridge.admin.desk.Desk.cancel``."""
-        words: dict[bytes, str] = dict.fromkeys(ids, "none")
+    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was."""
+        answers = dict.fromkeys(ids, Answer.NONE)
         known = [one for some in self._sorted(ids).values() for one in some]
         for at in range(0, len(known), _BATCH):
-            words.update(await self._store.cancel(known[at : at + _BATCH], True))
-        return words
+            words = await self._store.cancel(known[at : at + _BATCH], True)
+            answers.update((one, Answer(word)) for one, word in words.items())
+        return answers
 
-    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, str]:
-        """See ``bridge.admin.desk.Desk.reschedule``."""
-        words: dict[bytes, str] = dict.fromkeys(ids, "none")
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        """Move parked messages to another due moment. Return the state of each."""
+        answers = dict.fromkeys(ids, Answer.NONE)
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
             call = Call(self._scripts["reschedule"], (keys.due, keys.msg, keys.dead), (keys.wake, due_ms, *some))
             (reply,) = await self._ask([call])
-            words.update(zip(some, (word.decode() for word in reply), strict=True))
-        return words
+            answers.update((one, Answer(word.decode())) for one, word in zip(some, reply, strict=True))
+        return answers
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """See ``bridge.admin.desk.Desk.retry``."""
+        """Park dead letters again. Return how many of the ids were dead letters."""
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
@@ -149,11 +154,43 @@ class RedisDesk:
         return retried
 
     async def stats(self) -> Stats:
-        """See ``bridge.admin.desk.Desk.stats``."""
-        calls = []
-        for keys in self._keys.shards:
-            calls.append(Call(self._scripts["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ()))
-        return await sum_up(self._client, self._keys, await self._ask(calls))
+        """Add up the counts of the shards, and ask for instances and memory."""
+        counted = await self._ask([count_call(keys) for keys in self._keys.shards])
+        ever: dict[str, int] = {}
+        for reply in counted:
+            for name, value in zip(reply[7::2], reply[8::2], strict=True):
+                ever[name.decode()] = ever.get(name.decode(), 0) + int(value)
+        now_ms = max(reply[0] for reply in counted) // 1000
+        parked, claimed, dead, overdue = (sum(reply[place] for reply in counted) for place in range(1, 5))
+        next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
+        refused = sum(reply[6] for reply in counted)
+        with store_errors():
+            instances, memory = await self._instances(now_ms), await memory_of(self._client)
+            loss = loss_in(await read_agreement(self._client, self._prefix), now_ms)
+            each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
+        warnings = [text for text in (loss, nearly_full(memory), many_dead(dead)) if text]
+        return Stats(
+            now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused, warnings
+        )
+
+    async def _instances(self, now_ms: int) -> dict[str, Mapping[str, object]]:
+        names = await self._client.zrangebyscore(self._keys.instances, now_ms, "+inf")
+        reports = await self._client.hmget(self._keys.health, names) if names else []
+        return {name.decode("utf-8", "replace"): _report(text) for name, text in zip(names, reports, strict=True)}
+
+    async def _bytes_each(self, messages: Sequence[int]) -> int | None:
+        """Return a message's size by Redis's estimate for the fullest shards. A managed service may refuse it."""
+        fullest = sorted(range(len(messages)), key=messages.__getitem__)[-_SHARDS:]
+        total = 0
+        try:
+            for shard in fullest:
+                keys = self._keys.shards[shard]
+                for key in (keys.due, keys.msg, keys.claimed, keys.dead, keys.keys):
+                    total += await self._client.memory_usage(key, samples=_SAMPLES) or 0
+        except ResponseError:
+            return None
+        count = sum(messages[shard] for shard in fullest)
+        return total // count if count else None
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +202,7 @@ class RedisDesk:
         return replies
 
     def _sorted(self, ids: Iterable[bytes]) -> dict[int, list[bytes]]:
-        """By shard; an id of a shard that is not there names nothing."""
+        """Return the ids by shard, each once. Ids of shards that this store does not have are left out."""
         by_shard: dict[int, list[bytes]] = {}
         for one in dict.fromkeys(ids):
             if shard_of(one) < self._shards:
@@ -182,8 +219,11 @@ class RedisDesk:
 
 @dataclass(slots=True)
 class _Reader:
-    """How far one shard is read: the places to skip (-1 at its end), how many to read next, what was read and not given
-    out, and whether its next row is among the heads that are compared."""
+    """How far one shard is read.
+
+    ``skip`` is the next place to read (-1: at its end), ``page`` the number of places to read next, ``rows`` what was
+    read and not yielded. ``pushed``: its next row is among the heads that are compared.
+    """
 
     shard: int
     skip: int = 0
@@ -204,15 +244,14 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
 
 
 def _takes(wanted: Filter, row: Row, by_due: bool) -> bool:
-    """A parked message stands where its next try is, and that is what its filter was about."""
+    """Return whether a row matches. For parked ones the due moments were filtered already, by the next try."""
     if by_due:
         wanted = Filter(route=wanted.route, key=wanted.key, reason=wanted.reason)
     return wanted.takes(row)
 
 
 def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
-    """Of an envelope that cannot be opened all bytes are the payload, and the reason says why, where nothing else
-    does."""
+    """Return a message as a row. Of an envelope that cannot be opened, all bytes are the payload."""
     reason, at_ms = why.decode("utf-8", "backslashreplace"), int(float(at))
     try:
         envelope = unseal(head)
@@ -222,3 +261,12 @@ def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: byte
     due_ms, tries, arrived_ms, route, key, first, payload = envelope
     key = plain_key(key)
     return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)
+
+
+def _report(text: bytes | None) -> dict[str, object]:
+    """Return what an instance reports: a digit (can it deliver) and JSON."""
+    try:
+        report = json.loads((text or b"0")[1:])
+    except ValueError:
+        report = {}
+    return {"able": (text or b"0")[:1] == b"1", **(report if isinstance(report, dict) else {})}

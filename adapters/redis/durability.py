@@ -1,11 +1,11 @@
-"""What "parked" means: reads how the server keeps its data, and says in words where that is less than was asked for.
+"""What "parked" means: reads how a server keeps its data, and refuses one that keeps less than was configured.
 
 ``always``    on disk before the source is accepted: appendfsync always, or WAITAOF on Redis 8 and later
-``everysec``  in the append-only file, which reaches the disk within a second or two (a killed server loses nothing, a
-              machine that loses power may lose that second)
-``replicas``  received by so many replicas (WAIT)
+``everysec``  in the append-only file, which reaches the disk within about two seconds. A killed server loses nothing; a
+              power failure loses those seconds
+``replicas``  received by ``redis.replicas`` replicas (WAIT)
 ``none``      in the server's memory
-An evicting ``maxmemory-policy`` would delete parked messages, so it is refused whatever the durability.
+An evicting ``maxmemory-policy`` would delete parked messages, so it is refused with every durability.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from redis.asyncio import RedisCluster
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
-from adapters.redis.call import Wait
-from adapters.redis.connect import Client, store_errors
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors
+from adapters.redis.scripts import Wait
 from adapters.redis.sentinel import FollowingPool
 from bridge.core.errors import StoreUnfit
 
-#: Scripts that may write when memory is full (flags=allow-oom), ZMSCORE and PEXPIRE within scripts: Redis 7.0.
+#: Redis 7.0 has what the scripts need: flags=allow-oom, ZMSCORE, and PEXPIRE within scripts.
 OLDEST = (7, 0)
-#: Earlier ones answer WAITAOF before the disk has it: Redis 7.2.2 to 7.4.2 (redis/redis pull request 13793), and every
-#: Valkey, which parted from Redis in between (seen on 9.1: 3000 answers in 0.2 s and one fdatasync).
+#: Earlier servers answer WAITAOF before the data is on disk: Redis 7.2.2 to 7.4.2 (redis/redis pull request 13793), and
+#: every Valkey, which forked in between (measured on 9.1: 3000 answers in 0.2 s with one fdatasync).
 WAITAOF_SINCE = (8, 0)
 
-
-#: What a wait for replicas says after the number that answered.
 _FEW_REPLICAS = (
-    ". After a failover this lasts until the old master is back as a replica. To park meanwhile, run one replica more "
+    "After a failover this lasts until the old master is back as a replica. To park meanwhile, run one replica more "
     "than redis.replicas"
 )
 
 
 class Server(NamedTuple):
-    """What one server says of itself; a setting that it will not tell (managed services forbid CONFIG) is None."""
+    """How one server is set up. None for a setting that it does not disclose (managed services forbid CONFIG)."""
 
     name: str
     version: tuple[int, int]
@@ -50,90 +49,90 @@ class Server(NamedTuple):
 
 
 class Durability(NamedTuple):
-    """What to wait for after parking, and what to say at start, a sentence each."""
+    """What to wait for after parking, and warnings for the start, without full stops."""
 
     wait: Wait | None
-    words: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def judge(server: Server, wanted: str, replicas: int, timeout_ms: int) -> Durability:
-    """Pure. Raises ``StoreUnfit`` with one sentence for a server under which messages can be lost."""
+    """Decide what to wait for. Raises ``StoreUnfit`` for a server that can lose messages. Pure."""
     if server.version < OLDEST:
         raise StoreUnfit(
-            f"{server.name} is version {'.'.join(map(str, server.version))}, and postdate needs Redis 7.0 or Valkey 7.2"
+            f"{server.name} has version {'.'.join(map(str, server.version))}. postdate needs Redis 7.0 or Valkey 7.2"
         )
-    words: list[str] = []
+    warnings: list[str] = []
     if server.policy is None:
-        words.append(
-            f"{server.name} does not tell its maxmemory-policy: make sure that it is noeviction, "
+        warnings.append(
+            f"{server.name} does not disclose its maxmemory-policy. Make sure that it is noeviction: "
             "any other policy deletes parked messages when memory is full"
         )
     elif server.policy != "noeviction":
         raise StoreUnfit(
-            f"{server.name} has maxmemory-policy {server.policy}, which deletes parked messages when memory is full: "
-            "set it to noeviction"
+            f"{server.name} has maxmemory-policy {server.policy}, which deletes parked messages when memory is full. "
+            "Set it to noeviction"
         )
-    wait = _wait(server, wanted, replicas, timeout_ms, words)
+    wait = _wait(server, wanted, replicas, timeout_ms, warnings)
     if server.sentinel and wanted in ("everysec", "always") and server.min_replicas == 0:
-        words.append(
+        warnings.append(
             f'{server.name} has min-replicas-to-write 0. With redis.durability = "{wanted}", a failover by Sentinel '
             "can lose what was parked just before it. Set min-replicas-to-write 1 on the master and on its replicas, "
             'or redis.durability = "replicas"'
         )
-    return Durability(wait, tuple(words))
+    return Durability(wait, tuple(warnings))
 
 
-def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, words: list[str]) -> Wait | None:
+def _wait(server: Server, wanted: str, replicas: int, timeout_ms: int, warnings: list[str]) -> Wait | None:
     if wanted == "none":
-        words.append(f'redis.durability is "none": what is parked on {server.name} is lost when that server stops')
+        warnings.append(f'redis.durability is "none". Parked messages are lost when {server.name} stops')
         return None
     if wanted == "replicas":
         if server.replicas is not None and server.replicas < replicas:
-            words.append(too_few_replicas(server, replicas))
+            warnings.append(too_few_replicas(server, replicas))
         return Wait(("WAIT", replicas, timeout_ms), replicas, "waiting for replicas of Redis", _FEW_REPLICAS)
     if server.aof is False:
         raise StoreUnfit(
-            f'{server.name} keeps no append-only file, so redis.durability = "{wanted}" cannot be had: '
-            'set "appendonly yes" there, or redis.durability = "none" if losing parked messages is acceptable'
+            f'{server.name} keeps no append-only file, which redis.durability = "{wanted}" requires. '
+            'Set "appendonly yes" there, or redis.durability = "none" if losing parked messages is acceptable'
         )
     if server.aof is None or server.fsync is None:
-        words.append(
-            f"{server.name} does not tell how it writes its append-only file: "
-            f'redis.durability = "{wanted}" is not checked'
+        warnings.append(
+            f"{server.name} does not disclose how it writes its append-only file, "
+            f'so redis.durability = "{wanted}" is not checked'
         )
     if wanted == "always" and server.fsync != "always":
         if server.version >= WAITAOF_SINCE and not server.valkey and server.fsync != "no":
             return Wait(("WAITAOF", 1, 0, timeout_ms), 1, "waiting for Redis to write its append-only file to disk")
-        told = f"has appendfsync {server.fsync}" if server.fsync else "does not tell its appendfsync"
+        found = f"has appendfsync {server.fsync}" if server.fsync else "does not disclose its appendfsync"
         raise StoreUnfit(
-            f'{server.name} {told}, so redis.durability = "always" cannot be had: '
-            'set "appendfsync always" there, or use Redis 8 with "appendfsync everysec"'
+            f'{server.name} {found}, which is not enough for redis.durability = "always". '
+            'Set "appendfsync always" there, or use Redis 8 with "appendfsync everysec"'
         )
     if server.fsync == "no":
         raise StoreUnfit(
-            f'{server.name} has appendfsync no, so redis.durability = "everysec" cannot be had: '
-            'set "appendfsync everysec" there'
+            f'{server.name} has appendfsync no, which is not enough for redis.durability = "everysec". '
+            'Set "appendfsync everysec" there'
         )
     return None
 
 
 def too_few_replicas(server: Server, wanted: int) -> str:
-    """A word and no refusal: a replica may come back."""
+    """Return the warning for missing replicas. It is no refusal, because a replica may come back."""
     return (
-        f'{server.name} has {server.replicas} connected replicas, and redis.durability = "replicas" waits for '
-        f"{wanted}: nothing is parked until so many are there (redis.replicas)"
+        f"{server.name} has too few connected replicas: {server.replicas} of {wanted}. Nothing is parked until "
+        "redis.replicas of them are connected"
     )
 
 
 async def ask(client: Client) -> list[Server]:
-    """Every server that holds data: the one, or the cluster's primaries."""
+    """Ask every server that holds data: the single one, or the cluster's primaries."""
     with store_errors():
         if not isinstance(client, RedisCluster):
             server = await _ask_one(client, "Redis", {})
             if not isinstance(client.connection_pool, FollowingPool):
                 return [server]
-            kept = await _config(client, "min-replicas-to-write", {})
-            return [server._replace(sentinel=True, min_replicas=None if kept is None else int(kept))]
+            minimum = await _config(client, "min-replicas-to-write", {})
+            return [server._replace(sentinel=True, min_replicas=None if minimum is None else int(minimum))]
         await client.initialize()
         return [
             await _ask_one(client, f"the Redis Cluster node {node.name}", {"target_nodes": node})
@@ -163,14 +162,12 @@ async def _config(client: Any, name: str, where: Mapping[str, Any]) -> str | Non
         answer = _single(await client.config_get(name, **where))
     except ResponseError:
         return None
-    except RedisError:
-        raise
     value = answer.get(name)
     return value.decode() if isinstance(value, bytes) else cast("str | None", value)
 
 
 def _single(answer: Any) -> dict[str, Any]:
-    """A cluster client answers {node: reply} for some calls, the plain reply for others."""
+    """Return the plain reply. For some calls a cluster client returns {node: reply} instead."""
     values = list(answer.values()) if isinstance(answer, dict) else []
     if len(values) == 1 and isinstance(values[0], dict) and "redis_version" not in answer:
         return cast("dict[str, Any]", values[0])

@@ -1,7 +1,9 @@
-"""Compares the store, once a second, with what it was a second ago: is it still the same, and has it room?
+"""Checks that a store is the one it was, has the agreed shape, and has room.
 
-Somebody may empty it (FLUSHALL), restore an older copy, or point a name at another server; and a failover may lose its
-last moments. Each shard counts what ever happened in it, so a number that has gone down tells of all of these.
+What all instances must agree on is written in the hash {postdate}:store, beside the last loss that one of them saw.
+Once a second an instance compares the store with what it was a second ago. Someone may have emptied it (FLUSHALL),
+restored an older copy, or pointed a host name at another server, and a failover may lose the last moments. Each shard
+counts everything that ever happened in it, so all of these show as a count that has gone down.
 """
 
 from __future__ import annotations
@@ -10,22 +12,29 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adapters.redis.agreement import FORMAT, HEALTH_MS, judge_agreement, loss_in, read_pairs
-from adapters.redis.call import Call
-from adapters.redis.connect import Client, store_errors
-from adapters.redis.keys import StoreKeys
-from adapters.redis.room import dead_letters, memory_of, nearly_full
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors
+from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import scripts
-from bridge.core.errors import StoreUnavailable
+from adapters.redis.scripts import Call, scripts
+from bridge.admin.desk import ServerMemory
+from bridge.core.errors import StoreUnavailable, StoreUnfit
+from bridge.delay.duration import write_moment
 
-#: The memory is looked at with every so many looks: it takes a question to every server.
+#: The layout of the keys and of the envelope.
+FORMAT = 1
+#: How long a loss is reported: by ``check`` and ``stats``, and in the health of the instances.
+LOSS_SHOWN_MS, LOSS_IN_HEALTH_MS = 24 * 3_600_000, 3_600_000
+#: From this part of maxmemory on postdate warns. At all of it nothing new is parked.
+_NEARLY = 0.8
+#: Above this number postdate warns of dead letters: they stay until someone retries or cancels them.
+_MANY_DEAD = 10_000
+#: Memory is read with every tenth look, because it takes a question to every server.
 _MEMORY_EVERY = 10
 
 
 class Mark(NamedTuple):
-    """A shard at one look: how much ever happened in it, how much was ever parked, what it holds, and what of it is
-    dead."""
+    """A shard at one look: total moves, total parked, messages held now, and the dead letters among them."""
 
     ever: int
     parked: int
@@ -34,14 +43,89 @@ class Mark(NamedTuple):
 
 
 def lost(before: Mapping[int, Mark], now: Mapping[int, Mark]) -> int | None:
-    """Pure: how many messages are gone from the shards whose counts went down, about; None where none did."""
+    """Return about how many messages are gone from shards whose counts went down; None if none did. Pure."""
     back = [(before[shard], mark) for shard, mark in now.items() if shard in before and mark.ever < before[shard].ever]
     if not back:
         return None
     return sum(min(old.held, max(0, old.parked - new.parked)) for old, new in back)
 
 
-class Guard:
+# -- the agreement -----------------------------------------------------------------------------------------------------
+
+
+def judge_agreement(made: Mapping[str, int], shards: int) -> None:
+    """Raise ``StoreUnfit`` for a store with another format or another number of shards. Pure."""
+    if made.get("format", FORMAT) != FORMAT:
+        raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads format {FORMAT}")
+    if made.get("shards", shards) != shards:
+        raise StoreUnfit(
+            f"the store was made with {made['shards']} shards and redis.shards is {shards}. "
+            f"Set redis.shards = {made['shards']}, or use another redis.key_prefix"
+        )
+
+
+def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
+    """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
+    if "lost_ms" not in made or now_ms - made["lost_ms"] >= shown_ms:
+        return ""
+    return (
+        f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. "
+        f"Messages lost: about {made.get('lost', 0)}"
+    )
+
+
+def _pairs(rows: Mapping[bytes, bytes] | list[bytes]) -> dict[str, int]:
+    """Return the fields of the hash, as HGETALL or as a script gives them."""
+    pairs = rows.items() if isinstance(rows, Mapping) else zip(rows[::2], rows[1::2], strict=True)
+    return {key.decode(): int(value) for key, value in pairs}
+
+
+async def read_agreement(client: Client, prefix: str) -> dict[str, int]:
+    """Return what the store was made with; empty for one that was never used. Raises ``StoreUnavailable``."""
+    untyped: Any = client
+    with store_errors():
+        return _pairs(await untyped.hgetall(StoreKeys(prefix, 0, "").store))
+
+
+# -- the room ----------------------------------------------------------------------------------------------------------
+
+
+def nearly_full(memory: Sequence[ServerMemory]) -> str:
+    """Warn of the fullest server, without a full stop; "" if all have room. Pure."""
+    limited = [one for one in memory if one.most]
+    fullest = max(limited, key=lambda one: one.used / one.most, default=None)
+    if fullest is None or fullest.used < _NEARLY * fullest.most:
+        return ""
+    percent = fullest.used * 100 // fullest.most
+    return f"{fullest.server} uses {percent}% of its maxmemory. At 100% nothing new is parked. Give it more memory"
+
+
+def many_dead(count: int) -> str:
+    """Warn of many dead letters, without a full stop; "" if they are few. Pure."""
+    if count <= _MANY_DEAD:
+        return ""
+    return f"dead letters: {count}. They use memory until you retry or cancel them: `postdate list --state dead`"
+
+
+async def memory_of(client: Any) -> list[ServerMemory]:
+    """Return the memory of every server that holds data. Raises what redis-py raises."""
+    if not hasattr(client, "get_primaries"):
+        return [_memory_of("Redis", await client.info("memory"))]
+    found = []
+    for node in client.get_primaries():
+        info = await client.info("memory", target_nodes=node)
+        found.append(_memory_of(str(node.name), info if "used_memory" in info else next(iter(info.values()))))
+    return found
+
+
+def _memory_of(server: str, info: Mapping[str, Any]) -> ServerMemory:
+    return ServerMemory(server, int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
+
+
+# -- the guard ---------------------------------------------------------------------------------------------------------
+
+
+class StoreGuard:
     """What one instance knows of the store."""
 
     def __init__(self, client: Client, runner: Runner, keys: StoreKeys) -> None:
@@ -56,18 +140,18 @@ class Guard:
         self._full = ""
 
     async def agree(self) -> None:
-        """Write what the instances must agree on, where it is missing. Raises ``StoreUnfit`` where it is something
-        else, and ``StoreUnavailable``."""
+        """Write what the instances must agree on where it is missing.
+
+        Raises ``StoreUnfit`` if it says something else, and ``StoreUnavailable``.
+        """
         made = await self._read()
-        if (
-            len(made.keys() & {"format", "shards", "id"}) < 3
-        ):  # else nothing is written, so that a full Redis lets us start
+        # A complete one is not written again, so that postdate starts while Redis is full.
+        if not {"format", "shards", "id"} <= made.keys():
             made = await self._write(-1)
-        judge_agreement(made, len(self._keys.shards))
-        self._id, self._agreed = made["id"], True
+        self._take(made)
 
     async def look(self) -> dict[str, str]:
-        """A sentence for each thing that may be wrong, "" where it is not. Raises as ``agree``."""
+        """Return a text for each thing that may be wrong, "" where nothing is. Raises as ``agree``."""
         marks, now_ms = await self._count()
         gone = lost(self._marks, marks)
         made = await self._read()
@@ -75,35 +159,33 @@ class Guard:
             gone = sum(mark.held for mark in self._marks.values()) if gone is None else gone
         if gone is not None or "id" not in made:
             made = await self._write(-1 if gone is None else gone)
-        judge_agreement(made, len(self._keys.shards))
-        self._id, self._agreed = made["id"], True
+        self._take(made)
         self._marks |= marks
         return {
-            "store contents": loss_in(made, now_ms, HEALTH_MS),
+            "store contents": loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
             "store memory": await self._memory(),
-            "dead letters": dead_letters(sum(mark.dead for mark in self._marks.values())),
+            "dead letters": many_dead(sum(mark.dead for mark in self._marks.values())),
         }
 
+    def _take(self, made: Mapping[str, int]) -> None:
+        judge_agreement(made, len(self._keys.shards))
+        self._id, self._agreed = made["id"], True
+
     async def _count(self) -> tuple[dict[int, Mark], int]:
-        """Every shard that answers, and the store's clock (0 where none does)."""
-        count = self._scripts["count"]
-        calls = [
-            Call(count, (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ()) for keys in self._keys.shards
-        ]
-        replies = await self._runner.many(calls)
+        """Return a mark for every shard that answers, and the store's clock (0 if none answers)."""
+        replies = await self._runner.many([count_call(keys) for keys in self._keys.shards])
         answers = {n: reply for n, reply in enumerate(replies) if not isinstance(reply, StoreUnavailable)}
-        return {n: _mark(reply) for n, reply in answers.items()}, max(
-            (reply[0] // 1000 for reply in answers.values()), default=0
-        )
+        now_ms = max((reply[0] // 1000 for reply in answers.values()), default=0)
+        return {n: _mark(reply) for n, reply in answers.items()}, now_ms
 
     async def _read(self) -> dict[str, int]:
         client: Any = self._client
         with store_errors():
-            return read_pairs(await client.hgetall(self._keys.store))
+            return _pairs(await client.hgetall(self._keys.store))
 
     async def _write(self, gone: int) -> dict[str, int]:
         args = (FORMAT, len(self._keys.shards), self._id, gone)
-        return read_pairs(await self._runner.one(Call(self._scripts["agree"], (self._keys.store,), args)))
+        return _pairs(await self._runner.one(Call(self._scripts["agree"], (self._keys.store,), args)))
 
     async def _memory(self) -> str:
         if self._looks % _MEMORY_EVERY == 0:
@@ -111,6 +193,11 @@ class Guard:
                 self._full = nearly_full(await memory_of(self._client))
         self._looks += 1
         return self._full
+
+
+def count_call(keys: ShardKeys) -> Call:
+    """Return the call that counts a shard (``lua/desk/count.lua``)."""
+    return Call(scripts()["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ())
 
 
 def _mark(reply: Sequence[Any]) -> Mark:

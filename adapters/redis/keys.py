@@ -1,27 +1,27 @@
-"""Every key that postdate has in the store, with its type. Braces are the hash tag: a shard's keys share one slot.
+"""The keys of the store, with their types. Braces are the hash tag: the keys of a shard share one slot.
 
 =====================  ======  ==========================================================================
 key                    type    holds
 =====================  ======  ==========================================================================
-{postdate:K}:due       zset    id -> Unix ms at which it is due, or at which the next try is
-{postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), for parked, claimed and dead alike
-{postdate:K}:claimed   zset    id + token of the claim (8 bytes) -> Unix ms at which the lease ends
+{postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try
+{postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), whether parked, claimed or dead
+{postdate:K}:claimed   zset    id + claim token (8 bytes) -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
-{postdate:K}:why       hash    id -> the last reason it was not delivered for
-{postdate:K}:keys      hash    route, NUL, the producer's key -> ids, or '*' and their number
+{postdate:K}:why       hash    id -> the last reason why it was not delivered
+{postdate:K}:keys      hash    route, NUL, the producer's key -> ids, or '*' and the number of ids
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
-{postdate:K}:recent    list    digests and ids of what was parked lately, for redeliveries
-{postdate:K}:offsets   hash    log -> the next offset that is new; log, NUL, owed -> those below still to be rejected
-{postdate:K}:counts    hash    parked, delivered, dead, cancelled, replaced, recovered: how many, ever
+{postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
+{postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
+{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
-{postdate}:instances   zset    instance -> Unix ms until which it counts
-{postdate}:health      hash    instance -> 1 or 0 (can it deliver) and how it is, JSON
-{postdate}:store       hash    format, shards, id: what every instance must agree on; lost_ms, lost: the last loss seen
-{postdate}:deal        string  JSON: the instance that drains each shard, as all agreed
+{postdate}:instances   zset    instance -> Unix ms until which it counts as running
+{postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
+{postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
+{postdate}:deal        string  JSON: the agreed instance for each shard
 =====================  ======  ==========================================================================
 
-K is the number of the shard. The channel {postdate:K}:wake carries hints that a due moment came nearer.
+K is the shard's number. The channel {postdate:K}:wake carries a hint when the next due moment moves closer.
 """
 
 from __future__ import annotations
@@ -29,22 +29,6 @@ from __future__ import annotations
 
 class ShardKeys:
     """The keys of one shard."""
-
-    __slots__ = (
-        "claimed",
-        "counts",
-        "dead",
-        "drain",
-        "due",
-        "keys",
-        "msg",
-        "offsets",
-        "park",
-        "recent",
-        "reject",
-        "wake",
-        "why",
-    )
 
     def __init__(self, prefix: str, shard: int, instance: str) -> None:
         tag = f"{{{prefix}:{shard}}}"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import RedisCluster
 
-from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.connect import close, connect
+from adapters.redis.errors import store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
 from bridge.core.clock import StoreClock
 from bridge.parking.envelope import unseal

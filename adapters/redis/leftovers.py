@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from adapters.redis.agreement import judge_agreement, read_agreement
-from adapters.redis.call import Call
-from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.connect import close, connect
+from adapters.redis.errors import store_errors
+from adapters.redis.guard import judge_agreement, read_agreement
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import scripts
+from adapters.redis.scripts import Call, scripts
 from bridge.admin.leftovers import Looked, Remains
 from bridge.core.errors import StoreUnavailable
 from bridge.parking.envelope import UnopenedEnvelope, unseal

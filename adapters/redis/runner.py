@@ -1,7 +1,7 @@
-"""Sends scripts to the store in one round trip, and waits for the durability that was asked for.
+"""Sends scripts to the store in one round trip, and waits for the configured durability.
 
-One call runs alone; several run as one pipeline, on a cluster as one for each node (``adapters.redis.cluster``). WAIT
-and WAITAOF count the writes of their own connection only, so with them everything goes down one connection.
+One call runs alone. Several run as one pipeline, on a cluster as one for each node (``adapters.redis.cluster``). WAIT
+and WAITAOF count the writes of their own connection only, so calls with a wait share one connection.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from adapters.redis.call import Call, Wait, checked
 from adapters.redis.cluster import Cluster
-from adapters.redis.connect import Client, sentence, store_errors
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors, unavailable
+from adapters.redis.scripts import Call, Wait, checked
 from bridge.core.errors import StoreUnavailable
 
 
@@ -24,16 +25,16 @@ class Runner:
         self._client = client
 
     async def one(self, call: Call, wait: Wait | None = None) -> Any:
-        """The reply of one script. Raises ``StoreUnavailable``."""
+        """Return the reply of one script. Raises ``StoreUnavailable``."""
         reply = (await self.many((call,), wait))[0]
         if isinstance(reply, StoreUnavailable):
             raise reply
         return reply
 
     async def many(self, calls: Sequence[Call], wait: Wait | None = None) -> list[Any]:
-        """The reply of each script, or the ``StoreUnavailable`` it failed with, in the same place.
+        """Return the reply of each script, or the ``StoreUnavailable`` it failed with, in the same order.
 
-        A call whose place holds an error may have been carried out all the same: repeat it with the same token.
+        A call that failed may have been carried out: repeat it with the same token.
         """
         try:
             with store_errors():
@@ -45,7 +46,7 @@ class Runner:
                         replies[n] = reply
         except StoreUnavailable as error:
             return [error] * len(calls)
-        return [_ours(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        return [unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
 
     async def _send(self, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
         if isinstance(self._client, Cluster):
@@ -74,7 +75,3 @@ async def _alone(client: Client, call: Call) -> Any:
         return await client.evalsha(call.script.sha, len(call.keys), *call.keys, *call.args)
     except NoScriptError as error:
         return error
-
-
-def _ours(error: Exception) -> StoreUnavailable:
-    return error if isinstance(error, StoreUnavailable) else StoreUnavailable(sentence(error))

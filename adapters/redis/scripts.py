@@ -1,23 +1,26 @@
-"""Reads the Lua scripts and puts their includes in.
+"""Loads the Lua scripts, with their includes, and describes one call of a script.
 
-``--- @include include/now`` takes in ``lua/include/now.lua``, once, before what needs it. A fragment never reads KEYS
-or ARGV, so it does not depend on the order of its caller's keys (a test holds it to that).
+``--- @include include/now`` inserts ``lua/include/now.lua`` once, before the code that needs it. A fragment never reads
+KEYS or ARGV, so it does not depend on its caller's order of keys (a test checks this).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from bridge.core.errors import StoreUnavailable
 
 LUA = Path(__file__).parent / "lua"
 _INCLUDE = re.compile(r"^--- @include (\S+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """One script, ready to send. ``sha`` is the name by which Redis runs it (EVALSHA)."""
+    """One script, ready to send. Redis runs it by its ``sha`` (EVALSHA)."""
 
     name: str
     text: str
@@ -25,11 +28,11 @@ class Script(NamedTuple):
 
 
 class BrokenInclude(Exception):
-    """An include that is missing or includes itself."""
+    """An include is missing, or includes itself."""
 
 
 def flatten(name: str, root: Path = LUA) -> str:
-    """The script ``name`` with its includes, in the order in which they are needed, each once."""
+    """Return the script ``name`` with each of its includes once, dependencies first."""
     body = (root / f"{name}.lua").read_text()
     shebang, _, rest = body.partition("\n") if body.startswith("#!") else ("", "", body)
     taken: list[str] = []
@@ -55,7 +58,7 @@ def _collect(root: Path, body: str, path: list[str], taken: list[str], parts: li
 
 @cache
 def scripts() -> dict[str, Script]:
-    """All scripts by name: the moves, what instances say to each other about shards, and what a desk reads."""
+    """Return all scripts by name: moves, agreements about shards, and what the admin desk reads."""
     found = {}
     for file in sorted(LUA.glob("*/*.lua")):
         if file.parent.name == "include":
@@ -63,3 +66,36 @@ def scripts() -> dict[str, Script]:
         text = flatten(f"{file.parent.name}/{file.stem}")
         found[file.stem] = Script(file.stem, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return found
+
+
+class Call(NamedTuple):
+    """One script with its keys, all of one shard, and its arguments."""
+
+    script: Script
+    keys: tuple[str, ...]
+    args: Sequence[Any]
+
+
+class Wait(NamedTuple):
+    """A command that waits for the writes before it on the same connection (WAIT, WAITAOF).
+
+    When fewer than ``needed`` servers answer, the calls fail with ``fact`` and ``advice``.
+    """
+
+    command: tuple[Any, ...]
+    needed: int
+    fact: str
+    advice: str = ""
+
+
+def checked(replies: list[Any], answered: Any, wait: Wait) -> list[Any]:
+    """Return the replies. When the wait failed, its error takes the place of each reply that is not an error."""
+    error: Exception | None = None
+    if isinstance(answered, Exception):
+        error = answered
+    else:
+        count = answered[0] if isinstance(answered, list) else answered  # WAITAOF answers [this server, replicas]
+        if count < wait.needed:
+            advice = f". {wait.advice}" if wait.advice else ""
+            error = StoreUnavailable(f"{wait.fact}: {count} of {wait.needed} answered{advice}")
+    return [reply if error is None or isinstance(reply, Exception) else error for reply in replies]

@@ -1,24 +1,24 @@
-"""The store on Redis: turns batches into one script call a shard, and replies into claims. It decides nothing."""
+"""The store on Redis: turns each batch into one script call for its shard, and replies into claims."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from adapters.redis.call import Call, Wait
 from adapters.redis.cluster import Cluster
-from adapters.redis.connect import Client, close, store_errors
+from adapters.redis.connect import Client, close
 from adapters.redis.durability import ask, judge
-from adapters.redis.guard import Guard
+from adapters.redis.errors import store_errors
+from adapters.redis.guard import StoreGuard
 from adapters.redis.keys import ShardKeys, StoreKeys
-from adapters.redis.offsets import origin_args, read_done
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import scripts
+from adapters.redis.scripts import Call, Wait, scripts
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
@@ -27,11 +27,14 @@ from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field,
 from bridge.parking.identity import ID_BYTES, shard_of
 
 _RECOVER_MAX = 500
-#: Stands for the origin of a message that has none.
-_NOWHERE: Origin = (b"", 0)
+#: The origin that the reject script gets for a message that has none.
+_NO_ORIGIN: Origin = (b"", 0)
 _LOST_MAX = 64
-#: A subscription is looked at so often even when nothing is said, so that a dead one is noticed.
+#: How often a silent subscription is checked, so that a dead one is noticed.
 _LISTEN_S = 1.0
+#: The offsets hash, as ``lua/include/origins.lua`` keeps and describes it.
+_OWED = b"\0owed"
+_OFFSET = struct.Struct(">Q")
 
 
 class RedisStore:
@@ -44,34 +47,34 @@ class RedisStore:
         self._client = client
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
-        self._guard = Guard(client, self._runner, self._keys)
+        self._guard = StoreGuard(client, self._runner, self._keys)
         self._scripts = scripts()
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
-        # Claims whose reply never came: shard and token. Only the last few: an outage makes many, nearly all of which
-        # were never carried out, and what is forgotten here comes back when its lease ends.
+        # Claims whose reply never came: shard and token. Only the latest are kept: an outage makes many, and nearly all
+        # of them were never carried out. A claim that is forgotten here is recovered when its lease ends.
         self._lost: deque[tuple[int, bytes]] = deque(maxlen=_LOST_MAX)
         self._wait: Wait | None = None
 
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
-        """Check the server and agree with it on shards and format; returns what is to be said at start.
+        """Check the server and agree with it on shards and format. Return the warnings.
 
-        ``timeout_ms`` is the client's own. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server under which
-        messages can be lost or whose shards were made with another number.
+        ``timeout_ms`` is the client's own. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server that can lose
+        messages, or for a store with another number of shards.
         """
-        wait_ms = max(1, timeout_ms // 2)  # so that a wait that fails says so before the client gives up on Redis
+        wait_ms = max(1, timeout_ms // 2)  # a failed wait must answer before the client's timeout
         verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
         await self._guard.agree()
         await self.look_at_clock()
-        return tuple(word for verdict in verdicts for word in verdict.words)
+        return tuple(warning for verdict in verdicts for warning in verdict.warnings)
 
     async def look(self) -> dict[str, str]:
-        """Whether it is still the same store, and has room: see ``Guard.look``."""
+        """Check that it is still the same store and has room. Return a text for each thing, "" where it is fine."""
         return await self._guard.look()
 
     async def look_at_clock(self) -> None:
-        """One observation of the store's clock."""
+        """Observe the store's clock once."""
         client: Any = self._client
         sent = time.monotonic()
         with store_errors():
@@ -82,10 +85,10 @@ class RedisStore:
         """Close every connection."""
         await close(self._client)
 
-    # -- the way in -------------------------------------------------------------------------------------------------
+    # -- parking ---------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """See ``bridge.core.ports.Store.park``."""
+        """Park each batch in its shard, with the configured durability."""
         park, wait = self._scripts["park"], self._wait
         calls = []
         for shard, batch in batches.items():
@@ -100,7 +103,7 @@ class RedisStore:
             args.append(len(batch.origins) + len(batch.owed))
             if args[-1]:
                 names += (keys.offsets,)
-                args += origin_args(batch)
+                args += _origin_args(batch)
             for field, ids in batch.found.items():
                 args += (field, ids)
             calls.append(Call(park, names, args))
@@ -113,26 +116,35 @@ class RedisStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """See ``bridge.core.ports.Store.reject``."""
+        """Keep messages as dead letters, once for each token. Return the positions that were dealt with before."""
         keys = self._keys.shards[shard]
         args: list[Any] = [token]
-        for message, origin in zip(messages, origins or [_NOWHERE] * len(messages), strict=True):
+        for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
         names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets)
         return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """See ``bridge.core.ports.Store.done``."""
+        """Return those origins that were dealt with before, by the offsets hash."""
+        client: Any = self._client
+        logs = list({log for log, _ in origins})
         with store_errors():
-            return await read_done(self._client, self._keys.shards[shard].offsets, origins)
+            values = await client.hmget(self._keys.shards[shard].offsets, [*logs, *(log + _OWED for log in logs)])
+        marks = {log: int(value or 0) for log, value in zip(logs, values, strict=False)}
+        owed = {
+            (log, offset)
+            for log, packed in zip(logs, values[len(logs) :], strict=True)
+            for (offset,) in _OFFSET.iter_unpack(packed or b"")
+        }
+        return {(log, offset) for log, offset in origins if offset < marks[log]} - owed
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """See ``bridge.core.ports.Store.mark_done``."""
+        """Record that these origins were dealt with."""
         args = [part for origin in origins for part in origin]
         await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
 
     async def recent(self, shard: int) -> list[bytes]:
-        """See ``bridge.core.ports.Store.recent``."""
+        """Return the recent list without the running number of each entry."""
         client: Any = self._client
         with store_errors():
             entries = await client.lrange(self._keys.shards[shard].recent, 0, -1)
@@ -141,14 +153,14 @@ class RedisStore:
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """See ``bridge.core.ports.Store.find``."""
+        """Look up fields of the key index in all shards."""
         client: Any = self._client
         with store_errors():
             rows = await asyncio.gather(*(client.hmget(keys.keys, fields) for keys in self._keys.shards))
         return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """See ``bridge.core.ports.Store.parked``."""
+        """Return those ids that are in the due set."""
         client: Any = self._client
         found: set[bytes] = set()
         with store_errors():
@@ -158,7 +170,7 @@ class RedisStore:
         return found
 
     async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
-        """See ``bridge.core.ports.Store.cancel``."""
+        """Delete parked messages, and dead letters if asked. Return what each message was."""
         by_shard = _ids_by_shard(ids)
         calls = []
         for shard, some in by_shard.items():
@@ -172,12 +184,12 @@ class RedisStore:
             words.update(zip(some, (word.decode() for word in reply), strict=True))
         return words
 
-    # -- the way out ------------------------------------------------------------------------------------------------
+    # -- delivering -------------------------------------------------------------------------------------------------
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """See ``bridge.core.ports.Store.claim``."""
+        """Claim due messages. A call that fails or is cancelled is noted, so that ``recover`` gives it back."""
         token = self.new_token()
         args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms)
         calls = []
@@ -202,7 +214,7 @@ class RedisStore:
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """See ``bridge.core.ports.Store.renew``."""
+        """Extend leases. Return how many were still held."""
         by_shard = _by_shard((claim, (claim.id + claim.token,)) for claim in claims)
         return await self._sum(
             by_shard,
@@ -210,7 +222,7 @@ class RedisStore:
         )
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """See ``bridge.core.ports.Store.settle``."""
+        """Delete delivered messages. Return how many claims were still held."""
         by_shard = _by_shard(
             (c, (c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")) for c in claims
         )
@@ -223,7 +235,7 @@ class RedisStore:
         )
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """See ``bridge.core.ports.Store.release``."""
+        """Park claimed messages again. Return how many claims were still held."""
         by_shard = _by_shard(
             (r.claim, (r.claim.id + r.claim.token, -1 if r.wait_ms is None else r.wait_ms, r.tries, r.reason))
             for r in releases
@@ -237,7 +249,7 @@ class RedisStore:
         )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """See ``bridge.core.ports.Store.bury``."""
+        """Make claimed messages dead letters. Return how many claims were still held."""
         by_shard = _by_shard((claim, (claim.id + claim.token, claim.tries, reason)) for claim, reason in burials)
         return await self._sum(
             by_shard,
@@ -248,7 +260,7 @@ class RedisStore:
         )
 
     async def recover(self, shards: Sequence[int]) -> int:
-        """See ``bridge.core.ports.Store.recover``."""
+        """Park messages again whose lease expired, and those of claims whose reply was lost."""
         lost = list(self._lost)
         self._lost.clear()
         recover = self._scripts["recover"]
@@ -272,7 +284,7 @@ class RedisStore:
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
-        """See ``bridge.core.ports.Store.hand_over``."""
+        """Stop draining these shards, so that another instance can start at once."""
         script = self._scripts["hand_over"]
         wanted = list(shards)
         keys = [self._keys.shards[shard] for shard in wanted]
@@ -280,7 +292,7 @@ class RedisStore:
             await self._sum(wanted, (Call(script, (one.drain,), (self.instance, one.wake)) for one in keys))
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """See ``bridge.core.ports.Store.meet``."""
+        """Report this instance for ``ttl_ms``. Return the instances that can deliver."""
         names = await self._runner.one(
             Call(
                 self._scripts["meet"],
@@ -291,14 +303,14 @@ class RedisStore:
         return [name.decode() for name in names]
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """See ``bridge.core.ports.Store.deal``."""
+        """Replace the deal if it is still the one that was read. Return the deal in force."""
         keys = (self._keys.instances, self._keys.health, self._keys.deal)
-        now, *told = await self._runner.one(Call(self._scripts["deal"], keys, (read, wanted)))
-        pairs = zip(told[::2], told[1::2], strict=True)
-        return Dealt(now.decode(), {name.decode(): said.decode() for name, said in pairs})
+        now, *reports = await self._runner.one(Call(self._scripts["deal"], keys, (read, wanted)))
+        pairs = zip(reports[::2], reports[1::2], strict=True)
+        return Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """See ``bridge.core.ports.Store.listen``."""
+        """Pass on the wake hints of all shards until cancelled."""
         shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
         client: Any = self._client
         with store_errors():
@@ -312,7 +324,7 @@ class RedisStore:
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     def new_token(self) -> bytes:
-        """Eight bytes that no other call of any process carries."""
+        """Return eight bytes that no other call of any process has."""
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
     def _each(self, by_shard: Mapping[int, list[Any]]) -> Iterator[tuple[ShardKeys, list[Any]]]:
@@ -323,7 +335,7 @@ class RedisStore:
         return self._added(shards, await self._runner.many(list(calls)))
 
     def _added(self, shards: Iterable[int], replies: Sequence[Any]) -> int:
-        """The sum of the replies, one a shard; when one failed, its error."""
+        """Return the sum of the replies, one for each shard. Raise the first error among them."""
         errors = {n: reply for n, reply in zip(shards, replies, strict=True) if isinstance(reply, StoreUnavailable)}
         if not errors:
             return sum(replies)
@@ -332,6 +344,14 @@ class RedisStore:
             raise error
         worked = sum(reply for reply in replies if not isinstance(reply, StoreUnavailable))
         raise ShardsUnavailable(str(error), frozenset(errors), worked) from error
+
+
+def _origin_args(batch: Batch) -> Iterator[bytes | int]:
+    """Return the origins of a batch as park.lua takes them. Raises ``ValueError`` if only some messages have one."""
+    if len(batch.origins) != len(batch.messages):
+        raise ValueError("an origin for each message of a batch, or for none")
+    for origin in (*batch.origins, *batch.owed):
+        yield from origin
 
 
 def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[Any]]:

@@ -1,22 +1,36 @@
-"""What people do with messages that wait: look, cancel, move, retry. The words of the command line and of the page.
+"""What an operator can do with stored messages: list, show, find, cancel, reschedule, deliver, retry, count.
 
-Nothing here is on the way of a message. A desk reads heads, not bodies, and never holds the store up for long.
+``Desk`` is the protocol that each store implements, ``Desks`` joins the desks of several stores. A desk is not on the
+path of a message: it reads heads and not bodies, in small steps, so that it never blocks the store for long.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from bridge.core.ports import Found
 from bridge.core.state import State
 
 
+class Answer(StrEnum):
+    """The state in which a command found a message. ``NONE``: there is no message with this id."""
+
+    PARKED = "parked"
+    CLAIMED = "claimed"
+    DEAD = "dead"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages; None leaves out no message. Moments are Unix milliseconds by the store's clock, the first one is
-    inside and the second one outside; ``reason`` is how the reason begins."""
+    """Which messages to list; None does not restrict.
+
+    Due moments are Unix milliseconds by the store's clock, the first inclusive and the second exclusive. ``reason`` is
+    the start of the reason.
+    """
 
     route: str | None = None
     key: bytes | None = None
@@ -25,7 +39,7 @@ class Filter:
     reason: str | None = None
 
     def takes(self, row: Row) -> bool:
-        """Whether a message is one of them."""
+        """Return whether a message matches."""
         return (
             (self.route is None or row.route == self.route)
             and (self.key is None or row.key == self.key)
@@ -39,11 +53,11 @@ class Filter:
 class Row:
     """A message as a person sees it.
 
-    ``at_ms`` is where it stands: its next try when parked, the end of its lease when claimed (0 where there is none),
-    its death when dead. ``size`` counts the payload's bytes, ``payload`` holds as many of them as were asked for.
-    ``reason`` is the last one it was not delivered for, ``first`` the id of the first copy, if it is a redelivered one.
-    ``broker`` says whose payload it is; "" where the envelope cannot be opened: then there is no route and no key, and
-    the envelope is the payload.
+    ``at_ms`` depends on the state. Parked: the next try. Claimed: the end of the lease, 0 if unknown. Dead: when it
+    died. ``size`` is the payload's size in bytes, and ``payload`` holds as many of them as were asked for.
+    ``reason`` is the last reason why it was not delivered. ``first`` is the id of the first copy of a redelivered one.
+    ``broker`` tells how to read the payload. It is "" for an envelope that cannot be opened: then route and key are
+    empty too, and the payload is the whole envelope.
     """
 
     id: bytes
@@ -62,8 +76,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of one server of the store; ``most`` is 0 where nothing limits it."""
+class ServerMemory:
+    """Memory of one server of the store in bytes; ``most`` is 0 without a limit."""
 
     server: str
     used: int
@@ -72,10 +86,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The store in numbers. Moments are Unix milliseconds by its clock; ``ever`` counts what happened since it began;
-    ``instances`` are names and how each says it is; ``bytes_each`` is an estimate, None where there is none;
-    ``overdue`` goes by the next try, so ``refused`` counts those that were refused and are to be tried again.
-    ``warnings`` are sentences about the store, without their stops."""
+    """The store in numbers. Moments are Unix milliseconds by its clock.
+
+    ``overdue`` goes by the next try, so a refused message that waits for it counts in ``refused`` only. ``ever`` has
+    totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
+    an estimate, None if there is none. ``warnings`` have no full stops.
+    """
 
     now_ms: int
     parked: int
@@ -85,36 +101,117 @@ class Stats:
     next_due_ms: int | None
     ever: Mapping[str, int]
     instances: Mapping[str, Mapping[str, object]]
-    memory: Sequence[Memory]
+    memory: Sequence[ServerMemory]
     bytes_each: int | None = None
     refused: int = 0
     warnings: Sequence[str] = ()
 
 
 class Desk(Protocol):
-    """Every method raises ``StoreUnavailable``."""
+    """A store as an operator uses it. Every method raises ``StoreUnavailable``."""
 
     async def now_ms(self) -> int:
-        """The store's clock."""
+        """Return the store's clock (Unix ms)."""
 
     def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Messages in one state, those of all shards in the order of ``at_ms``; read on while they are taken."""
+        """Iterate over the messages in one state, of all shards, by ``at_ms``. Reads more only when asked for more."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """Messages by id, those that exist, with so many bytes of payload (-1: all)."""
+        """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
 
     async def find(self, route: str, key: bytes) -> Found:
-        """The ids under a producer's key."""
+        """Return the ids of the messages with this key."""
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, str]:
-        """Remove parked messages and dead letters; each id's word is what it was: parked, dead, claimed (it stays),
-        none."""
+    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays."""
 
-    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, str]:
-        """Move parked messages to another due moment (0: now); words: parked (moved), dead, claimed, none."""
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        """Move parked messages to another due moment (0: now). Return the state of each; only PARKED was moved."""
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """Park dead letters again, due now; how many were dead letters."""
+        """Park dead letters again, due now. Return how many of the ids were dead letters."""
 
     async def stats(self) -> Stats:
-        """The numbers."""
+        """Return the numbers."""
+
+
+class Desks:
+    """The desks of several stores as one ``Desk``. An id is in one store at most, so each desk is asked for all ids."""
+
+    def __init__(self, desks: Sequence[Desk]) -> None:
+        self._desks = desks
+
+    async def now_ms(self) -> int:
+        """Return the clock of the first store."""
+        return await self._desks[0].now_ms()
+
+    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+        """Merge the messages of all stores by ``at_ms``."""
+        readers = [desk.rows(state, wanted) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
+        """Return those messages that exist in any store."""
+        found = {row.id: row for desk in self._desks for row in await desk.look(ids, payload_bytes)}
+        return [found[one] for one in ids if one in found]
+
+    async def find(self, route: str, key: bytes) -> Found:
+        """Return the ids with this key in all stores."""
+        found = [await desk.find(route, key) for desk in self._desks]
+        return Found([one for some in found for one in some.ids], sum(some.unlisted for some in found))
+
+    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+        """Delete the messages, each in the store that has it."""
+        return _joined([await desk.cancel(ids) for desk in self._desks])
+
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        """Move the messages, each in the store that has it."""
+        return _joined([await desk.reschedule(ids, due_ms) for desk in self._desks])
+
+    async def retry(self, ids: Sequence[bytes]) -> int:
+        """Park dead letters again, each in the store that has it."""
+        return sum([await desk.retry(ids) for desk in self._desks])
+
+    async def stats(self) -> Stats:
+        """Return the sums over all stores."""
+        return together([await desk.stats() for desk in self._desks])
+
+
+def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:
+    """Return for each id the answer of the desk that has the message."""
+    found: dict[bytes, Answer] = {}
+    for some in answers:
+        for one, answer in some.items():
+            if found.get(one, Answer.NONE) is Answer.NONE:
+                found[one] = answer
+    return found
+
+
+def together(stats: Sequence[Stats]) -> Stats:
+    """Return the sums. The memory is that of the one server that holds all stores. Pure."""
+    messages = [one.parked + one.claimed + one.dead for one in stats]
+    sizes = [(one.bytes_each, count) for one, count in zip(stats, messages, strict=True) if one.bytes_each is not None]
+    count = sum(count for _, count in sizes)
+    ever: dict[str, int] = {}
+    for one in stats:
+        for name, number in one.ever.items():
+            ever[name] = ever.get(name, 0) + number
+    return Stats(
+        now_ms=max(one.now_ms for one in stats),
+        parked=sum(one.parked for one in stats),
+        claimed=sum(one.claimed for one in stats),
+        dead=sum(one.dead for one in stats),
+        overdue=sum(one.overdue for one in stats),
+        next_due_ms=min((one.next_due_ms for one in stats if one.next_due_ms is not None), default=None),
+        ever=ever,
+        instances={name: report for one in stats for name, report in one.instances.items()},
+        memory=stats[0].memory,
+        bytes_each=sum(size * count for size, count in sizes) // count if count else None,
+        refused=sum(one.refused for one in stats),
+        warnings=list(dict.fromkeys(warning for one in stats for warning in one.warnings)),
+    )

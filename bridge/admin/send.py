@@ -1,4 +1,4 @@
-"""Parks a message that no broker brought: ``postdate send``. The rules for keys are those of the way in."""
+"""Parks a message for ``postdate send``, without a broker. Keys follow the same rules as on intake."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from bridge.parking.shard import shard_for
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is to be parked. ``order`` and ``on_same_key`` are the route's settings, ``order_key`` is the routing key or
-    the Kafka key; a ``due_ms`` (Unix ms) that has passed means now; an empty ``key`` is none."""
+    """A message to park. A ``due_ms`` (Unix ms) in the past means now. An empty ``key`` means no key.
+
+    ``order`` and ``on_same_key`` are the route's settings. ``order_key`` is the routing key or the Kafka key.
+    """
 
     route: str
     order: str
@@ -27,10 +29,10 @@ class Message:
 
 
 async def send(store: Store, ids: Ids, message: Message) -> bytes:
-    """Park it, to the durability of the store; its id.
+    """Park a message with the configured durability. Return its id.
 
-    Raises ``Refused`` where its key is parked and may not be replaced, and ``StoreUnavailable``: then it may have been
-    parked all the same, and the sentence has its id.
+    Raises ``Refused`` if a message with its key is parked and may not be replaced. Raises ``StoreUnavailable`` with the
+    id, because the message may have been parked.
     """
     now_ms = store.clock.now_ms()
     route = message.route.encode()
@@ -41,14 +43,14 @@ async def send(store: Store, ids: Ids, message: Message) -> bytes:
     batch.messages.append((message_id, due_ms, seal(due_ms, now_ms, route, message.key, b"", message.payload)))
     if message.key:
         field = index_field(route, message.key)
-        await _make_way(store, field, shard, message)
-        # What is to be kept must be refused: a person who is told "parked" would look for this one.
+        await _clear_key(store, field, shard, message)
+        # Mode "keep" is refused too: a person who reads "parked" would look for this message.
         mode = "replace" if message.on_same_key == "replace" else "reject"
         batch.keyed.append(Keyed(1, field, mode))
     answer = (await store.park({shard: batch}))[shard]
     if isinstance(answer, StoreUnavailable):
         one = message_id.decode()
-        raise StoreUnavailable(f"{answer}; it may be parked all the same: `postdate show {one}` tells") from answer
+        raise StoreUnavailable(f"{answer}. The message may have been parked. See `postdate show {one}`") from answer
     if answer.rejected:
         raise _taken(message)
     return message_id
@@ -60,8 +62,8 @@ def _order(message: Message) -> bytes:
     return message.route.encode() if message.order == "route" else secrets.token_bytes(4)
 
 
-async def _make_way(store: Store, field: bytes, shard: int, message: Message) -> None:
-    """The park script sees only its own shard, so what stands under the key in another one is dealt with first."""
+async def _clear_key(store: Store, field: bytes, shard: int, message: Message) -> None:
+    """Replace or refuse for messages with this key in other shards. The park script sees only its own shard."""
     elsewhere = [one for one in (await store.find([field]))[field].ids if shard_of(one) != shard]
     if message.on_same_key == "replace":
         await store.cancel(elsewhere, False)
@@ -72,6 +74,6 @@ async def _make_way(store: Store, field: bytes, shard: int, message: Message) ->
 def _taken(message: Message) -> Refused:
     key = message.key.decode("utf-8", "backslashreplace")
     return Refused(
-        f"a message with key {key} is parked on route {message.route} already, and on_same_key is "
-        f"{message.on_same_key}: cancel that one first"
+        f"a message with key {key} is already parked on route {message.route}, and on_same_key is "
+        f'"{message.on_same_key}". Cancel that message first'
     )

@@ -16,8 +16,6 @@ class Standing(StrEnum):
     MISSING = "missing"
     #: RabbitMQ: an exchange that leads to another list of levels; `setup` recreates it.
     OUTDATED = "outdated"
-    #: RabbitMQ: a queue that drops its oldest message when it is full; it is used as it is.
-    UNPROTECTED = "unprotected"
     DIFFERENT = "different"
     #: The broker does not allow the comparison.
     FORBIDDEN = "forbidden"
@@ -64,11 +62,3 @@ class Finding:
     part: Part
     state: Standing
     text: str = ""
-
-
-class Policies(NamedTuple):
-    """What a broker's policies do to postdate's queues: a route and a sentence for each harm, and the queues that a
-    policy protects from dropping messages."""
-
-    harms: tuple[tuple[str, str], ...] = ()
-    protected: frozenset[Name] = frozenset()

@@ -18,7 +18,7 @@ from adapters.redis.store import RedisStore
 from bridge.admin.desk import Row
 from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
-from bridge.admin.topology import Finding, Part, Policies
+from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
 from bridge.pipeline.ends import Answered, Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
@@ -89,7 +89,7 @@ class Broker(Protocol):
     def redeclare(self, settings: Settings) -> None:
         """Declare again what someone deleted while postdate runs. Blocking. Raises as ``declare``."""
 
-    def judge_policies(self, settings: Settings) -> Policies:
+    def judge_policies(self, settings: Settings) -> list[tuple[str, str]]:
         """Compare the broker's policies with postdate's queues. Blocking."""
 
     def open_fronts(self, settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from bridge.admin.desk import Desk, Row
-from bridge.admin.desks import Desks
+from bridge.admin.desk import Desk, Desks, Row
 from bridge.admin.payload import Opened
 from bridge.admin.send import Message
 from bridge.admin.send import send as park

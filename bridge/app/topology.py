@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from bridge.admin.topology import Finding, Name, Part, Policies, Standing
+from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.app.brokers import Broker, brokers_of
 from bridge.core.errors import FAILED, FINE, REFUSED, UNREACHABLE, BrokerUnavailable
 from bridge.settings import Settings, forgotten_broker
@@ -17,7 +16,6 @@ _STOPS = frozenset({Standing.DIFFERENT, Standing.FORBIDDEN, Standing.UNSEEN})
 #: What `setup` would find and do, by what the comparison found.
 _PLANNED = {
     Standing.SAME: Standing.THERE,
-    Standing.UNPROTECTED: Standing.THERE,
     Standing.MISSING: Standing.PLANNED,
 }
 
@@ -75,26 +73,15 @@ def verify_topology(settings: Settings) -> list[Finding]:
     return [finding for broker, own in brokers_of(settings) for finding in broker.verify(own)]
 
 
-def judge_policies(settings: Settings) -> Policies:
-    """Compare policies with postdate's queues. Raises ``BrokerUnavailable`` where they cannot be read."""
-    found = [broker.judge_policies(own) for broker, own in brokers_of(settings)]
-    harms = tuple(harm for one in found for harm in one.harms)
-    return Policies(harms, frozenset().union(*(one.protected for one in found)))
+def judge_policies(settings: Settings) -> list[tuple[str, str]]:
+    """Return a route and a sentence for each policy that harms postdate's queues. Raises ``BrokerUnavailable`` where
+    policies cannot be read."""
+    return [harm for broker, own in brokers_of(settings) for harm in broker.judge_policies(own)]
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return a route and a sentence wherever delayed messages pass undelayed. Pure."""
     return [one for broker, own in brokers_of(settings) for one in broker.open_fronts(own, findings)]
-
-
-def protected(findings: Iterable[Finding], by_policy: frozenset[Name]) -> list[Finding]:
-    """Return the findings with queues that a policy protects as if they protected themselves. Pure."""
-    return [
-        replace(one, state=Standing.SAME, text="")
-        if one.state is Standing.UNPROTECTED and one.part.name in by_policy
-        else one
-        for one in findings
-    ]
 
 
 def _declare(broker: Broker, own: Settings, forgotten: str) -> tuple[list[Finding], list[str]]:

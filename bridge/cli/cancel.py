@@ -60,4 +60,4 @@ def cancel(
 
 
 async def _cancel(desk: Desk, ids: list[bytes]) -> int:
-    return list((await desk.cancel(ids)).values()).count("dead")
+    return sum(answer == "dead" for answer in (await desk.cancel(ids)).values())

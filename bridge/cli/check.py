@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
-_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.UNPROTECTED)
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
 
 
 def check(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
@@ -121,7 +121,7 @@ def _strays(settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
-    from bridge.app.topology import open_fronts, protected, verify_topology
+    from bridge.app.topology import open_fronts, verify_topology
     from bridge.core.errors import FAILED, PostdateError
 
     try:
@@ -129,32 +129,31 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
     except PostdateError as error:
         yield _failed("broker", error)
         return
-    harms, by_policy = _policies(settings)
-    yield from _topology(settings, protected(found, by_policy))
-    yield from harms
+    yield from _topology(settings, found)
+    yield from _policies(settings)
     for route, text in open_fronts(settings, found):
         yield _finding("FAIL", f"route {route}", text, FAILED)
     yield from _unread(settings)
     yield from _left_over(settings, before)
 
 
-def _policies(settings: Settings) -> tuple[list[dict[str, Any]], frozenset[Name]]:
-    """Return what policies do to messages that wait, and the queues that one of them protects."""
+def _policies(settings: Settings) -> list[dict[str, Any]]:
+    """Return what policies do to messages that wait."""
     from bridge.app.topology import judge_policies
     from bridge.core.errors import PostdateError
 
     try:
-        harms, by_policy = judge_policies(settings)
+        harms = judge_policies(settings)
     except PostdateError as error:
-        return [_finding("WARN", "policies", f"RabbitMQ's policies are not known: {error}")], frozenset()
-    return [_finding("WARN", f"route {route}", text) for route, text in harms], by_policy
+        return [_finding("WARN", "policies", f"RabbitMQ's policies are not known: {error}")]
+    return [_finding("WARN", f"route {route}", text) for route, text in harms]
 
 
 def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[dict[str, Any]]:
     """A line for each route with all that exists, one with all that is created later, and one for each problem."""
     for route in dict.fromkeys(one.part.route for one in found):
         parts = [one for one in found if one.part.route == route]
-        there = [one.part.name for one in parts if one.state in (Standing.SAME, Standing.UNPROTECTED)]
+        there = [one.part.name for one in parts if one.state is Standing.SAME]
         later = [one.part.name for one in parts if _is_made_later(settings, one)]
         if there:
             yield _finding("OK", f"route {route}", f"exists: {_listed(there)}")

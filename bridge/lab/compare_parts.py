@@ -91,7 +91,7 @@ class _Broker:
     """RabbitMQ's own process, where it is one of this machine."""
 
     def __init__(self, settings: RabbitMQ) -> None:
-        from adapters.rabbitmq.hosts import addresses
+        from adapters.rabbitmq.connection import addresses
 
         first, *others = addresses(settings)  # of several, nothing tells which one does the work
         pid = listening_pid(first.port) if _is_here(first.host) and not others else None

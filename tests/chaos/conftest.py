@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge_line import QUICK, merged
 from tests.bridge_process import Tables
-from tests.chaos.kafka_line import PARTITIONS, KafkaLine
+from tests.chaos.kafka_line import PARTITIONS, LedgerLine
 from tests.chaos.ledger import Ledger
-from tests.delay_line import QUICK, Line, merged
+from tests.delay_line import Line
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.rabbitmq import RabbitMQ
@@ -19,7 +20,7 @@ from tests.devstack.redis import Redis
 
 OpenLine = Callable[..., Line]
 OpenLedger = Callable[[Line], Ledger]
-OpenKafkaLine = Callable[..., KafkaLine]
+OpenKafkaLine = Callable[..., LedgerLine]
 
 
 @pytest.fixture
@@ -43,9 +44,9 @@ def open_ledger(rabbitmq: RabbitMQ) -> Iterator[OpenLedger]:
 
 
 @contextmanager
-def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKafkaLine, list[KafkaLine]]]:
+def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKafkaLine, list[LedgerLine]]]:
     """A way to open lines, and those that were opened; the bridges end here, the topics stay."""
-    lines: list[KafkaLine] = []
+    lines: list[LedgerLine] = []
     with ExitStack() as opened:
 
         def open_one(
@@ -53,8 +54,8 @@ def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKa
             broker_url: str = "",
             store_url: str = store_url,
             partitions: int = PARTITIONS,
-        ) -> KafkaLine:
-            line = KafkaLine(url, store_url, folder, settings, broker_url, partitions)
+        ) -> LedgerLine:
+            line = LedgerLine(url, store_url, folder, settings, broker_url, partitions)
             lines.append(opened.enter_context(line))
             return line
 

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 
+from tests.bridge_line import LEASE_S
 from tests.chaos.accountant import Accountant
 from tests.chaos.verdict import Owed, Receipt, Verdict
-from tests.delay_line import LEASE_S, Line
+from tests.delay_line import Line
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
 from tests.unit.raw_properties import Entry, Props, encode_entry, short, sized

@@ -8,11 +8,12 @@ import time
 
 import pytest
 
+from tests.bridge_line import LEASE_S
 from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenLedger, OpenLine
 from tests.chaos.ledger import Ledger, settled
-from tests.delay_line import LEASE_S, Line
+from tests.delay_line import Line
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
+from tests.bridge_line import LEASE_S
 from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import HEALED_S, KafkaLine
-from tests.delay_line import LEASE_S
+from tests.chaos.kafka_line import HEALED_S, LedgerLine
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -35,7 +35,7 @@ RATE, LONG_RATE = 500.0, 2000.0
 OFTEN = (victim.AFTER_PARK, victim.AFTER_PUBLISH)
 
 
-def start_victim(line: KafkaLine, step: str, nth: int) -> Bridge:
+def start_victim(line: LedgerLine, step: str, nth: int) -> Bridge:
     return line.bridge(SMALL, ("tests.chaos.victim", step, str(nth))).start()
 
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from tests.bridge_line import merged
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_ledger import KafkaLedger
 from tests.chaos.kafka_line import HEALED_S, PARTITIONS, go_on
-from tests.delay_line import merged
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
@@ -68,7 +68,7 @@ def test_a_node_that_goes_takes_neither_records_nor_its_group_with_it(
         number = (
             kafka_admin.coordinator(line.url, line.name)
             if what == "coordinator"
-            else kafka_cluster.leader(line.target, 0)
+            else kafka_cluster.leader(line.topic, 0)
         )
         node = kafka_cluster.nodes[number]
         getattr(node, order)()
@@ -90,7 +90,7 @@ def test_a_node_that_stands_still_delays_its_own_partitions_alone_and_not_for_lo
     kafka_cluster.nodes[number].pause()
 
     def is_replaced() -> bool:
-        topics = (line.intake, line.target)
+        topics = (line.intake, line.topic)
         return all(part.leader != number for t in topics for part in kafka_admin.partitions(others, t).values())
 
     wait_for(is_replaced, "others lead its partitions")
@@ -125,7 +125,7 @@ def test_too_few_replicas_in_sync_hold_up_their_own_topic_alone_and_lose_nothing
         go_on(line, ledger, bridges, 2 * HELD)
         held_up.settle(60).assert_kept(2 * HELD)
         assert held_up.late_after(healed) < HEALED_S
-        assert line.dead() == []
+        assert line.dead() == {}
     kafka_admin.delete_topics(url, [intake, target])
 
 
@@ -142,4 +142,4 @@ def test_a_majority_of_nodes_that_is_gone_stops_everything_and_loses_nothing(
     kafka_cluster.start()
     # What was asked of a node while it came up may have to wait for the end of that request: ten seconds more.
     go_on(line, ledger, bridges, 4 * HELD, HEALED_S + 10)
-    assert line.dead() == []
+    assert line.dead() == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.devstack.kafka import Kafka
-from tests.kafka_level_line import Came, KafkaLevelLine
+from tests.kafka_line import Came, KafkaLevelLine
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.bridge_line import SHARDS
 from tests.bridge_process import Bridge, store_client
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import SHARDS, KafkaLine
+from tests.chaos.kafka_line import LedgerLine
 from tests.devstack.service import wait_for
+from tests.kafka_line import ROUTE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -31,14 +33,14 @@ def delivered(bridges: Sequence[Bridge], count: int) -> list[int]:
     return said()
 
 
-def parked_in(line: KafkaLine) -> list[int]:
+def parked_in(line: LedgerLine) -> list[int]:
     """How many messages were ever parked in each shard."""
     with store_client(line.store_url) as client:
         counts = [client.hget(f"{{{line.name}.kafka:{shard}}}:counts", "parked") for shard in range(SHARDS)]
     return [int(count or 0) for count in counts]
 
 
-def share_of(line: KafkaLine, count: int) -> float:
+def share_of(line: LedgerLine, count: int) -> float:
     """The part of ``count`` records that the first of two instances delivers. They keep the promises and the order."""
     ledger = line.ledger()
     bridges = [line.bridge().start(), line.bridge().start()]
@@ -72,7 +74,7 @@ def test_a_topic_of_one_partition_is_one_shard_and_one_instance_delivers_it(open
 
 
 def test_without_an_order_the_records_of_one_partition_are_spread(open_kafka_line: OpenKafkaLine) -> None:
-    line = open_kafka_line({"routes": {"orders": {"order": "none"}}}, partitions=1)
+    line = open_kafka_line({"routes": {ROUTE: {"order": "none"}}}, partitions=1)
     ledger = line.ledger()
     bridges = [line.bridge().start().wait_ready(), line.bridge().start().wait_ready()]
     ledger.produce(RATE, (0, 2000), count=2000)

@@ -77,9 +77,9 @@ def test_a_full_redis_delivers_what_it_has_takes_nothing_more_and_goes_on_when_i
     redis.command("CONFIG", "SET", "maxmemory", "1")
     bridge.wait_health("Redis is at its maxmemory")
     wait_for(lambda: line.stored() == 0, "what was parked is delivered")
-    delivered = kafka_admin.count(line.url, line.target)
+    delivered = kafka_admin.count(line.url, line.topic)
     time.sleep(3)
-    assert kafka_admin.count(line.url, line.target) == delivered, "something was taken"
+    assert kafka_admin.count(line.url, line.topic) == delivered, "something was taken"
     redis.command("CONFIG", "SET", "maxmemory", "0")
     go_on(line, ledger, [bridge], 0, more=3000)
     assert kafka_admin.members(line.url, line.name) == members

@@ -193,7 +193,7 @@ def test_a_redis_that_somebody_empties_costs_what_was_in_it_and_no_more(
         ledger.__exit__(None, None, None)
     assert bridge.running()
     bridge.wait_health("Redis was emptied")
-    bridge.wait_health("Messages that are gone: about ")
+    bridge.wait_health("Messages lost: about ")
 
 
 def empty(redis: Redis, line: Line) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from adapters.redis.call import Call, Wait
 from adapters.redis.connect import close, connect
 from adapters.redis.keys import ShardKeys, StoreKeys
-from adapters.redis.scripts import scripts
+from adapters.redis.scripts import Call, Wait, scripts
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable

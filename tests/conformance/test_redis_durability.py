@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.redis.agreement import read_agreement
-from adapters.redis.call import Call
 from adapters.redis.connect import connect
-from adapters.redis.scripts import scripts
+from adapters.redis.guard import read_agreement
+from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
@@ -160,7 +159,9 @@ async def test_always_is_refused_where_it_cannot_be_had(start_redis: StartRedis,
     server = start_redis()
     if _waitaof_can_be_trusted(server):
         pytest.skip("this server can be waited for")
-    with pytest.raises(StoreUnfit, match=r"appendfsync everysec, so redis.durability = \"always\" cannot be had"):
+    with pytest.raises(
+        StoreUnfit, match=r"appendfsync everysec, which is not enough for redis.durability = \"always\""
+    ):
         await rig_on(server, "always").open()
 
 
@@ -204,7 +205,7 @@ async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str
         ({"maxmemory-policy": "volatile-ttl"}, "none", "maxmemory-policy volatile-ttl, which deletes"),
         ({"appendonly": "no"}, "everysec", "keeps no append-only file"),
         ({"appendonly": "no"}, "always", "keeps no append-only file"),
-        ({"appendfsync": "no"}, "everysec", "appendfsync no, so"),
+        ({"appendfsync": "no"}, "everysec", "appendfsync no, which is not enough"),
     ],
 )
 async def test_a_server_under_which_messages_can_be_lost_is_refused(
@@ -240,7 +241,7 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_store_is_agreed_on_again(
     made = await read_agreement(rig.client, "emptied")
     await rig.client.flushall()
     for one in (store, other):
-        assert (await one.look())["store contents"].endswith("Messages that are gone: about 3")
+        assert (await one.look())["store contents"].endswith("Messages lost: about 3")
     assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
@@ -254,7 +255,7 @@ async def test_another_store_in_the_place_of_this_one_is_seen(start_redis: Start
     await park(store, *(await rig.overdue(2)))
     await store.look()
     await rig.client.hset("{foreign}:store", "id", 1)
-    assert (await store.look())["store contents"].endswith("Messages that are gone: about 2")
+    assert (await store.look())["store contents"].endswith("Messages lost: about 2")
     assert (await read_agreement(rig.client, "foreign"))["id"] == 1
     await rig.close()
 

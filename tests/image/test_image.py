@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge_line import QUICK, merged
 from tests.chaos.ledger import Ledger, settled
-from tests.delay_line import QUICK, Line, delay, merged
+from tests.delay_line import Line, delay
 from tests.devstack import images
 from tests.devstack.engine import Engine
 from tests.devstack.rabbitmq import RabbitMQ

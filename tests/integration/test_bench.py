@@ -114,6 +114,7 @@ def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_ur
         assert "make demo" in done.stderr
 
 
+@pytest.mark.slow
 def test_wrong_numbers_are_refused_with_2_before_anything_is_started(tmp_path: Path) -> None:
     environ = environment("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/")
     wrong = (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0"))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge_line import merged
 from tests.bridge_process import Tables
-from tests.delay_line import Line, delay, merged
+from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import redis
 
-from adapters.rabbitmq.raw.builder import build
 from adapters.rabbitmq.raw.payload import pack
+from adapters.rabbitmq.raw.values import build
 from adapters.redis.connect import connect
 from adapters.redis.store import RedisStore
 from bridge.admin.send import Message, send

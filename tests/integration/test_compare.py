@@ -286,6 +286,7 @@ def test_without_a_right_it_ends_with_5_and_claims_nothing_to_be_left(
     assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
 
 
+@pytest.mark.slow
 def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:
     nobody = free_ports(1)[0]
     for modes in ("ttl", "plugin", "redis"):
@@ -296,6 +297,7 @@ def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_wrong_options_are_refused_with_2_before_anything_is_asked(tmp_path: Path) -> None:
     for option, value in (("--modes", "all"), ("--rates", "fast"), ("--duration", "60"), ("--count", "0")):
         done = compare("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/", tmp_path, option, value)

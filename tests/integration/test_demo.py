@@ -109,6 +109,7 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_word(
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
 
 
+@pytest.mark.slow
 def test_without_servers_the_demo_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:
     nobody = free_ports(1)[0]
     environ = environment(f"redis://127.0.0.1:{nobody}/0", f"amqp://127.0.0.1:{nobody}/")

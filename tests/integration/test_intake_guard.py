@@ -1,4 +1,4 @@
-"""The way into postdate is someone else's to break: without it, a delayed message would be delivered at once."""
+"""Someone may delete the intake or its binding. postdate restores them: else messages are early."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unbind(line: Line) -> None:
         connection.channel().queue_unbind(line.intake, line.front, "", arguments=arguments)
 
 
-def test_a_binding_that_someone_removed_is_made_again(line: Line) -> None:
+def test_a_removed_binding_is_declared_again(line: Line) -> None:
     line.start()
     assert is_parked(line)
 
@@ -50,7 +50,7 @@ def test_a_binding_that_someone_removed_is_made_again(line: Line) -> None:
     wait_for(lambda: is_parked(line), "delayed messages are parked again", 15)
 
 
-def test_an_intake_queue_that_someone_deleted_is_made_again_and_the_log_says_so(line: Line) -> None:
+def test_a_deleted_intake_queue_is_recreated_and_logged(line: Line) -> None:
     bridge = line.start()
     line.delete_queue(line.intake)
     wait_for(lambda: is_parked(line), "delayed messages are parked again", 20)

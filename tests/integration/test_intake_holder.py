@@ -47,14 +47,14 @@ def holder_and_other(line: Line) -> tuple[Bridge, Bridge]:
 
 
 @pytest.mark.long
-def test_an_instance_that_is_given_nothing_says_so_until_rabbitmq_hands_the_queue_over(line: Line) -> None:
+def test_an_instance_without_messages_reports_it_until_rabbitmq_hands_the_queue_over(line: Line) -> None:
     holder, other = holder_and_other(line)
     line.receive(5)
     holder.pause()
     began = time.monotonic()
     publish(line, 5, 20)
     try:
-        other.wait_log("this instance is given none of the messages that wait in queue", HANDED_OVER_S)
+        other.wait_log("this instance receives nothing from queue", HANDED_OVER_S)
         assert "Another consumer holds the queue" in other.log()
         line.receive(20)
         assert time.monotonic() - began < HANDED_OVER_S
@@ -63,7 +63,7 @@ def test_an_instance_that_is_given_nothing_says_so_until_rabbitmq_hands_the_queu
         holder.resume()
 
 
-def test_a_lost_connection_is_said_once_for_all_queues_and_promises_no_early_delivery(
+def test_a_lost_connection_is_reported_once_for_all_queues_without_claiming_early_delivery(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, proxy: StartProxy
 ) -> None:
     link = proxy(rabbitmq.url)

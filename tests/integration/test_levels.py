@@ -224,7 +224,7 @@ class TestWithABridge:
             assert 0.3 <= waited(sent_too, got[b"behind them, too"]) < 5
             dead = line.dead_letters(100)
             assert len({one.body for one, _ in dead}) == 100
-            assert all(reason.startswith("unroutable: no queue takes it") for _, reason in dead)
+            assert all(reason.startswith("unroutable: no queue is bound to exchange") for _, reason in dead)
 
     def test_a_stop_makes_dead_letters_of_what_nobody_took_and_hides_none_of_it(
         self, rabbitmq: RabbitMQ, folder: Path
@@ -246,7 +246,7 @@ class TestWithABridge:
             assert 0.3 <= waited(sent, behind) < 10
             dead = line.dead_letters(40)
             assert {one.body for one, _ in dead} == {b"%d" % n for n in range(40)}
-            assert all(reason.startswith("unroutable: no queue takes it") for _, reason in dead)
+            assert all(reason.startswith("unroutable: no queue is bound to exchange") for _, reason in dead)
 
     def test_a_deleted_queue_for_dead_letters_is_made_again_and_stops_nobody(
         self, rabbitmq: RabbitMQ, folder: Path
@@ -281,7 +281,7 @@ class TestWithABridge:
             assert line.receive()[0].body == b"patience"
             assert bridge.terminate() == 0
 
-    def test_a_binding_that_someone_removed_is_made_again(self, line: LevelLine) -> None:
+    def test_a_removed_binding_is_declared_again(self, line: LevelLine) -> None:
         """Without it a message with a level would be delivered at once."""
         plain, level = f"{line.intake}.plain", f"{line.intake}.level"
         arguments = {"x-match": "all-with-x", "x-delay-level": None}

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, STEP_HEADERS, plan_waits
-from adapters.rabbitmq.topology.declarations import Binding
-from adapters.rabbitmq.topology.setup import open_session
+from adapters.rabbitmq.levels.plan import STEP_HEADERS, plan_waits
 from bridge.cli import run_command
+from tests.bridge_line import merged
 from tests.bridge_process import Tables, toml
-from tests.delay_line import Line, delay, merged
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.level_line import ALONE, LevelLine
@@ -103,7 +102,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     doomed = ("levels", "remove", "--before", before)
     assert states(shell.rows(*doomed, "--dry-run", settings=changed, code=5))["8s"] == "kept"
     assert states(shell.rows(*doomed, settings=changed, code=5))["8s"] == "kept"
-    assert "it holds 1 message: " in shell.said
+    assert "it holds messages: 1. " in shell.said
     got = {one.body: one for one in line.receive(3)}
     assert got.keys() == {b"old 1", b"old 3", b"new 1"}
     assert got[b"new 1"].at < got[b"old 3"].at
@@ -124,12 +123,12 @@ def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages
     put(line, b"waits", number(3))
     found = states(shell.rows("levels", "remove", "--all", code=5))
     assert found == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
-    assert "it holds 1 message: " in shell.said
-    assert ".8s." in next(said for said in shell.said.splitlines() if "goes on through it" in said)
+    assert "it holds messages: 1. " in shell.said
+    assert ".8s." in next(said for said in shell.said.splitlines() if "go through it" in said)
     put(line, b"what a level that is gone would get waits in the intake", number(1))
     assert line.receive()[0].body == b"waits"
     assert states(shell.rows("levels", "remove", "--all", code=5)) == {"8s": "removed", "due": "kept", "dead": "kept"}
-    assert "may hold messages that RabbitMQ alone tries to deliver" in shell.said
+    assert "may hold messages that RabbitMQ does not count" in shell.said
     assert states(shell.rows("levels", "remove", "--all", "--force")) == {"due": "removed", "dead": "removed"}
     (intake, *levels) = shell.rows("levels", "stats")
     assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 1, "intake, nobody takes")
@@ -217,9 +216,9 @@ def test_who_changes_the_type_of_a_routes_queues_is_told_once_of_the_setting_for
 ) -> None:
     classic: Tables = {"routes": {"orders": {"queue_type": "classic"}}}
     shell("setup", settings=classic, code=5)
-    assert shell.said.count("to keep what is there") == 1
+    assert shell.said.count(" to keep it, or delete it") == 1
     assert f"queue '{shell.line.intake}.dead' of route orders exists with x-queue-type 'quorum'" in shell.said
-    assert '(levels.queue_type = "classic" is for the queues in which messages wait)' in shell.said
+    assert 'levels.queue_type = "classic" sets the type of the level queues alone' in shell.said
     assert "Nothing was changed" in shell.said
     for looks in (["check"], ["levels", "verify"], ["setup", "--dry-run"]):
         out = shell(*looks, settings=classic, code=None)
@@ -241,7 +240,7 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert any(text.startswith("stale levels still hold messages: 1 (") for text in found)
     found_states = states(shell.rows("levels", "remove", settings=stored, code=5))
     assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
-    assert "it holds 1 message: " in shell.said
+    assert "it holds messages: 1. " in shell.said
     assert line.receive()[0].body == b"in a level"
     shell("levels", "remove", settings=stored, code=5)
     unknown = "may hold messages that RabbitMQ"
@@ -282,7 +281,7 @@ def test_the_queues_of_a_route_that_is_gone_are_found_by_settings_of_before_and_
     doomed = ("levels", "remove", "--before", before)
     found_states = states(shell.rows(*doomed, code=5))
     assert found_states == {"2s": "removed", "1.5s": "removed", "8s": "kept", "due": "kept", "dead": "kept"}
-    assert "it holds 1 message: " in shell.said
+    assert "it holds messages: 1. " in shell.said
     assert f"removed route orders: front exchange '{line.front}', intake queue '{line.intake}'" in shell.said
     assert line.receive()[0].body == b"in a level"
     assert states(shell.rows(*doomed, "--force")) == dict.fromkeys(("8s", "due", "dead"), "removed")
@@ -377,27 +376,23 @@ def test_a_ladder_is_removed_from_above_while_messages_go_down_it_and_none_is_lo
         assert all(got[body] >= sent[body] + 7 for body in bodies), (got, sent)
 
 
-def test_classic_queues_of_before_are_found_and_the_broker_sees_to_it_that_they_are_empty_when_they_go(
+def test_a_classic_queue_of_previous_settings_is_removed_only_when_rabbitmq_finds_it_empty(
     line: LevelLine, shell: Shell
 ) -> None:
     classic: Tables = {"levels": {"queue_type": "classic"}}
-    loaded = line.loaded(classic)
-    before = plan_waits(loaded, "orders", CLASSICS_BEFORE[-1])
-    names = {before.due, *before.levels.values()}
-    with open_session(loaded) as session:
-        for one in before.declarations:
-            if (one.exchange if isinstance(one, Binding) else one.name) in names:
-                session.make(one)
-    line.publish(Props([], {"delivery_mode": b"\2"}), b"in one of before", exchange=before.levels[2000])
     line.setup(classic)
+    before = plan_waits(line.loaded(classic), "orders")
+    names = {before.due, *before.levels.values()}
+    line.publish(Props([], {"delivery_mode": b"\2"}), b"in a classic queue", exchange=before.levels[2000])
+    line.setup({})
 
     def removed() -> dict[str, str]:
-        rows = json.loads(shell("levels", "remove", "-o", "json", settings=classic, code=5))  # a quorum due queue stays
+        rows = json.loads(shell("levels", "remove", "-o", "json", code=None))
         return {row["name"]: row["state"] for row in rows if row["name"] in names}
 
     empty = names - {before.due, before.levels[2000]}
     assert removed() == {before.due: "kept", before.levels[2000]: "kept", **dict.fromkeys(empty, "removed")}
-    assert line.receive()[0].body == b"in one of before"
+    assert line.receive()[0].body == b"in a classic queue"
     assert removed() == {before.due: "removed", before.levels[2000]: "removed"}
-    put(line, b"in a new one", number(1))
-    assert line.receive()[0].body == b"in a new one"
+    put(line, b"in a quorum queue", number(1))
+    assert line.receive()[0].body == b"in a quorum queue"

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import load
+from tests.bridge_line import merged
 from tests.bridge_process import ROOT, toml
-from tests.delay_line import Line, delay, merged
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.raw_amqp import parts

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from bridge.telemetry.health import WELL
+from tests.bridge_line import NO_STORE
 from tests.bridge_process import ROOT, Tables, toml
 from tests.delay_line import Line
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.level_line import NO_STORE, LevelLine
+from tests.level_line import LevelLine
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -1,7 +1,7 @@
 """Policies of the broker that reach postdate's queues: a length limit drops nothing that RabbitMQ has confirmed.
 
-Where a test can, it sets the policy before the queue is made: a queue that exists hears of one at a moment that nothing
-tells.
+Where possible, a test sets the policy before it declares the queue: nothing tells when a policy reaches a queue that
+exists.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import pytest
 from pika.exceptions import NackError
 
 from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.topology.findings import Difference, Effect, Harm, PolicyFinding
 from adapters.rabbitmq.topology.plan import plan
-from adapters.rabbitmq.topology.setup import State, declare, verify
+from adapters.rabbitmq.topology.setup import declare, verify
+from bridge.admin.topology import Standing
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
@@ -46,14 +48,14 @@ class Vhost:
             "set_policy", "-p", self.name, "users", pattern, json.dumps(definition), "--apply-to", "queues"
         )
 
-    def carry_out(self, command: str) -> None:
-        """Run what a sentence of postdate's tells to type, between its backticks."""
-        words = shlex.split(command.split("`")[1])
+    def run_command(self, sentence: str) -> None:
+        """Run the command between the backticks of a sentence."""
+        words = shlex.split(sentence.split("`")[1])
         assert words[0] == "rabbitmqctl"
         self._broker.ctl(*words[1:])
 
     def publish(self, exchange: str, headers: dict[str, Any] | None = None, count: int = PUBLISHED) -> int:
-        """How many RabbitMQ confirms."""
+        """Publish; return how many RabbitMQ confirms."""
         channel = self.connection.channel()
         channel.confirm_delivery()
         properties = pika.BasicProperties(headers=headers, delivery_mode=2)
@@ -75,7 +77,7 @@ class Vhost:
             channel.close()
 
     def obeys(self, queue: str) -> str:
-        """The name of the policy that a queue obeys."""
+        """Return the name of the policy that governs a queue."""
         rows = self._broker.ctl("list_queues", "-p", self.name, "name", "policy").splitlines()
         return next(policy for name, _, policy in (row.partition("\t") for row in rows) if name == queue)
 
@@ -91,7 +93,7 @@ def vhost(own_rabbitmq: RabbitMQ, rabbitmq_vhost: str) -> Iterator[Vhost]:
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_an_intake_under_a_length_limit_keeps_every_message_that_was_confirmed(vhost: Vhost, queue_type: str) -> None:
+def test_an_intake_under_a_length_limit_keeps_every_confirmed_message(vhost: Vhost, queue_type: str) -> None:
     vhost.policy("^postdate", {"max-length": 5})
     declare(settings_of(vhost.url, queue_type=queue_type))
     confirmed = vhost.publish("orders.delay", {"x-delay": 60_000})
@@ -100,7 +102,7 @@ def test_an_intake_under_a_length_limit_keeps_every_message_that_was_confirmed(v
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_a_level_under_a_length_limit_sends_nothing_on_early(vhost: Vhost, queue_type: str) -> None:
+def test_a_level_under_a_length_limit_sends_no_message_early(vhost: Vhost, queue_type: str) -> None:
     """By default a full queue dead-letters its oldest message, and from a level that is an early delivery."""
     settings = settings_of(vhost.url, mode="levels", queue_type=queue_type)
     waits = plan_waits(settings, "orders")
@@ -121,9 +123,9 @@ def test_dead_letters_of_a_route_without_a_store_are_kept_under_a_length_limit(v
     wait_for(lambda: vhost.waiting("postdate.orders.dead") == confirmed, "what was confirmed is there")
 
 
-def test_a_classic_due_queue_under_a_length_limit_loses_nothing_that_its_levels_send(vhost: Vhost) -> None:
-    """A classic queue does not ask whether the next one takes what it dead-letters: a due queue that refused would lose
-    it. A full one sends its oldest message to the destination, which is due."""
+def test_a_classic_due_queue_under_a_length_limit_loses_no_message_of_its_levels(vhost: Vhost) -> None:
+    """A classic queue does not wait for the next one to accept a dead-lettered message: a due queue that refused would
+    lose it. A full one sends its oldest message to the destination, and that message is due."""
     settings = settings_of(vhost.url, mode="levels", queue_type="classic")
     channel = vhost.connection.channel()
     channel.exchange_declare("orders", "fanout", durable=True)
@@ -137,41 +139,36 @@ def test_a_classic_due_queue_under_a_length_limit_loses_nothing_that_its_levels_
 
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-def test_an_intake_of_an_earlier_postdate_goes_on_and_the_command_that_is_told_protects_it(
-    vhost: Vhost, queue_type: str
-) -> None:
+def test_the_command_in_a_policy_finding_protects_an_intake(vhost: Vhost, queue_type: str) -> None:
     settings = settings_of(vhost.url, queue_type=queue_type)
-    (route,) = plan(settings)
-    assert route.intake.earlier is not None
-    vhost.declare("postdate.orders", dict(route.intake.earlier))
-    _, warnings = declare(settings)
-    (warning,) = [text for text in warnings if "'postdate.orders'" in text]
-    found = {one.declaration.name: one for one in verify(settings)}
-    assert found["postdate.orders"].state is State.UNPROTECTED
-    assert found["postdate.orders"].text == warning
-
+    declare(settings)
     vhost.policy("^postdate", {"max-length": 5})
-    assert vhost.obeys("postdate.orders") == "users"
-    vhost.carry_out(warning)
+    wait_for(lambda: vhost.obeys("postdate.orders") == "users", "the users' policy governs the queue")
+    length = Harm("max-length", 5, Effect.REFUSES)
+    finding = PolicyFinding("orders", "users", "", length, ("postdate.orders",), vhost.name, "postdate.orders")
+    vhost.run_command(finding.text)
     wait_for(lambda: vhost.obeys("postdate.orders") == "postdate.orders", "the users' policy leaves the queue alone")
     assert vhost.publish("orders.delay", {"x-delay": 60_000}) == PUBLISHED
     wait_for(lambda: vhost.waiting("postdate.orders") == PUBLISHED, "all of them wait")
 
 
-def test_another_type_is_named_as_the_difference_whether_a_queue_is_of_an_earlier_postdate_or_not(vhost: Vhost) -> None:
-    (route,) = plan(settings_of(vhost.url))
-    for arguments in (route.intake.earlier, route.intake.arguments):
-        vhost.declare("postdate.orders", dict(arguments or {}))
-        (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
-        assert finding.state is State.DIFFERENT
-        assert "exists with x-queue-type 'quorum', and postdate needs 'classic'" in finding.what
-        vhost.connection.channel().queue_delete("postdate.orders")
-
-
-def test_an_intake_that_is_told_to_drop_is_refused(vhost: Vhost) -> None:
-    settings = settings_of(vhost.url)
+def without_overflow(settings: Settings) -> dict[str, Any]:
     (route,) = plan(settings)
-    vhost.declare("postdate.orders", {**dict(route.intake.earlier or {}), "x-overflow": "drop-head"})
-    (finding,) = [one for one in verify(settings) if one.declaration == route.intake]
-    assert finding.state is State.DIFFERENT
-    assert "exists with x-overflow 'drop-head', and postdate needs 'reject-publish'" in finding.what
+    return {name: value for name, value in route.intake.arguments.items() if name != "x-overflow"}
+
+
+def test_after_a_change_of_queue_type_the_type_is_the_named_difference(vhost: Vhost) -> None:
+    declare(settings_of(vhost.url))
+    (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
+    assert finding.state is Standing.DIFFERENT
+    assert finding.difference == Difference("x-queue-type", "quorum", "classic")
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", None])
+def test_an_intake_that_drops_messages_when_full_is_refused(vhost: Vhost, overflow: str | None) -> None:
+    settings = settings_of(vhost.url)
+    arguments = without_overflow(settings)
+    vhost.declare("postdate.orders", {**arguments, "x-overflow": overflow} if overflow else arguments)
+    (finding,) = [one for one in verify(settings) if one.declaration.name == "postdate.orders"]
+    assert finding.state is Standing.DIFFERENT
+    assert finding.difference == Difference("x-overflow", overflow, "reject-publish")

@@ -1,4 +1,4 @@
-"""Several hosts in ``rabbitmq.url``: one that is away is passed over, and a running postdate goes on at the next."""
+"""Several hosts in ``rabbitmq.url``: postdate skips a silent one, and moves to the next when its own dies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.connection import open_link
-from adapters.rabbitmq.hosts import connect
+from adapters.rabbitmq.connection import connect, open_link
 from adapters.rabbitmq.lab.wire import Wire
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ as RabbitSettings
@@ -46,11 +45,11 @@ WAYS: dict[str, Callable[[RabbitSettings], None]] = {
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 class TestConnecting:
-    def test_a_host_that_is_away_is_passed_over(self, way: str, rabbitmq: RabbitMQ) -> None:
+    def test_a_host_that_does_not_answer_is_skipped(self, way: str, rabbitmq: RabbitMQ) -> None:
         away = f"127.0.0.1:{free_ports(1)[0]}"
         WAYS[way](RabbitSettings.model_validate({"url": with_hosts(rabbitmq.url, away, place_of(rabbitmq.url))}))
 
-    def test_when_all_are_away_each_is_named_with_its_reason(self, way: str, rabbitmq: RabbitMQ) -> None:
+    def test_when_no_host_answers_each_is_named_with_its_reason(self, way: str, rabbitmq: RabbitMQ) -> None:
         first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
         with pytest.raises(BrokerUnavailable) as caught:
             WAYS[way](RabbitSettings.model_validate({"url": with_hosts(rabbitmq.url, first, second)}))
@@ -61,7 +60,7 @@ class TestConnecting:
 
 
 @pytest.mark.redis
-def test_a_running_postdate_goes_on_at_the_next_host_when_its_own_goes(
+def test_a_running_postdate_moves_to_the_next_host_when_its_own_dies(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, proxy: StartProxy
 ) -> None:
     link = proxy(rabbitmq.url)

@@ -1,4 +1,4 @@
-"""A connection that was given up may still speak: what it says late is about messages that are no longer in flight."""
+"""An abandoned connection may still answer, about messages that are no longer in flight."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_late_confirm_of_an_old_connection_confirms_nothing_on_the_new_o
     await until(lambda: len(results) == 6)
 
 
-async def test_a_connection_that_is_given_up_is_gone(sink: RabbitSink, results: list[Result]) -> None:
+async def test_an_abandoned_connection_is_closed(sink: RabbitSink, results: list[Result]) -> None:
     await until(sink.ready)
     old = connection_of(sink)
     old.pause_reading()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.redis.agreement import read_agreement
 from adapters.redis.connect import close, connect
+from adapters.redis.guard import read_agreement
 from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority
@@ -78,16 +78,18 @@ def server() -> Iterator[Redis]:
 
 def test_a_database_that_the_server_does_not_have_is_named(server: Redis) -> None:
     assert said(f"redis://127.0.0.1:{server.port}/3") == ""
-    assert said(f"redis://127.0.0.1:{server.port}/99").startswith("Redis has no database 99: the number at the end of")
+    assert said(f"redis://127.0.0.1:{server.port}/99").startswith(
+        "Redis has no database 99. Lower the number in redis.url"
+    )
 
 
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        (":x@", "Redis has no password, and one is set: leave out redis.password"),
-        ("bob:x@", "Redis refuses the user or the password: see redis.username and redis.password"),
-        ("off:pw@", "Redis refuses the user or the password: see redis.username and redis.password"),
-        ("narrow:pw@", "the Redis user may not do what postdate needs (this user has no permissions to access"),
+        (":x@", "redis.password is set and Redis has no password. Remove the setting"),
+        ("bob:x@", "Redis refuses the user or the password. Correct redis.username and redis.password"),
+        ("off:pw@", "Redis refuses the user or the password. Correct redis.username and redis.password"),
+        ("narrow:pw@", "the Redis user lacks a permission that postdate needs (this user has no permissions to access"),
     ],
 )
 def test_who_is_not_let_in_is_told_why(server: Redis, who: str, words: str) -> None:
@@ -98,25 +100,27 @@ def test_who_is_not_let_in_is_told_why(server: Redis, who: str, words: str) -> N
 def test_a_password_that_is_wanted_is_no_missing_cluster(scheme: str) -> None:
     with need(lambda: Redis.launch_process()) as locked:
         locked.command("CONFIG", "SET", "requirepass", "sesame")
-        assert said(f"{scheme}://127.0.0.1:{locked.port}") == "Redis wants a password: set redis.password"
+        assert said(f"{scheme}://127.0.0.1:{locked.port}") == "Redis requires a password. Set redis.password"
         assert said(f"{scheme}://:x@127.0.0.1:{locked.port}").startswith("Redis refuses the user or the password")
         assert said(f"redis://:sesame@127.0.0.1:{locked.port}") == ""
 
 
 def test_a_redis_that_is_no_cluster_and_one_that_is(server: Redis, redis_cluster: RedisCluster) -> None:
-    assert said(f"redis+cluster://127.0.0.1:{server.port}").startswith("Redis is no cluster: write redis:// in place")
+    assert said(f"redis+cluster://127.0.0.1:{server.port}").startswith(
+        "Redis is not a cluster. Write redis:// in place"
+    )
     assert said(f"redis+cluster://narrow:x@127.0.0.1:{server.port}").startswith("Redis refuses the user or the")
     words = {said(f"redis://127.0.0.1:{node.port}") for node in redis_cluster.nodes}
-    assert words == {"", "Redis is a node of a cluster: write redis+cluster:// in place of redis:// in redis.url"}
+    assert words == {"", "Redis is a node of a cluster. Write redis+cluster:// in place of redis:// in redis.url"}
     numbered = said(f"redis://127.0.0.1:{redis_cluster.nodes[0].port}/1")
-    assert numbered.startswith("Redis is a node of a cluster, which has no databases with numbers")
+    assert numbered.startswith("Redis is a node of a cluster, which has no numbered databases")
 
 
 def test_as_many_connections_as_there_may_be() -> None:
     with need(lambda: Redis.launch_process()) as small, small.client() as first:
         first.ping()
         first.config_set("maxclients", 1)
-        words = "Redis has as many connections as its maxclients allows: raise that"
+        words = "Redis has reached its maxclients. Raise maxclients"
         assert said(f"redis://127.0.0.1:{small.port}") == words
 
 
@@ -124,16 +128,17 @@ class TestTLS:
     def test_on_one_side_only_is_said_on_both(self, secured: Secured) -> None:
         plain, tls = secured.server.port, secured.port
         assert said(f"rediss://127.0.0.1:{tls}", ca_file=secured.ca) == ""
-        assert "TLS on one side only): see redis.url" in said(f"rediss://127.0.0.1:{plain}", ca_file=secured.ca)
+        assert "only one side uses TLS). Correct redis.url" in said(f"rediss://127.0.0.1:{plain}", ca_file=secured.ca)
         words = (
-            f"Redis does not answer at 127.0.0.1:{tls} (it hangs up at once, and may want TLS: rediss:// in redis.url)"
+            f"Redis does not answer at 127.0.0.1:{tls} (it closes the connection at once, and may require "
+            "TLS: use rediss:// in redis.url)"
         )
         assert said(f"redis://127.0.0.1:{tls}") == words
         assert said(f"redis://:x@127.0.0.1:{tls}/1") == words
 
     @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
     def test_a_certificate_that_is_not_trusted_is_said_with_the_reason(self, secured: Secured, scheme: str) -> None:
-        words = "Redis shows a certificate that is not trusted (self-signed certificate in certificate chain): see"
+        words = "Redis shows a certificate that is not trusted (self-signed certificate in certificate chain). Correct"
         assert said(f"{scheme}://127.0.0.1:{secured.port}").startswith(words)
 
     def test_a_certificate_that_is_wanted_of_us_is_asked_for(self, authority: Authority) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.redis.connect import close, connect, store_errors
+from adapters.redis.connect import close, connect
+from adapters.redis.errors import store_errors
 from adapters.redis.inspect import inspect
 from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
@@ -144,7 +145,7 @@ class TestSentences:
 
     def test_a_redis_in_place_of_a_sentinel_is_called_by_its_name(self, redis_server: Redis) -> None:
         words = said(f"redis+sentinel://127.0.0.1:{redis_server.port}/mymaster")
-        assert "that is no Sentinel: see redis.url" in words
+        assert "the server is not a Sentinel. Correct redis.url" in words
 
     def test_while_the_master_is_away_nobody_is_told_to_start_it(self, redis_sentinel: RedisSentinel) -> None:
         old = redis_sentinel.master
@@ -154,7 +155,7 @@ class TestSentences:
         assert words.startswith(
             f"the master that Sentinel names does not answer at 127.0.0.1:{old.port} (Connection re"
         )
-        assert "start it" not in words
+        assert "Start it" not in words
 
 
 def test_check_warns_of_a_sentinel_whose_master_may_write_alone(redis_sentinel: RedisSentinel) -> None:

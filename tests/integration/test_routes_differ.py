@@ -4,6 +4,7 @@ route for is delivered in time, and untouched by the other."""
 from __future__ import annotations
 
 import copy
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge_line import QUICK
 from tests.bridge_process import Bridge
 from tests.chaos.ledger import Ledger
-from tests.delay_line import QUICK, Line, delay
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -48,11 +50,10 @@ class Two(Line):
 
     def having(self, *routes: str) -> Bridge:
         """A bridge with these routes only, that is ready."""
-        self._bridges += 1
         settings = copy.deepcopy(self.settings)
         settings["routes"] = {route: settings["routes"][route] for route in routes}
-        bridge = self._open.enter_context(Bridge(self.folder, settings, name=f"{self.name}-{self._bridges}"))
-        bridge.start()
+        name = f"{self.name}-{'-'.join(routes)}-{secrets.token_hex(2)}"
+        bridge = self._open.enter_context(Bridge(self.folder, settings, name=name)).start()
         wait_for(lambda: bridge.report().get("health") == "All well.", bridge.log_tail())
         return bridge
 

@@ -14,8 +14,9 @@ from typing import Self
 
 import pytest
 
+from tests.bridge_line import QUICK
 from tests.bridge_process import Bridge
-from tests.delay_line import QUICK, Line, delay
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.delay_line import Line, delay, merged
+from tests.bridge_line import merged
+from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis

@@ -1,4 +1,4 @@
-"""The topology on a real RabbitMQ: what it does with messages, and what happens where something else is there."""
+"""The topology on a real RabbitMQ: where messages go, and what happens where other declarations exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.topology.setup import State, declare, verify
+from adapters.rabbitmq.topology.setup import declare, verify
+from bridge.admin.topology import Standing
 from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
@@ -58,7 +59,7 @@ class Broker:
         self.channel.basic_publish(self.name("orders.delay"), key, body, properties)
 
     def get(self, queue: str, deadline_s: float = 5.0) -> Message:
-        """The next message: body and routing key. It must come. (basic.get is not for single active consumers.)"""
+        """Return body and routing key of the next message. A single active consumer allows no basic.get."""
         channel = self.connection.channel()
         channel.basic_qos(prefetch_count=1)
         method, _, body = next(channel.consume(queue, inactivity_timeout=deadline_s))
@@ -90,7 +91,7 @@ class Broker:
 
 @pytest.fixture(scope="module")
 def vhost(rabbitmq: RabbitMQ) -> Iterator[str]:
-    """One for all tests here, whose names differ: making one costs a second."""
+    """Return one for all tests here, whose names differ: creating one takes a second."""
     if not rabbitmq.owned:
         yield rabbitmq.url
         return
@@ -125,14 +126,14 @@ class TestWhereMessagesGo:
             {"x-delay": {"not": "a delay"}},
         ],
     )
-    def test_with_a_delay_header_of_any_type_it_goes_to_the_intake_queue_with_its_routing_key(
+    def test_with_a_delay_header_of_any_type_a_message_goes_to_the_intake_queue_with_its_routing_key(
         self, broker: Broker, headers: dict[str, object]
     ) -> None:
         declare(broker.settings)
         broker.publish(b"delayed", headers, "any.key")
         assert broker.get(broker.queue()) == (b"delayed", "any.key")
 
-    def test_the_header_of_a_dialect_is_one_when_the_route_has_it(self, broker: Broker) -> None:
+    def test_the_header_of_a_dialect_delays_if_the_route_has_the_dialect(self, broker: Broker) -> None:
         declare(broker.route(dialects=["eta"]))
         broker.publish(b"celery", {"eta": "2126-01-01T00:00:00Z"})
         assert broker.get(broker.queue()) == (b"celery", "new")
@@ -147,7 +148,7 @@ class TestWhereMessagesGo:
         ]
 
     def test_the_default_exchange_cannot_be_an_alternate_exchange(self, broker: Broker) -> None:
-        """Why it is done that way: RabbitMQ takes the name and then drops what goes there."""
+        """Why all messages go to the intake: RabbitMQ accepts the name and then drops what goes there."""
         consumer = broker.consumers()
         name = broker.name("second.delay")
         broker.channel.exchange_declare(name, "headers", durable=True, arguments={"alternate-exchange": ""})
@@ -155,8 +156,8 @@ class TestWhereMessagesGo:
         with pytest.raises(pika.exceptions.UnroutableError):
             broker.channel.basic_publish(name, consumer, b"lost", mandatory=True)
 
-    def test_a_message_that_comes_back_again_and_again_stays_in_the_intake_queue(self, broker: Broker) -> None:
-        """On 3.10 a delivery limit of -1 drops it at the first time, on 4.3 no limit at all drops it at the 21st."""
+    def test_a_message_that_is_redelivered_often_stays_in_the_intake_queue(self, broker: Broker) -> None:
+        """3.10 drops it at the first redelivery with a delivery limit of -1, and 4.3 at the 21st without a limit."""
         declare(broker.settings)
         broker.publish(b"patient", {"x-delay": 1})
         for _ in range(25):
@@ -171,7 +172,7 @@ class TestWhereMessagesGo:
 
 
 class TestDeclare:
-    def test_the_second_time_everything_is_there_already(self, broker: Broker) -> None:
+    def test_declaring_twice_changes_nothing(self, broker: Broker) -> None:
         broker.consumers()
         first, warnings = declare(broker.settings)
         again, _ = declare(broker.settings)
@@ -183,13 +184,13 @@ class TestDeclare:
         assert not any(one.new for one in again)
         assert not warnings
 
-    def test_a_missing_exchange_of_the_consumers_is_a_warning_and_is_not_declared(self, broker: Broker) -> None:
+    def test_a_missing_target_exchange_is_a_warning_and_is_not_declared(self, broker: Broker) -> None:
         _, warnings = declare(broker.settings)
         assert len(warnings) == 1
         assert f"exchange '{broker.name('orders')}'" in warnings[0]
         assert not broker.exists("exchange", broker.name("orders"))
 
-    def test_a_mismatch_in_the_last_declaration_leaves_none_of_the_others_behind(self, broker: Broker) -> None:
+    def test_a_mismatch_in_the_last_declaration_leaves_nothing_declared(self, broker: Broker) -> None:
         broker.channel.exchange_declare(broker.name("second.delay"), "direct", durable=True)
         with pytest.raises(TopologyMismatch) as caught:
             declare(broker.routes(orders={}, second={}))
@@ -208,24 +209,27 @@ class TestDeclare:
             ({"x-queue-type": "quorum", "x-single-active-consumer": True}, "no x-delivery-limit", "'2147483647'"),
         ],
     )
-    def test_a_queue_with_other_arguments_is_refused_in_words(
+    def test_a_queue_with_another_argument_is_refused_and_the_argument_is_named(
         self, broker: Broker, arguments: dict[str, Any], has: str, needs: str
     ) -> None:
-        broker.channel.queue_declare(broker.queue(), durable=True, arguments=arguments)
+        # RabbitMQ names one difference, and x-overflow first.
+        broker.channel.queue_declare(
+            broker.queue(), durable=True, arguments={**arguments, "x-overflow": "reject-publish"}
+        )
         with pytest.raises(TopologyMismatch) as caught:
             declare(broker.settings)
         text = str(caught.value)
         assert f"queue '{broker.queue()}' of route orders exists with {has}" in text
         assert f"postdate needs {needs}" in text
 
-    def test_all_mismatches_are_told_at_once(self, broker: Broker) -> None:
+    def test_one_error_names_all_mismatches(self, broker: Broker) -> None:
         declare(broker.settings)
         with pytest.raises(TopologyMismatch) as caught:
             declare(broker.route(queue_type="classic", deliver_to="elsewhere"))
         assert len(str(caught.value).splitlines()) == 3
         assert str(caught.value).endswith(".\nNothing was changed")
 
-    def test_without_the_right_to_configure_it_is_refused_with_the_name_of_the_resource(
+    def test_a_missing_right_to_configure_is_an_error_that_names_the_resource(
         self, broker: Broker, own_rabbitmq: RabbitMQ
     ) -> None:
         user = broker.prefix
@@ -252,34 +256,34 @@ class TestDeclare:
 class TestVerify:
     def test_it_changes_nothing(self, broker: Broker) -> None:
         states = [finding.state for finding in verify(broker.settings)]
-        assert states == [State.MISSING] * 3
+        assert states == [Standing.MISSING] * 3
         assert not broker.exists("queue", broker.queue())
         assert not broker.exists("exchange", broker.name("orders.delay"))
 
-    def test_what_is_right_is_the_same_and_what_is_not_is_different(self, broker: Broker) -> None:
+    def test_verify_tells_equal_from_different_declarations(self, broker: Broker) -> None:
         broker.consumers()
         declare(broker.settings)
-        assert {finding.state for finding in verify(broker.settings)} == {State.SAME}
+        assert {finding.state for finding in verify(broker.settings)} == {Standing.SAME}
         states = {finding.declaration.name: finding.state for finding in verify(broker.route(order="none"))}
-        assert states[broker.queue()] is State.DIFFERENT
-        assert states[broker.name("orders.delay")] is State.SAME
+        assert states[broker.queue()] is Standing.DIFFERENT
+        assert states[broker.name("orders.delay")] is Standing.SAME
 
 
 class TestUnreachable:
-    def test_nobody_at_the_address(self) -> None:
+    def test_a_broker_that_does_not_answer_is_unavailable(self) -> None:
         url = f"amqp://guest:guest@127.0.0.1:{free_ports(1)[0]}/%2F"
         settings = load(None, {}, {"rabbitmq.url": url, "routes.o": {"intercept": "o.delay", "deliver_to": "o"}})
         with pytest.raises(BrokerUnavailable, match="Connection refused"):
             verify(settings)
 
-    def test_a_wrong_password_is_said_to_be_one_and_not_shown(self, broker: Broker) -> None:
+    def test_a_wrong_password_is_named_and_not_shown(self, broker: Broker) -> None:
         url = broker.url.replace("guest:guest", "guest:sesame")
         with pytest.raises(BrokerUnavailable) as caught:
             verify(load(None, {}, {"rabbitmq.url": url, "routes.o": {"intercept": "o.delay", "deliver_to": "o"}}))
         assert "refuses the user or the password" in str(caught.value)
         assert "sesame" not in str(caught.value)
 
-    def test_a_virtual_host_that_is_not_there_is_named(self, broker: Broker) -> None:
+    def test_a_missing_virtual_host_is_named(self, broker: Broker) -> None:
         url = f"{broker.url.rpartition('/')[0]}/nowhere"
         with pytest.raises(BrokerUnavailable, match="nowhere"):
             verify(load(None, {}, {"rabbitmq.url": url, "routes.o": {"intercept": "o.delay", "deliver_to": "o"}}))

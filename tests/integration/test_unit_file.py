@@ -15,7 +15,10 @@ UNIT = ROOT / "deploy/postdate.service"
 #: 0 is no exposure at all, 10 a service without any protection.
 EXPOSURE_MAX = 3.0
 
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"),
+]
 
 
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:

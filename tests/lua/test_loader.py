@@ -1,4 +1,4 @@
-"""The loader of the scripts: includes in the order in which they are needed, once, and never in a circle."""
+"""The script loader: includes come once, dependencies first, and never in a circle."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_a_script_without_includes_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_script_without_includes_is_unchanged(tmp_path: Path) -> None:
     write(tmp_path, {"moves/a": "#!lua\n-- what it does\nreturn 1\n"})
     assert flatten("moves/a", tmp_path) == "#!lua\n-- what it does\nreturn 1\n"
 
 
-def test_an_include_stands_before_what_needs_it_and_the_shebang_stays_first(tmp_path: Path) -> None:
+def test_an_include_comes_before_its_user_and_the_shebang_stays_first(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -34,7 +34,7 @@ def test_an_include_stands_before_what_needs_it_and_the_shebang_stays_first(tmp_
     assert flatten("moves/a", tmp_path) == "#!lua flags=allow-oom\nlocal function x() return 1 end\nreturn x()\n"
 
 
-def test_includes_of_includes_come_in_the_order_in_which_they_are_needed(tmp_path: Path) -> None:
+def test_nested_includes_come_dependencies_first(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -47,7 +47,7 @@ def test_includes_of_includes_come_in_the_order_in_which_they_are_needed(tmp_pat
     assert flatten("moves/a", tmp_path) == "bottom\ntop\nother\nbody\n"
 
 
-def test_what_two_need_is_taken_once(tmp_path: Path) -> None:
+def test_an_include_of_two_users_comes_once(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -60,7 +60,7 @@ def test_what_two_need_is_taken_once(tmp_path: Path) -> None:
     assert flatten("moves/a", tmp_path) == "z\nx\ny\nbody\n"
 
 
-def test_a_circle_is_named(tmp_path: Path) -> None:
+def test_a_circle_is_an_error_that_names_its_files(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -79,13 +79,13 @@ def test_a_file_that_includes_itself_is_a_circle(tmp_path: Path) -> None:
         flatten("moves/a", tmp_path)
 
 
-def test_a_missing_include_is_named_with_who_wants_it(tmp_path: Path) -> None:
+def test_a_missing_include_is_an_error_that_names_its_user(tmp_path: Path) -> None:
     write(tmp_path, {"moves/a": "--- @include include/x\n", "include/x": "--- @include include/nowhere\n"})
     with pytest.raises(BrokenInclude, match="include/x includes include/nowhere, which does not exist"):
         flatten("moves/a", tmp_path)
 
 
-def test_every_script_is_loaded_under_the_name_that_redis_gives_it() -> None:
+def test_every_script_is_loaded_with_the_sha_that_redis_computes() -> None:
     files = {file.stem for file in LUA.glob("*/*.lua") if file.parent.name != "include"}
     assert scripts().keys() == files
     for name, script in scripts().items():

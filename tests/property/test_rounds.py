@@ -24,6 +24,8 @@ PLACES = [
     next(key for key in (b"%d" % number for number in range(99)) if shard_for(key, SHARDS) == n) for n in range(SHARDS)
 ]
 HOUR_MS = 3_600_000
+#: How many a property has by default; few in the fast tier.
+EXAMPLES = settings().max_examples
 
 
 class Sent(NamedTuple):
@@ -119,13 +121,13 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.lists(sent, max_size=14), st.sampled_from(["replace", "replace", "keep", "reject"]), st.booleans())
 def test_a_batch_has_the_outcome_of_one_after_the_other(messages: list[Sent], mode: str, log: bool) -> None:
     assert ran(outcome(messages, mode, False, log)) == ran(outcome(messages, mode, True, log))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 @given(
     st.lists(sent, max_size=10),
     st.sampled_from(["replace", "keep", "reject"]),

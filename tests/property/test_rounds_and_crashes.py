@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bridge.core.message import Delivery
 from bridge.parking.identity import Ids
 from bridge.pipeline.park import Parker
-from tests.property.test_rounds import HOUR_MS, PLACES, Sent, feed, sent
+from tests.property.test_rounds import EXAMPLES, HOUR_MS, PLACES, Sent, feed, sent
 from tests.unit.house import House
 
 LOG = b"log"
@@ -89,7 +89,7 @@ def _later(verb: str, place: int) -> Sent:
     return Sent(verb, place, "a", HOUR_MS)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.lists(sent, max_size=10), st.booleans(), st.integers(1, 4))
 @example([_later("park", 0), _later("cancel", 0), _later("park", 0)], False, 1)
 @example([_later("cancel", 0), _later("park", 1)], False, 1)

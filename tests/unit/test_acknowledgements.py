@@ -1,4 +1,4 @@
-"""Acknowledging with the fewest frames, and never one delivery too many."""
+"""Acknowledging with the fewest frames, and no other delivery."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from adapters.rabbitmq.source import acknowledgements
         (7, [], 7, []),
     ],
 )
-def test_a_run_from_the_floor_is_one_frame_and_the_rest_go_singly(
+def test_a_contiguous_run_is_one_frame_and_the_rest_are_acknowledged_one_by_one(
     floor: int, tags: list[int], reached: int, acks: list[tuple[int, bool]]
 ) -> None:
     assert acknowledgements(floor, set(), tags) == (reached, acks)
 
 
-def test_the_floor_passes_what_was_acknowledged_early_when_the_gap_closes() -> None:
+def test_the_floor_passes_early_acknowledgements_when_the_gap_closes() -> None:
     early: set[int] = set()
     assert acknowledgements(0, early, [3, 4]) == (0, [(3, False), (4, False)])
     assert acknowledgements(0, early, [1, 2]) == (4, [(2, True)])

@@ -33,6 +33,7 @@ def keep(project: Path, code: int = 0) -> int:
     return subprocess.run(("sh", SCRIPT, stub), cwd=project, check=False, capture_output=True).returncode
 
 
+@pytest.mark.slow
 def test_table_and_picture_stand_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
     assert keep(project) == 0
     once = (project / "README.md").read_text()
@@ -47,12 +48,14 @@ def test_table_and_picture_stand_between_the_marks_and_a_second_run_replaces_the
     assert (project / "README.md").read_text() == once
 
 
+@pytest.mark.slow
 def test_only_the_page_the_figures_the_table_and_one_picture_are_kept(project: Path) -> None:
     keep(project)
     kept = {file.name for file in (project / "deploy" / "compare").iterdir()}
     assert kept == {"report.html", "compare.json", "table.md", "lateness.png", "lateness-dark.png"}
 
 
+@pytest.mark.slow
 def test_a_comparison_that_went_wrong_leaves_the_readme_as_it_was(project: Path) -> None:
     assert keep(project, code=1) == 1
     assert (project / "README.md").read_text() == README

@@ -117,6 +117,7 @@ def drawn() -> list[Picture]:
     return pictures(every_mode(), PLAN)
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_for_all_modes_and_say_what_they_show(drawn: list[Picture]) -> None:
     assert [picture.name for picture in drawn] == ["lateness", "delays", "throughput", "burst"]
     for picture in drawn:
@@ -148,12 +149,14 @@ def test_a_timeline_with_wider_bars_has_as_many_messages_and_none_across_the_mom
     assert wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_not_drawn() -> None:
     only_rates = Result(BY_NAME["redis"], result("redis").steps[:1])
     assert [picture.name for picture in pictures([only_rates], PLAN)] == ["lateness"]
     assert pictures([Result(BY_NAME["redis"], [])], PLAN) == []
 
 
+@pytest.mark.slow
 def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None:
     late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
     quick = Result(BY_NAME["plain"], [rate(100, late_ms)])
@@ -164,6 +167,7 @@ def test_a_lateness_is_drawn_as_it_is_down_to_a_tenth_of_a_millisecond() -> None
     assert panel.get_ylim()[0] == 0.1
 
 
+@pytest.mark.slow
 def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_messages() -> None:
     two = Result(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
     drawing = lateness([two], PLAN, LIGHT)
@@ -174,11 +178,13 @@ def test_the_shares_of_two_rates_stand_below_each_other_though_one_had_more_mess
     assert all(axes.xaxis.get_tick_params()["labelbottom"] for axes in (first, second))
 
 
+@pytest.mark.slow
 def test_a_mode_of_which_nothing_came_leaves_the_others_their_pictures() -> None:
     silent = Step("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
     assert [picture.name for picture in pictures([Result(BY_NAME["ttl"], [silent]), result("redis")], PLAN)]
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(drawn: list[Picture]) -> None:
     text = page(
         every_mode(), lines(every_mode(), PLAN), drawn, {"levels": "a <reason>"}, ABOUT, ["It ended & so on."], PLAN
@@ -191,6 +197,7 @@ def test_the_page_needs_no_network_and_no_script_and_escapes_what_it_is_told(dra
     assert 'name="viewport"' in text
 
 
+@pytest.mark.slow
 def test_without_matplotlib_there_is_the_document_and_a_sentence_that_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +244,7 @@ def test_rounding_is_said_to_be_that_of_the_delays_that_were_measured() -> None:
     assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
+@pytest.mark.slow
 def test_that_a_flood_which_drains_is_no_rate_to_be_held_stands_by_the_table_the_picture_and_the_page(
     drawn: list[Picture],
 ) -> None:
@@ -273,6 +281,7 @@ def test_a_quick_look_is_called_one_below_the_table_of_the_terminal_and_in_what_
     assert "A look only" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_ways_are_and_what_they_come_to_before_it_shows_a_picture(drawn: list[Picture]) -> None:
     text = page(every_mode(), [], drawn, {}, ABOUT, [], PLAN)
     opening = text[: text.index("<img")]
@@ -296,6 +305,7 @@ def test_a_figure_that_can_be_misread_is_explained_right_below_its_table() -> No
         assert 0 < after.index(said) < after.index("<caption>")
 
 
+@pytest.mark.slow
 def test_each_panel_has_its_own_numbers_along() -> None:
     for draw in (by_delay, burst):
         drawing = draw(every_mode(), PLAN, LIGHT)
@@ -306,6 +316,7 @@ def test_each_panel_has_its_own_numbers_along() -> None:
             assert any(text.endswith(" s") for text in shown)
 
 
+@pytest.mark.slow
 def test_a_dot_that_was_not_rounded_is_explained_where_it_is_seen(drawn: list[Picture]) -> None:
     text = next(picture.text for picture in drawn if picture.name == "delays")
     assert "asked for exactly a level" in text

@@ -31,6 +31,7 @@ def instructions(name: str) -> list[str]:
     return [line.partition(" ")[2].strip() for line in joined.splitlines() if line.startswith(f"{name} ")]
 
 
+@pytest.mark.slow
 def test_the_compose_file_follows_the_official_schema() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What a person is shown of a message's properties, and the properties that postdate makes itself."""
+"""Properties shown by ``postdate show``, and properties made by ``postdate send``."""
 
 import json
 import math
@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.raw.builder import build
-from adapters.rabbitmq.raw.describe import DEPTH_MAX, UNREADABLE, describe
 from adapters.rabbitmq.raw.properties import header_tag, read
+from adapters.rabbitmq.raw.values import DEPTH_MAX, UNREADABLE, build, describe
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
 from tests.unit.raw_properties import PROPS, Props, sized
 
@@ -76,19 +75,19 @@ def test_nested_tables_arrays_and_odd_values_are_shown() -> None:
     }
 
 
-def test_a_name_that_comes_again_is_shown_again() -> None:
+def test_a_repeated_name_is_shown_with_a_number() -> None:
     names = [b"a", b"a #2", b"a", b"a"]
     headers = [(name, "B", bytes((n,))) for n, name in enumerate(names)]
     assert describe(Props(headers).encode()) == {"headers": {"a": 0, "a #2": 1, "a #3": 2, "a #4": 3}}
 
 
-def test_what_stands_before_the_unreadable_is_shown_with_the_reason() -> None:
+def test_everything_before_the_unreadable_part_is_shown_with_the_reason() -> None:
     odd = Props([(b"a", "B", b"\1"), (b"odd", "?", b"")], {"delivery_mode": b"\2"}).encode()
     shown = describe(odd)
     assert shown["delivery_mode"] == 2
     assert shown["headers"] == {
         "a": 1,
-        UNREADABLE: "at byte 14 is a value of unknown type '?', so where it ends is not known",
+        UNREADABLE: "at byte 14 is a value of unknown type '?', so its end is not known",
     }
     assert describe(odd[:-1]) == {"headers": shown["headers"], UNREADABLE: "cut off at byte 15"}
 
@@ -98,12 +97,12 @@ def test_depth_is_bounded() -> None:
     for _ in range(20_000):
         nest = b"\0F" + sized(nest)
     text = json.dumps(describe(b"\x20\0" + sized(nest)))
-    assert "tables within each other" in text
+    assert "nested tables" in text
     assert text.count("{") == DEPTH_MAX + 1
 
 
 @given(PROPS.map(Props.encode))
-def test_what_is_valid_is_shown_whole_and_as_json(raw: bytes) -> None:
+def test_valid_properties_are_shown_whole_and_as_json(raw: bytes) -> None:
     shown = describe(raw)
     assert UNREADABLE not in shown
     json.dumps(shown, allow_nan=False)
@@ -149,7 +148,7 @@ def test_an_integer_is_an_int32_while_it_fits(value: int, tag: str) -> None:
     assert read(props, frozenset({b"n"})).headers == {"n": value}
 
 
-def test_nothing_given_is_persistent_and_no_more() -> None:
+def test_properties_without_values_are_only_persistent() -> None:
     assert build() == b"\x10\0\2"
     assert build(delivery_mode=None) == b"\0\0"
     assert build({}, delivery_mode=None) == b"\x20\0\0\0\0\0"
@@ -162,7 +161,7 @@ def test_a_header_that_the_broker_cannot_carry_is_refused(value: HeaderValue) ->
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="message_id has at most 255 bytes"):
+    with pytest.raises(ValueError, match="message_id has 256 bytes"):
         build(message_id="ü" * 128)
     with pytest.raises(ValueError, match="priority cannot be 256"):
         build(priority=256)

@@ -75,7 +75,7 @@ def test_nan_stays_nan() -> None:
 
 
 @pytest.mark.parametrize(("tag", "raw", "value"), [case for case in VALUES if case[0] != "?"])
-def test_each_type_is_walked_over_by_its_length(tag: str, raw: bytes, value: object) -> None:
+def test_each_type_is_skipped_by_its_length(tag: str, raw: bytes, value: object) -> None:
     table = entry(b"first", ord(tag), raw) + long_entry(b"second", 7)
     first, second = walk(b"##" + table + b"##", 2, 2 + len(table))
     assert first == (b"first", ord(tag), 9, 9 + len(raw), 2)
@@ -124,7 +124,7 @@ def test_bounds_outside_the_bytes_are_unreadable(start: int, end: int) -> None:
         list(walk_array(b"VVVV", start, end))
 
 
-def test_a_nest_of_twenty_thousand_tables_is_one_step() -> None:
+def test_twenty_thousand_nested_tables_are_one_step() -> None:
     nest = b""
     for _ in range(20_000):
         nest = b"\0F" + sized(nest)

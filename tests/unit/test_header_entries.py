@@ -58,7 +58,7 @@ def test_what_nested_tables_and_arrays_hold_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("number", [MOST + 1, 65_000])
-def test_one_more_is_refused_and_what_stands_behind_is_not_looked_at(number: int) -> None:
+def test_one_header_above_the_limit_is_refused_and_the_rest_is_not_read(number: int) -> None:
     raw = many(number, tail=CUT_OFF)
     for attempt in (
         lambda: read(raw, WANTED, entries_max=MOST),
@@ -77,7 +77,7 @@ def test_entries_are_what_the_walker_yields(some: Props) -> None:
     assert ordered(raw, WANTED, found.fields) == ordered(raw, WANTED)
 
 
-def test_a_message_with_too_many_headers_becomes_a_dead_letter_also_where_bad_headers_are_delivered() -> None:
+def test_a_message_with_too_many_headers_becomes_a_dead_letter_even_where_bad_headers_are_delivered() -> None:
     fault = "it has more than 10 header entries (limits.header_entries)"
     for on_bad in ("dead", "deliver"):
         rules = ORDERS.__class__(**{**ORDERS.__dict__, "on_bad": on_bad})
@@ -89,7 +89,7 @@ def claim(payload: bytes) -> Claim:
 
 
 @pytest.mark.parametrize("plugin", [False, True])
-def test_a_dead_letter_that_is_retried_is_refused_again_with_the_same_reason(plugin: bool) -> None:
+def test_a_retried_dead_letter_is_refused_again_with_the_same_reason(plugin: bool) -> None:
     out = Out("orders", WANTED, drop_user_id=True, audit=True, plugin=plugin, entries_max=MOST)
     encoder = Encoder(1, 131072)
     refused = encoder.encode(claim(pack(b"key", many(MOST + 1, tail=CUT_OFF), b"body")), out)

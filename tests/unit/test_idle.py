@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.rabbitmq.idle import LOOKS, Idle
+from adapters.rabbitmq.source import LOOKS, Idle
 
 
-def test_an_instance_is_left_out_when_messages_wait_and_none_is_taken_for_eight_looks() -> None:
+def test_an_instance_is_left_out_when_messages_wait_and_it_receives_none_for_eight_looks() -> None:
     idle = Idle()
     assert [idle.look(waiting, 0, False) for waiting in range(5, 5 + LOOKS)] == [False] * (LOOKS - 1) + [True]
 
@@ -15,7 +15,7 @@ def test_an_instance_is_left_out_when_messages_wait_and_none_is_taken_for_eight_
 @pytest.mark.parametrize(
     ("waiting", "received", "in_hand"), [(0, 0, False), (4, 0, False), (5, 1, False), (5, 0, True)]
 )
-def test_it_is_not_when_the_queue_empties_or_falls_or_when_it_has_messages_itself(
+def test_an_instance_is_not_left_out_when_the_queue_falls_or_it_holds_messages_itself(
     waiting: int, received: int, in_hand: bool
 ) -> None:
     idle = Idle()

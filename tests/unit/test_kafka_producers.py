@@ -79,6 +79,7 @@ def test_a_rule_leaves_nothing_out_and_warns_of_nothing(module: ModuleType, capl
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_copy_of_the_file_needs_its_library_and_nothing_of_postdate(module: ModuleType, tmp_path: Path) -> None:
     file = Path(str(module.__file__))
     imported = {

@@ -1,4 +1,4 @@
-"""The queues of routes without a store as a plan: names, arguments, what they have in common. No broker."""
+"""The planned queues of routes without a store: names and arguments. No broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import CLASSICS_BEFORE, Waits, plan_waits
+from adapters.rabbitmq.levels.plan import Waits, plan_waits
 from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.topology.plan import guarded, plan
 from bridge.core.errors import SettingsError
@@ -34,7 +34,7 @@ def queues(found: Waits) -> dict[str, Queue]:
     return {one.name: one for one in found.declarations if isinstance(one, Queue)}
 
 
-def test_a_level_is_a_queue_with_its_time_that_leads_to_the_due_queue() -> None:
+def test_a_level_is_a_queue_with_its_ttl_that_dead_letters_to_the_due_queue() -> None:
     found = waits()
     assert [name.rpartition(".")[0] for name in found.levels.values()] == [
         "postdate.orders.level.1s",
@@ -48,28 +48,17 @@ def test_a_level_is_a_queue_with_its_time_that_leads_to_the_due_queue() -> None:
     assert queues(found)[found.due].arguments["x-dead-letter-exchange"] == "orders"
 
 
-def test_a_classic_queue_in_which_messages_wait_is_lazy_and_has_the_newer_storage() -> None:
+def test_a_classic_level_queue_is_lazy_and_has_the_newer_storage() -> None:
     found = waits(more={"levels.queue_type": "classic"})
     arguments = queues(found)[found.levels[1000]].arguments
     assert (arguments["x-queue-version"], arguments["x-queue-mode"]) == (2, "lazy")
-    before = plan_waits(settings(more={"levels.queue_type": "classic"}), "orders", CLASSICS_BEFORE[-1])
-    assert not {before.due, *before.levels.values()} & {found.due, *found.levels.values()}
 
 
-def test_a_full_classic_level_refuses_and_what_other_queues_lead_to_does_not_because_that_would_lose_messages() -> None:
+def test_a_full_classic_level_refuses_messages_and_a_queue_fed_by_queues_does_not() -> None:
     levels, ladder = (waits(mode, {"levels.queue_type": "classic"}) for mode in ("levels", "ladder"))
     assert {queues(levels)[name].arguments["x-overflow"] for name in levels.levels.values()} == {"reject-publish"}
     fed = [queues(levels)[levels.due], *(queues(ladder)[name] for name in (*ladder.ladder, ladder.due))]
     assert [one.name for one in fed if "x-overflow" in one.arguments] == []
-
-
-def test_classic_levels_of_an_earlier_postdate_have_other_names_and_those_of_a_ladder_the_same() -> None:
-    classic = {"levels.queue_type": "classic"}
-    older = [plan_waits(settings(mode, classic), "orders", CLASSICS_BEFORE[0]) for mode in ("levels", "ladder")]
-    newer = [waits(mode, classic) for mode in ("levels", "ladder")]
-    assert not set(older[0].levels.values()) & set(newer[0].levels.values())
-    assert [one.due for one in older] == [one.due for one in newer]
-    assert older[1].ladder == newer[1].ladder
 
 
 @pytest.mark.parametrize(
@@ -81,19 +70,19 @@ def test_classic_levels_of_an_earlier_postdate_have_other_names_and_those_of_a_l
         {"routes.orders": {**ORDERS, "mode": "levels", "deliver_to": "others"}},
     ],
 )
-def test_what_may_not_differ_changes_the_names(more: dict[str, object]) -> None:
+def test_settings_that_change_queue_arguments_change_the_names(more: dict[str, object]) -> None:
     assert not set(waits().levels.values()) & set(waits(more=more).levels.values())
 
 
-def test_another_list_changes_neither_the_names_of_the_levels_that_stay_nor_the_due_queue() -> None:
+def test_another_list_of_levels_keeps_the_names_of_the_levels_that_stay_and_the_due_queue() -> None:
     longer = waits(more={"headers.levels": ["5s", "1s"]})
     assert longer.levels[1000] == waits().levels[1000]
     assert longer.due == waits().due
 
 
-def test_another_list_or_order_of_levels_is_seen_in_the_one_argument_that_amqp_compares() -> None:
+def test_another_list_or_order_of_levels_changes_the_one_argument_that_amqp_compares() -> None:
     def version(found: Waits) -> object:
-        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.remade]
+        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.recreated]
         return levels.arguments["alternate-exchange"]
 
     assert version(waits()) == version(waits())
@@ -139,7 +128,7 @@ def test_everything_is_declared_before_what_leads_to_it_and_no_name_is_too_long(
             there.add(one.name)
 
 
-def test_the_bindings_that_nothing_must_lose_are_those_that_sort_and_that_of_the_due_queue() -> None:
+def test_the_guarded_bindings_are_those_that_sort_messages_and_that_of_the_due_queue() -> None:
     found = guarded(settings(), "orders")
     assert [(one.exchange, one.queue) for one in found] == [
         (waits().due, waits().due),
@@ -167,6 +156,6 @@ def test_the_front_differs_from_that_of_a_route_with_a_store() -> None:
         ("levels", {"routes.orders": {**ORDERS, "mode": "levels", "queue": "q" * 201}}, "must be at most 200 bytes"),
     ],
 )
-def test_what_does_not_go_together_is_refused(mode: str, more: dict[str, object], said: str) -> None:
+def test_conflicting_settings_of_levels_are_refused(mode: str, more: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         settings(mode, more)

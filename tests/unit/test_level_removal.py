@@ -1,4 +1,4 @@
-"""Which queues and topics of levels may go, in which order, and what is said of the others."""
+"""Which level queues and topics may be removed, in which order, and why the others stay."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ def kept(one: LevelQueue, *alive: LevelQueue) -> str:
     return why_kept(one, alive)
 
 
-def test_a_ladder_goes_from_above_then_what_is_due_and_last_the_dead_letters() -> None:
+def test_a_ladder_is_removed_from_the_top_then_the_due_queue_and_last_the_dead_letters() -> None:
     assert removal_order(ALL) == [HIGH, MIDDLE, LOW, DUE, DEAD]
 
 
-def test_nothing_goes_while_messages_are_in_it_or_in_what_leads_to_it() -> None:
+def test_a_queue_stays_while_it_or_a_queue_that_leads_to_it_has_messages() -> None:
     assert kept(HIGH, *ALL) == ""
-    assert kept(MIDDLE, *ALL) == "what waits in queue 'step.12' goes on through it"
+    assert kept(MIDDLE, *ALL) == "the messages in queue 'step.12' go through it"
     assert kept(MIDDLE, MIDDLE, LOW, DUE) == ""
-    assert kept(replace(HIGH, messages=1), *ALL).startswith("it holds 1 message: ")
-    assert kept(replace(HIGH, messages=2), *ALL).startswith("it holds 2 messages: ")
+    assert kept(replace(HIGH, messages=1), *ALL).startswith("it holds messages: 1. ")
+    assert kept(replace(HIGH, messages=2), *ALL).startswith("it holds messages: 2. ")
 
 
-def test_what_holds_the_dead_letters_goes_when_the_others_of_its_route_are_gone() -> None:
-    assert kept(DEAD, DEAD, HIGH) == "it goes last: by it postdate finds the others"
+def test_the_dead_letter_queue_stays_until_the_others_of_its_route_are_removed() -> None:
+    assert kept(DEAD, DEAD, HIGH) == "it is removed last: postdate finds the others by it"
     assert kept(DEAD, DEAD, replace(HIGH, route="bills")) == ""
     assert kept(DEAD, DEAD) == ""
 
 
 @pytest.mark.parametrize("last", [DUE, queue("level", "orders")], ids=["due", "a level with last_hop broker"])
-def test_what_rabbitmq_alone_delivers_from_stays_because_it_does_not_count_what_it_tries(last: LevelQueue) -> None:
+def test_a_queue_from_which_rabbitmq_alone_delivers_stays_because_its_count_is_incomplete(last: LevelQueue) -> None:
     assert "does not count over AMQP" in kept(last, last)
     classic = Queue(last.name, {**CLASSIC, "x-dead-letter-exchange": "orders"})
     assert kept(replace(last, queue=classic)) == ""
 
 
-def test_a_level_whose_due_queue_is_gone_stays() -> None:
+def test_a_level_whose_due_queue_is_missing_stays() -> None:
     assert kept(LOW, LOW, DUE) == ""
     assert "does not count over AMQP" in kept(LOW, LOW)
 
 
-def test_a_topic_stays_while_it_holds_records_and_that_of_the_dead_letters_while_another_does() -> None:
+def test_a_topic_stays_while_it_holds_records_and_the_dead_letter_topic_while_another_stays() -> None:
     level, dead = LevelTopic("orders", "level", 1, True, False, True), LevelTopic("orders", "dead", 0, True, True, True)
     assert why_topic_kept(level, [level, dead]).startswith("it holds 1 record: ")
     assert why_topic_kept(dead, [level, dead]).startswith("it goes last: ")

@@ -33,19 +33,19 @@ def queues(made: Settings) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
-def test_every_queue_that_is_declared_is_postdates_own(mode: str) -> None:
+def test_every_declared_queue_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
     assert all(map(own_queues(made).fullmatch, queues(made)))
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
-def test_every_exchange_that_is_declared_is_postdates_own_but_for_the_fronts(mode: str) -> None:
+def test_every_declared_exchange_but_the_fronts_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
     named = {one.name for route in plan(made) for one in route.declarations() if isinstance(one, Exchange)}
     assert {name for name in named if not own_exchanges(made).fullmatch(name)} == {"a.delay", "b.delay"}
 
 
-def test_a_queue_of_a_mode_of_before_is_still_postdates_own() -> None:
+def test_a_queue_of_a_previous_mode_is_still_postdates_own() -> None:
     of_before = {name for name in queues(settings(a="levels")) | queues(settings(a="ladder")) if "dead" not in name}
     assert all(map(own_queues(settings(a="redis")).fullmatch, of_before))
 
@@ -53,7 +53,7 @@ def test_a_queue_of_a_mode_of_before_is_still_postdates_own() -> None:
 @pytest.mark.parametrize(
     "name", ["", "q", "q.", "q.ab", "q_a", "q.a.reports", "q.a.due.reports", "q.a.level.reports", "x.q.a", ".dead"]
 )
-def test_what_only_begins_like_one_is_the_consumers(name: str) -> None:
+def test_a_queue_whose_name_only_begins_like_one_is_the_consumers(name: str) -> None:
     assert not own_queues(settings(a="levels")).fullmatch(name)
 
 

@@ -1,4 +1,4 @@
-"""What a message of a route without a store looks like on each of its hops, and its expiration put aside. No broker."""
+"""A message of a route without a store on each of its hops, and its expiration. No broker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def due(value: int = DUE_MS) -> Entry:
     return (b"x-delay-due", "l", struct.pack(">q", value))
 
 
-def test_a_held_message_loses_its_delay_and_its_expiration_for_the_time_it_waits() -> None:
+def test_a_waiting_message_has_neither_delay_nor_expiration() -> None:
     held = parcel("levels", Hold(5000), Props([KEPT[0], DELAY, DEATH, KEPT[1]], {"expiration": short(b"60000")}))
     assert held.place == plan_waits(settings("levels"), "orders").levels[5000]
     wanted = Props([*KEPT, due(), (b"x-delay-expiration", "S", sized(b"60000"))], {})
@@ -72,7 +72,7 @@ def test_a_held_message_loses_its_delay_and_its_expiration_for_the_time_it_waits
     assert expiration_of(out(held)) is None
 
 
-def test_it_arrives_as_it_was_written_and_says_when_it_was_due() -> None:
+def test_a_message_arrives_as_written_with_its_due_moment() -> None:
     before = Props([*KEPT, DELAY], {"expiration": short(b"60000"), "type": short(b"t")})
     held = parcel("levels", Hold(5000), before)
     waited = Delivery(None, "orders.due", held.payload, b"the.key", {}, DUE_MS)
@@ -83,7 +83,7 @@ def test_it_arrives_as_it_was_written_and_says_when_it_was_due() -> None:
     assert places({"orders": packing})[last.place].exchange == "orders"
 
 
-def test_the_headers_of_a_ladder_name_the_steps_and_are_gone_at_the_end() -> None:
+def test_ladder_headers_name_the_steps_and_are_dropped_at_delivery() -> None:
     held = parcel("ladder", Hold(5000), Props([*KEPT, DELAY], {}))
     assert held.place == plan_waits(settings("ladder"), "orders").ladder[2]
     steps: list[Entry] = [(b"x-delay-step-02", "V", b""), (b"x-delay-step-00", "V", b"")]
@@ -92,17 +92,17 @@ def test_the_headers_of_a_ladder_name_the_steps_and_are_gone_at_the_end() -> Non
     assert out(last) == Props([*KEPT, due()], {}).encode()
 
 
-def test_what_rabbitmq_alone_brought_to_its_level_keeps_no_due_moment_of_an_earlier_delivery() -> None:
+def test_a_message_that_rabbitmq_brought_to_its_level_keeps_no_due_moment_of_an_earlier_delivery() -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\3")
     came = Props([*KEPT, level, due(5), DEATH], {})
     assert out(parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 3})) == Props(KEPT, {}).encode()
 
 
-def test_what_is_due_on_arrival_says_so() -> None:
+def test_a_message_due_on_arrival_has_its_due_moment() -> None:
     assert out(parcel("levels", Deliver(), Props([*KEPT, DELAY], {}))) == Props([*KEPT, due()], {}).encode()
 
 
-def test_a_dead_letter_is_what_came_with_the_reason_and_without_a_user_id() -> None:
+def test_a_dead_letter_is_the_message_with_its_reason_and_without_a_user_id() -> None:
     dead = parcel("levels", Bury("bad_header: soon"), Props([*KEPT, DELAY], {"user_id": short(b"somebody")}))
     assert dead.place == "postdate.orders.dead"
     assert out(dead) == Props([*KEPT, DELAY, (b"x-delay-reason", "S", sized(b"bad_header: soon"))], {}).encode()
@@ -154,7 +154,7 @@ def cut_short(headers: list[Entry], found: dict[str, HeaderValue]) -> int | None
         (b"4999", 1000, {"x-delay-level": 2}, None),
     ],
 )
-def test_a_level_that_an_expiration_has_cut_short_is_known_by_its_queue(
+def test_the_queue_in_x_death_tells_which_level_an_expiration_cut_short(
     text: bytes, level_ms: int, headers: dict[str, HeaderValue], wait_ms: int | None
 ) -> None:
     queue = plan_waits(settings("levels"), "orders").levels[level_ms].encode()
@@ -162,12 +162,12 @@ def test_a_level_that_an_expiration_has_cut_short_is_known_by_its_queue(
 
 
 @pytest.mark.parametrize("level", ["abc", "", "٣", "9" * 5000, nan, inf, -inf, 0, -1, 10**30, True, None, b"\xff"])
-def test_a_level_that_cannot_be_read_is_no_reason_to_hold_a_message_again(level: HeaderValue) -> None:
+def test_an_unreadable_level_does_not_hold_a_message_again(level: HeaderValue) -> None:
     assert cut_short([expired(b"5")], {"x-delay-level": level}) is None
 
 
 @given(HEADERS, st.lists(VALUES, max_size=3), st.sampled_from(["A", "F"]))
-def test_whatever_a_stranger_puts_into_the_due_queue_ends_nothing(
+def test_a_foreign_message_in_the_due_queue_stops_nothing(
     headers: list[Entry], values: list[tuple[str, bytes]], tag: str
 ) -> None:
     inside = b"".join(kind.encode() + raw for kind, raw in values) + encode_entry(original(b"5"))
@@ -177,7 +177,7 @@ def test_whatever_a_stranger_puts_into_the_due_queue_ends_nothing(
         parcel("levels", Deliver(), Props(came, {}), "orders.due", {"x-delay-level": 2})
 
 
-def test_an_expiration_that_rabbitmq_has_taken_is_given_back() -> None:
+def test_an_expiration_that_rabbitmq_took_off_is_restored() -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
     came = Props([*KEPT, level, expired(b"60000")], {})
     last = parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 2})
@@ -204,7 +204,7 @@ OTHERS: list[Entry] = [
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_no_note_but_that_of_the_level_it_left_last_gives_a_message_an_expiration(other: Entry) -> None:
+def test_only_the_x_death_entry_of_the_last_level_restores_an_expiration(other: Entry) -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
     came = Props([*KEPT, level, other], {})
     last = parcel("levels", Deliver(), came, "orders.due", {"x-delay-level": 2})
@@ -212,7 +212,7 @@ def test_no_note_but_that_of_the_level_it_left_last_gives_a_message_an_expiratio
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_no_note_but_that_of_the_level_it_left_last_says_that_a_level_was_cut_short(other: Entry) -> None:
+def test_only_the_x_death_entry_of_the_last_level_tells_that_it_was_cut_short(other: Entry) -> None:
     name, tag, value = other
     of_today = plan_waits(settings("levels"), "orders").levels[5000].encode()
     assert len(of_today) == len(LEVEL)
@@ -220,19 +220,19 @@ def test_no_note_but_that_of_the_level_it_left_last_says_that_a_level_was_cut_sh
 
 
 @pytest.mark.parametrize("text", [b"0", b"-0", b"+7", b"007", b"4294967296", b"315360000000", b"0" * 250 + b"5"])
-def test_whatever_rabbitmq_takes_for_an_expiration_is_given_back_as_it_was(text: bytes) -> None:
+def test_every_expiration_that_rabbitmq_accepts_is_restored_unchanged(text: bytes) -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\2")
     last = parcel("levels", Deliver(), Props([level, expired(text)], {}), "orders.due", {"x-delay-level": 2})
     assert expiration_of(out(last)) == text
 
 
 @pytest.mark.parametrize("text", [b"", b"-1", b" 5", b"5 ", b"5.0", b"0x5", b"315360000001", b"9" * 255, b"+" * 3])
-def test_what_rabbitmq_would_close_the_channel_over_is_no_expiration(text: bytes) -> None:
+def test_a_text_over_which_rabbitmq_closes_the_channel_is_no_expiration(text: bytes) -> None:
     assert not is_expiration(text)
 
 
 @pytest.mark.parametrize("text", [b"junk", b"", b"-1", b"9" * 30, b"9" * 5000])
-def test_a_producers_own_header_for_what_is_put_aside_is_no_expiration(text: bytes) -> None:
+def test_a_producers_own_x_delay_expiration_is_not_restored(text: bytes) -> None:
     aside: Entry = (b"x-delay-expiration", "S", sized(text))
     assert out(parcel("levels", Deliver(), Props([*KEPT, aside], {}))) == Props([*KEPT, due()], {}).encode()
 
@@ -249,7 +249,7 @@ def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("properties", [Props(KEPT, {}), every_property(KEPT), Props(None, {"app_id": short(b"x")})])
-def test_an_expiration_goes_and_comes_back_to_the_same_place(properties: Props) -> None:
+def test_an_expiration_is_removed_and_restored_at_the_same_position(properties: Props) -> None:
     before = without_expiration(properties.encode())
     assert expiration_of(before) is None
     with_it = with_expiration(before, b"1234")
@@ -260,14 +260,14 @@ def test_an_expiration_goes_and_comes_back_to_the_same_place(properties: Props) 
 
 
 @given(st.integers(0, 315_360_000_000))
-def test_whatever_was_put_aside_is_found(ms: int) -> None:
+def test_every_expiration_that_was_put_aside_is_found(ms: int) -> None:
     text = b"%d" % ms
     entry = Props([*KEPT, (b"x-delay-expiration", "S", sized(text))], {}).encode()
     assert put_aside(entry) == text
     assert put_aside(edit(entry, frozenset({b"x-delay-expiration"}), False, b"")) is None
 
 
-def test_the_steps_that_x_death_does_not_note_were_left_out_and_one_that_no_ladder_has_ends_nothing() -> None:
+def test_steps_missing_in_x_death_are_still_owed_and_an_unknown_step_stops_nothing() -> None:
     waits = plan_waits(settings("ladder"), "orders")
     packing = RoutePacking(waits, "orders", frozenset(), True, True)
     named: list[Entry] = [(b"x-delay-step-%02d" % step, "V", b"") for step in (0, 2, 28, 99)]

@@ -1,4 +1,4 @@
-"""Reading and editing raw basic properties, held against a model that knows every byte."""
+"""Reading and editing raw basic properties, compared with a model that knows every byte."""
 
 import struct
 from copy import deepcopy
@@ -48,7 +48,7 @@ def test_an_unwanted_header_may_come_twice() -> None:
 
 
 @pytest.mark.parametrize("message_id", [None, b"", b"m-1", b"\xff" * 255])
-def test_the_message_id_is_told_from_none_and_empty(message_id: bytes | None) -> None:
+def test_an_absent_message_id_differs_from_an_empty_one(message_id: bytes | None) -> None:
     props = every_property([X_DELAY])
     props.others.pop("message_id")
     if message_id is not None:
@@ -90,7 +90,7 @@ def test_the_tag_of_a_header_is_that_of_the_first_of_its_name() -> None:
 
 
 @given(PROPS, NAMES.map(lambda name: b"\0never" + name[:200]))
-def test_an_edit_with_nothing_to_do_gives_back_the_same_object(props: Props, absent: bytes) -> None:
+def test_an_edit_without_changes_returns_the_same_object(props: Props, absent: bytes) -> None:
     props.headers = props.headers and [entry for entry in props.headers if entry[0] != absent]
     raw = props.encode()
     assert edit(raw, NOTHING, False, b"") is raw
@@ -119,7 +119,7 @@ def test_dropping_a_name_drops_all_its_entries(props: Props, data: st.DataObject
     assert edited == props.encode()
 
 
-def test_a_table_that_is_emptied_stays_and_an_absent_one_stays_absent() -> None:
+def test_an_emptied_table_stays_and_an_absent_one_stays_absent() -> None:
     assert edit(Props([X_DELAY]).encode(), DELAY, False, b"") == Props([]).encode()
     assert edit(Props(None).encode(), DELAY, True, b"") == Props(None).encode()
 
@@ -161,7 +161,7 @@ def test_valid_properties_cut_anywhere_are_unreadable() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\0\0\0", b"\x80\0\1AB", b"\0\1", b"\0\1\0\0", b"\0\2", b"\x20\0\0\0\0\5\0V"])
-def test_bytes_behind_the_last_property_and_unknown_flags_are_unreadable(raw: bytes) -> None:
+def test_bytes_after_the_last_property_and_unknown_flags_are_unreadable(raw: bytes) -> None:
     with pytest.raises(UnreadableTable):
         read(raw, DELAY)
     with pytest.raises(UnreadableTable):
@@ -190,7 +190,7 @@ def _broken(raw: bytes, where: int, byte: int) -> bytes:
 
 
 @given(st.binary(max_size=200) | st.builds(_broken, PROPS.map(Props.encode), st.integers(0, 4000), st.integers(0, 255)))
-def test_any_bytes_are_taken_by_both_read_and_edit_or_by_neither(raw: bytes) -> None:
+def test_read_and_edit_refuse_the_same_bytes(raw: bytes) -> None:
     try:
         read(raw, DELAY, True)
     except UnreadableTable:
@@ -202,7 +202,7 @@ def test_any_bytes_are_taken_by_both_read_and_edit_or_by_neither(raw: bytes) -> 
 # What is dropped
 
 
-def test_by_default_the_brokers_own_headers_go_with_the_delay_headers() -> None:
+def test_by_default_the_brokers_own_headers_are_dropped_with_the_delay_headers() -> None:
     assert DropRules().names([b"x-delay"]) == {
         b"x-delay", b"CC", b"BCC", b"x-death", b"x-delivery-count", b"x-acquired-count",
         b"x-first-death-exchange", b"x-first-death-queue", b"x-first-death-reason",
@@ -229,5 +229,5 @@ def test_x_death_is_kept_with_its_companions() -> None:
     assert all(b"death" in name for name in kept)
 
 
-def test_a_delay_header_goes_even_where_a_rule_would_keep_its_name() -> None:
+def test_a_delay_header_is_dropped_even_where_a_rule_would_keep_its_name() -> None:
     assert b"CC" in DropRules(keep_cc=True).names([b"CC"])

@@ -1,4 +1,4 @@
-"""Raw properties against another decoder: pika's, for those values that it can represent."""
+"""Raw properties compared with pika's decoder, for values that pika can represent."""
 
 import struct
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ _PIKA_READS: list[Entry] = [
 ]
 
 
-def test_values_are_those_that_pika_reads() -> None:
+def test_values_equal_those_that_pika_reads() -> None:
     raw = every_property(_PIKA_READS).encode()
     theirs = decoded(raw)
     ours = read(raw, frozenset(name for name, *_ in _PIKA_READS))
@@ -44,7 +44,7 @@ def test_values_are_those_that_pika_reads() -> None:
     assert ours.message_id == theirs.message_id.encode()
 
 
-def test_edited_properties_are_read_by_pika_as_they_were_but_for_the_edit() -> None:
+def test_pika_reads_edited_properties_unchanged_but_for_the_edit() -> None:
     moment: Entry = (b"when", "T", struct.pack(">q", 1_790_000_000))
     price: Entry = (b"price", "D", b"\2" + struct.pack(">i", 150))
     raw = every_property([X_DELAY, *_PIKA_READS, moment, price]).encode()

@@ -1,4 +1,4 @@
-"""What RabbitMQ means by its codes and texts, as 3.10 and 4.3 write them."""
+"""Codes and texts of RabbitMQ 3.10 and 4.3, and the refusals made of them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CLOSES = [
 
 
 @pytest.mark.parametrize(("code", "text", "reason", "lasting", "exchange", "size"), CLOSES)
-def test_a_close_over_a_message_is_understood(
+def test_the_text_of_a_close_gives_reason_exchange_and_size(
     code: int, text: str, reason: str, lasting: bool, exchange: str | None, size: int | None
 ) -> None:
     refusal = refusals.of_close(code, text)
@@ -92,21 +92,21 @@ def test_a_return_names_the_exchange_and_the_routing_key() -> None:
     assert "312 NO_ROUTE" in refusal.text
 
 
-def test_a_routing_key_that_is_no_text_is_shown_all_the_same() -> None:
+def test_a_routing_key_that_is_not_utf_8_is_shown_escaped() -> None:
     assert "\\xff" in refusals.unroutable("orders", b"\xff", "312 NO_ROUTE").text
 
 
 @pytest.mark.parametrize("refusal", [refusals.too_large(5, 4), refusals.headers_too_large(4096)])
-def test_what_is_too_large_stays_too_large(refusal: Refusal) -> None:
+def test_a_message_that_is_too_large_is_not_retried(refusal: Refusal) -> None:
     assert refusal.reason == "too_large"
     assert refusal.lasting
 
 
 @pytest.mark.parametrize("refusal", [refusals.NACKED, no_route("orders")])
-def test_a_full_queue_and_a_missing_route_may_be_mended(refusal: Refusal) -> None:
+def test_a_full_queue_and_a_missing_route_are_retried(refusal: Refusal) -> None:
     assert not refusal.lasting
 
 
-def test_a_topic_permission_accuses_one_routing_key_and_not_the_exchange() -> None:
+def test_a_topic_permission_names_one_routing_key_of_the_exchange() -> None:
     text = "ACCESS_REFUSED - write access to topic 'eu.new' in exchange 'orders' in vhost '/' refused for user 'u'"
     assert refusals.accused_in(text) == ("orders", b"eu.new")

@@ -15,11 +15,11 @@ from redis.exceptions import (
 )
 
 from adapters.rabbitmq.broker import open_fronts
-from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.topology import setup
-from adapters.rabbitmq.topology.mismatches import crashes_lazy_queues
+from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
-from adapters.redis.connect import sentence, store_errors
+from adapters.redis.errors import explain, store_errors
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.errors import BrokerUnavailable, StoreUnavailable
 from bridge.delay.duration import quoted
@@ -31,60 +31,63 @@ from bridge.settings import RabbitMQ, Route, Settings
     [
         (
             ConnectionError("Error 111 connecting to h:1. Connect call failed ('h', 1)."),
-            "Redis does not answer at h:1 (Connection refused): start it, or set redis.url",
+            "Redis does not answer at h:1 (Connection refused). Start it, or correct redis.url",
         ),
         (
             ConnectionError("Error -2 connecting to h:1. Name or service not known."),
-            "Redis does not answer at h:1 (Name or service not known): start it, or set redis.url",
+            "Redis does not answer at h:1 (Name or service not known). Start it, or correct redis.url",
         ),
         (
             AuthenticationError("AUTH <password> called without any password configured for the default user."),
-            "Redis has no password, and one is set: leave out redis.password",
+            "redis.password is set and Redis has no password. Remove the setting",
         ),
-        (ResponseError("unknown command 'SENTINEL', with args"), "that is no Sentinel: see redis.url"),
+        (ResponseError("unknown command 'SENTINEL', with args"), "the server is not a Sentinel. Correct redis.url"),
         (
             ResponseError("DENIED Redis is running in protected mode because protected mode is enabled and no ..."),
-            "Redis is in protected mode, and takes connections from its own machine alone: give it a password, and "
-            "redis.password too",
+            "Redis is in protected mode and accepts local connections only. Give it a password, and set redis.password",
         ),
         (
             InvalidResponse('Protocol error, got "<" as reply type byte'),
-            "what answers there is no Redis: see redis.url",
+            "the server is not a Redis. Correct redis.url",
         ),
         (
             ConnectionError("Error connecting to h:1."),
-            "Redis does not answer at h:1 (it hangs up at once, and may not speak TLS there: redis:// in redis.url)",
+            "Redis does not answer at h:1 (it closes the connection at once, and may not use TLS: use redis:// in "
+            "redis.url)",
         ),
         (
             ConnectionError("Error 1 connecting to h:1. [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] no (_ssl.c:1)."),
-            "no TLS with h:1 (no)",
+            "TLS with h:1 failed (no)",
         ),
         (
             RedisClusterException("cannot be connected: Error 111 connecting to h:1. Connect call failed ('h', 1)."),
-            "no node of the Redis Cluster answers (Connection refused): start them, or set redis.url",
+            "no node of the Redis Cluster answers (Connection refused). Start the nodes, or correct redis.url",
         ),
     ],
 )
 def test_redis(error: Exception, said: str) -> None:
-    assert sentence(error) == said
+    assert explain(error).text == said
 
 
 def test_a_redis_that_is_no_cluster_is_said_and_never_a_traceback() -> None:
-    with pytest.raises(StoreUnavailable, match=r"Redis is no cluster: write redis:// .* in redis\.url"), store_errors():
+    with (
+        pytest.raises(StoreUnavailable, match=r"Redis is not a cluster\. Write redis:// .* in redis\.url"),
+        store_errors(),
+    ):
         raise RedisClusterException("cannot be connected: Cluster mode is not enabled on this node")
 
 
 @pytest.mark.parametrize(
     ("alert", "said"),
     [
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "wants a client certificate (certificate required): see rabbitmq.cert_f"),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "wants a client certificate (handshake failure): see rabbitmq.cert_file"),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "wants a client certificate (certificate required). Set rabbitmq.cert_f"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "wants a client certificate (handshake failure). Set rabbitmq.cert_file"),
         ("TLSV1_ALERT_UNKNOWN_CA", "does not trust the certificate in rabbitmq.cert_file (unknown ca)"),
         ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "refuses the certificate in rabbitmq.cert_file (certificate expired)"),
-        ("TLSV1_ALERT_PROTOCOL_VERSION", "ends the TLS handshake (protocol version): compare its ssl_options"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "ends the TLS handshake (protocol version). Compare its ssl_options"),
     ],
 )
-def test_what_rabbitmq_has_against_our_certificate_is_said(alert: str, said: str) -> None:
+def test_an_alert_of_rabbitmq_says_which_certificate_it_refuses(alert: str, said: str) -> None:
     text = f"StreamLostError: (\"Stream connection lost: SSLError(1, '[SSL: {alert}] x (_ssl.c:2580)')\",)"
     (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqps://h:1/"}), "test")
     assert said in rabbit_sentence(IncompatibleProtocolError(text), wanted)
@@ -94,8 +97,12 @@ def test_what_rabbitmq_has_against_our_certificate_is_said(alert: str, said: str
     ("scheme", "error", "said"),
     [
         ("amqp", AMQPConnectionError(ConnectionRefusedError(111, "Connect call failed ('h', 1)")), "(Connection ref"),
-        ("amqp", AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "it does not speak AMQP: see"),
-        ("amqps", AMQPConnectorStackTimeout("Timeout while setting up transport to 'h'"), "it does not speak TLS"),
+        ("amqp", AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "h:1 does not speak AMQP. Correct"),
+        (
+            "amqps",
+            AMQPConnectorStackTimeout("Timeout while setting up transport to 'h'"),
+            "h:1 does not speak TLS. Correct",
+        ),
     ],
 )
 def test_rabbitmq(scheme: str, error: Exception, said: str) -> None:
@@ -106,7 +113,7 @@ def test_rabbitmq(scheme: str, error: Exception, said: str) -> None:
     assert "111" not in text
 
 
-def test_a_server_that_speaks_no_amqp_is_said_and_never_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_speaks_no_amqp_gives_a_sentence_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(_: object) -> None:
         raise AMQPConnectorStackTimeout("Timeout during AMQP handshake")
 
@@ -131,18 +138,18 @@ def test_a_long_text_is_cut_within_its_quotes() -> None:
     ("version", "crashes"),
     [("3.10.0", True), ("3.10.6", True), ("3.10.7", False), ("3.10.25", False), ("3.13.7", False), ("4.3.6", False)],
 )
-def test_the_versions_of_rabbitmq_that_crash_classic_levels_are_known(version: str, crashes: bool) -> None:
+def test_only_rabbitmq_3_10_before_3_10_7_crashes_classic_levels(version: str, crashes: bool) -> None:
     assert crashes_lazy_queues(version) is crashes
 
 
 @pytest.mark.parametrize(("url", "password"), [("amqp://shop@h:1/v", "a:b@c"), ("amqp://shop:old@h:1/v", "a:b@c")])
-def test_a_password_of_its_own_is_used_with_a_url_that_has_another_or_none(url: str, password: str) -> None:
+def test_rabbitmq_password_overrules_the_password_of_the_url(url: str, password: str) -> None:
     (found,) = parameters(RabbitMQ.model_validate({"url": url, "password": password}), "test")
     assert found.credentials == pika.PlainCredentials("shop", password)
     assert (found.host, found.port, found.virtual_host) == ("h", 1, "v")
 
 
-def test_each_host_of_a_url_has_its_own_port_and_they_share_all_else() -> None:
+def test_each_host_of_a_url_has_its_own_port_and_shares_the_rest() -> None:
     url = "amqps://shop:secret@a,b:5999,[::1]/v"
     found = parameters(RabbitMQ.model_validate({"url": url}), "test")
     assert [(one.host, one.port) for one in found] == [("a", 5671), ("b", 5999), ("::1", 5671)]
@@ -150,6 +157,6 @@ def test_each_host_of_a_url_has_its_own_port_and_they_share_all_else() -> None:
     assert [one.ssl_options.server_hostname for one in found] == ["a", "b", "::1"]
 
 
-def test_a_url_with_a_user_and_no_password_anywhere_is_one_without_password() -> None:
+def test_a_url_with_a_user_and_no_password_means_an_empty_password() -> None:
     (found,) = parameters(RabbitMQ.model_validate({"url": "amqps://shop@h"}), "test")
     assert found.credentials == pika.PlainCredentials("shop", "")

@@ -1,17 +1,16 @@
-"""The topology as a plan: what is declared for which settings, and how a mismatch is put into words. No broker."""
+"""What is declared for which settings, and the sentence for each difference. No broker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.topology.mismatches import mismatch
+from adapters.rabbitmq.topology.findings import Comparison, Difference, difference_in, summary
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
-from adapters.rabbitmq.topology.setup import Finding, State, told
+from bridge.admin.topology import Standing
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Settings, load
 
@@ -33,20 +32,20 @@ def planned(**more: object) -> RouteTopology:
 
 
 class TestPlan:
-    def test_what_is_not_delayed_goes_straight_to_the_real_exchange(self) -> None:
+    def test_an_undelayed_message_goes_straight_to_the_target_exchange(self) -> None:
         front = planned().front
         assert (front.name, front.type) == ("orders.delay", "headers")
         assert front.arguments == {"alternate-exchange": "orders"}
 
-    def test_every_delay_header_leads_to_the_intake_queue_whatever_its_value_is(self) -> None:
+    def test_every_delay_header_leads_to_the_intake_queue_whatever_its_value(self) -> None:
         arguments = planned().binding.arguments
         assert arguments == {"x-match": "any-with-x", **dict.fromkeys(DUE_HEADERS)}
 
-    def test_the_headers_of_a_dialect_lead_there_only_when_the_route_has_it(self) -> None:
+    def test_the_headers_of_a_dialect_lead_to_the_intake_only_if_the_route_has_the_dialect(self) -> None:
         assert "eta" not in planned().binding.arguments
         assert planned(dialects=["eta", "DELAY"]).binding.arguments.keys() >= {"eta", "DELAY", "x-delay"}
 
-    def test_a_key_alone_is_no_reason_to_intercept(self) -> None:
+    def test_a_key_header_alone_does_not_lead_to_the_intake(self) -> None:
         assert "x-delay-key" not in planned().binding.arguments
 
     def test_with_the_default_exchange_as_target_everything_passes_through_the_intake_queue(self) -> None:
@@ -54,7 +53,7 @@ class TestPlan:
         assert route.front.arguments == {}
         assert route.binding.arguments == {"x-match": "all"}
 
-    def test_a_quorum_queue_never_gives_up_a_message_for_being_redelivered(self) -> None:
+    def test_a_quorum_queue_never_drops_a_message_for_its_redeliveries(self) -> None:
         assert planned().intake.arguments["x-delivery-limit"] == DELIVERY_LIMIT > 10**9
 
     def test_a_classic_queue_has_no_delivery_limit_which_it_would_not_know(self) -> None:
@@ -65,29 +64,27 @@ class TestPlan:
         }
 
     @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
-    def test_a_full_intake_refuses_and_one_that_an_earlier_postdate_declared_is_known(self, queue_type: str) -> None:
-        intake = planned(queue_type=queue_type).intake
-        assert intake.arguments["x-overflow"] == "reject-publish"
-        assert intake.earlier is not None
-        assert "x-overflow" not in intake.earlier
-        assert {**intake.arguments, **intake.earlier} == intake.arguments
+    def test_a_full_intake_refuses_messages(self, queue_type: str) -> None:
+        assert planned(queue_type=queue_type).intake.arguments["x-overflow"] == "reject-publish"
 
     @pytest.mark.parametrize(("queue_type", "waits_ms"), [("quorum", 5000), ("classic", None)])
-    def test_rabbitmq_hands_the_intake_of_a_dead_node_over_soon(self, queue_type: str, waits_ms: int | None) -> None:
-        """RabbitMQ 4.3 would keep it for the consumer of that node for a minute."""
+    def test_rabbitmq_hands_over_the_intake_of_a_dead_node_within_seconds(
+        self, queue_type: str, waits_ms: int | None
+    ) -> None:
+        """By default RabbitMQ 4.3 reserves it for the consumer of that node for a minute."""
         assert planned(queue_type=queue_type).intake.arguments.get("x-consumer-disconnected-timeout") == waits_ms
 
     @pytest.mark.parametrize(("order", "single"), [("key", True), ("route", True), ("none", None)])
-    def test_one_instance_consumes_where_the_order_counts(self, order: str, single: bool | None) -> None:
+    def test_one_instance_consumes_where_order_matters(self, order: str, single: bool | None) -> None:
         assert planned(order=order).intake.arguments.get("x-single-active-consumer") is single
 
-    def test_the_exchange_of_the_consumers_is_not_among_what_is_declared(self) -> None:
+    def test_the_target_exchange_is_not_declared(self) -> None:
         route = planned()
         assert route.target.name == "orders"
         assert not route.target.ours
         assert route.target not in route.declarations()
 
-    def test_the_queue_is_there_before_the_exchange_that_needs_it(self) -> None:
+    def test_the_queue_is_declared_before_the_exchange_that_leads_to_it(self) -> None:
         route = planned()
         assert route.declarations() == (route.intake, route.front, route.binding)
 
@@ -99,12 +96,18 @@ class TestPlan:
         ]
 
 
-class TestMismatchInWords:
+def different(wanted: Exchange | Queue, reply: str, without_store: bool = False) -> Comparison:
+    difference = difference_in(reply, wanted)
+    return Comparison("orders", wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
+
+
+class TestFindings:
     QUEUE = Queue("postdate.orders", {"x-queue-type": "quorum", "x-single-active-consumer": True})
     FRONT = Exchange("orders.delay", arguments={"alternate-exchange": "orders"})
+    IS_CLASSIC = Difference("x-queue-type", "classic", "quorum")
 
     @pytest.mark.parametrize(
-        "said",
+        "reply",
         [
             # As RabbitMQ 4.3.6 and 3.10.8 write it.
             "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'postdate.orders' in vhost '/': "
@@ -113,38 +116,47 @@ class TestMismatchInWords:
             "received the value 'quorum' of type 'longstr' but current is the value 'classic' of type 'longstr'",
         ],
     )
-    def test_another_queue_type_can_be_kept_by_a_setting(self, said: str) -> None:
-        assert mismatch("orders", self.QUEUE, said) == (
-            "queue 'postdate.orders' of route orders exists with x-queue-type 'classic', and postdate needs 'quorum'",
-            'set routes.orders.queue_type = "classic" to keep what is there, or delete it when it is empty and run '
-            "`postdate setup`",
+    def test_a_setting_keeps_a_queue_of_another_type(self, reply: str) -> None:
+        assert difference_in(reply, self.QUEUE) == self.IS_CLASSIC
+        assert different(self.QUEUE, reply).text == (
+            "queue 'postdate.orders' of route orders exists with x-queue-type 'classic', and postdate needs 'quorum'. "
+            'Set routes.orders.queue_type = "classic" to keep it, or delete it when it is empty and run '
+            "`postdate setup`"
         )
-        _, advice = mismatch("orders", self.QUEUE, said, waits=True)
-        assert '(levels.queue_type = "quorum" is for the queues in which messages wait), or delete it when' in advice
+        text = different(self.QUEUE, reply, without_store=True).text
+        assert text.endswith('`postdate setup`. levels.queue_type = "quorum" sets the type of the level queues alone')
 
-    def test_one_advice_is_given_once_and_so_is_what_is_said_of_several(self) -> None:
-        first, second, third = (Finding("a", self.QUEUE, State.DIFFERENT, what, "do it") for what in "abc")
-        alone, again = (Finding("a", self.QUEUE, State.DIFFERENT, "this RabbitMQ cannot") for _ in range(2))
-        other = replace(third, advice="do that")
-        assert told([first, alone, second, other, again]) == ["this RabbitMQ cannot", "a; b: do it", "c: do that"]
+    def test_a_summary_gives_equal_advice_once_and_equal_facts_once(self) -> None:
+        queues = [Queue(name, {}) for name in "ab"]
+        alike = [Comparison("r", one, Standing.DIFFERENT, difference=self.IS_CLASSIC) for one in queues]
+        crash = [Comparison("r", one, Standing.DIFFERENT, crashing_version="3.10.5") for one in queues]
+        assert summary([alike[0], crash[0], alike[1], crash[1]]) == [
+            "queue 'a' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'; "
+            "queue 'b' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'. "
+            'Set routes.r.queue_type = "classic" to keep it, or delete it when it is empty and run `postdate setup`',
+            "RabbitMQ 3.10.5 crashes the classic queues that levels need. Use 3.10.7 or later, or set "
+            'levels.queue_type = "quorum"',
+        ]
 
-    def test_what_is_missing_is_called_missing(self) -> None:
-        said = (
+    def test_an_absent_argument_is_named(self) -> None:
+        reply = (
             "PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'postdate.orders' in vhost "
             "'/': received the value 'true' of type 'bool' but current is none"
         )
-        text, _ = mismatch("orders", self.QUEUE, said)
+        assert difference_in(reply, self.QUEUE) == Difference("x-single-active-consumer", None, "true")
+        text = different(self.QUEUE, reply).text
         assert "exists with no x-single-active-consumer, and postdate needs 'true'" in text
 
-    def test_another_kind_of_exchange_is_named(self) -> None:
-        said = (
+    def test_another_type_of_exchange_is_named(self) -> None:
+        reply = (
             "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'orders.delay' in vhost '/': received "
             "'headers' but current is 'x-delayed-message'"
         )
-        text, advice = mismatch("orders", self.FRONT, said)
+        text = different(self.FRONT, reply).text
         assert "exchange 'orders.delay' of route orders exists with type 'x-delayed-message'" in text
         assert "postdate needs 'headers'" in text
-        assert "routes.orders.intercept" in advice
+        assert "routes.orders.intercept" in text
 
-    def test_words_that_nobody_expected_are_passed_on(self) -> None:
-        assert "SOMETHING_ELSE" in mismatch("orders", self.FRONT, "SOMETHING_ELSE - no idea")[0]
+    def test_an_unknown_reply_is_passed_on(self) -> None:
+        assert difference_in("SOMETHING_ELSE - no idea", self.FRONT) is None
+        assert "SOMETHING_ELSE" in different(self.FRONT, "SOMETHING_ELSE - no idea").text

@@ -16,6 +16,8 @@ import pytest
 from bridge.process import workers as workers_module
 from bridge.process.workers import Workers
 
+pytestmark = pytest.mark.slow
+
 # Says that it is there, with its pid and what it was handed, and then waits for SIGTERM.
 PATIENT = """
 import os, pathlib, signal, sys

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from adapters.rabbitmq import hosts
+from adapters.rabbitmq import connection
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology.setup import planned_names
 from adapters.rabbitmq.trouble import sentence
@@ -34,7 +34,7 @@ def broker_errors() -> Iterator[None]:
 
 def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
     """A plain connection, as any program has one. Without heartbeats: nobody turns its loop while it is idle."""
-    return hosts.connect(settings, name, _TIMEOUT_S, heartbeats=False)
+    return connection.connect(settings, name, _TIMEOUT_S, heartbeats=False)
 
 
 class Stage:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pika import frame, spec
 
-from adapters.rabbitmq.hosts import parameters
+from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.lab.stage import broker_errors
 from adapters.rabbitmq.raw.frames import METHOD, OVERHEAD, frame_head, method_id
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right

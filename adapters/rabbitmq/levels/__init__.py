@@ -1,1 +1,1 @@
-"""Routes without a store: the queues in which messages wait."""
+"""Routes without a store: their messages wait in level queues."""

@@ -1,8 +1,7 @@
-"""A message of a route without a store, as it is sent on: to where it waits, to its destination, to the dead letters.
+"""Edits a message of a route without a store for its next hop: a level, its destination, or the dead letters.
 
-``relay.Packing`` on RabbitMQ. What is taken out and put in here is all that differs from what the producer
-wrote. x-death goes in any case: it would be that of the level queues, and RabbitMQ 3 drops a message that comes to a
-queue which stands in it.
+What this file drops and adds is the only difference from what the producer wrote. It always drops x-death: that would
+list the level queues, and RabbitMQ 3 drops a message at a queue that x-death already lists.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, STEP_HEADERS, Waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
-from adapters.rabbitmq.raw.deaths import taken_last
 from adapters.rabbitmq.raw.expiration import (
     EXPIRATION_HEADER,
     expiration_of,
     put_aside,
+    taken_last,
     with_expiration,
     without_expiration,
 )
@@ -32,16 +31,18 @@ from bridge.pipeline.relay import Parcel
 
 REASON_HEADER = b"x-delay-reason"
 _DUE = b"x-delay-due"
-#: The header of a step that a message is to wait in.
+#: The header of a step in which a message waits.
 _STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
 _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 
 
 @dataclass(frozen=True)
 class RoutePacking:
-    """One route: its places, the headers that its messages lose, and what is added. ``target`` is the exchange of its
-    consumers, ``loops`` and ``queues`` are those of its ``Out``. ``entries_max`` bounds the header entries, with those
-    that postdate and RabbitMQ add; None for no bound."""
+    """One route: its queues, the headers that its messages lose, and what is added.
+
+    ``target`` is the exchange of its consumers. ``loops`` and ``queues`` are those of its ``Out``. ``entries_max``
+    bounds the header entries, with those that postdate and RabbitMQ add; None for no bound.
+    """
 
     waits: Waits
     target: str
@@ -54,7 +55,7 @@ class RoutePacking:
 
 
 def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
-    """The exchange behind each place that a parcel may be sent to."""
+    """Return how a parcel leaves to each place."""
     found = {}
     for route, packing in routes.items():
         waits = packing.waits
@@ -65,7 +66,7 @@ def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
 
 
 def _out(exchange: str, loops: re.Pattern[bytes] | None = None, queues: frozenset[bytes] | None = None) -> Out:
-    """Nothing more is changed by the sink."""
+    """Return an ``Out`` with which the sink changes nothing more."""
     return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops, queues=queues)
 
 
@@ -152,7 +153,7 @@ class RabbitPacking:
 
 
 def _noted(step: str) -> bytes:
-    """How x-death says that a message was in the queue of a step, or in an old one, whose digest may be another."""
+    """Return how x-death lists the queue of a step: without its digest, which previous settings may differ in."""
     name = step.encode()
     return b"\x05queueS" + len(name).to_bytes(4, "big") + name[: name.rindex(b".") + 1]
 
@@ -162,7 +163,7 @@ def _reason(reason: str) -> bytes:
 
 
 def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
-    """As it came, without what RabbitMQ would refuse, or let it expire among the dead letters by."""
+    """Return the properties as they came, without an expiration: a dead letter must not expire or be refused."""
     expiration = expiration_of(properties)
     added, drop = reason, frozenset({REASON_HEADER})
     if expiration is not None:
@@ -170,12 +171,12 @@ def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
         added += text_entry(EXPIRATION_HEADER, expiration)
     try:
         return edit(properties, drop, True, added, entries_max)
-    except TooManyEntries:  # then ours stand behind any of the same name that its producer wrote
+    except TooManyEntries:  # then keep the producer's headers of the same names; postdate's follow them
         return edit(properties, frozenset(), True, added)
 
 
 def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
-    """The exchange of a level; or that of the highest step of a ladder, and the headers that name all of them."""
+    """Return the exchange of a level, or of the highest step of a ladder with the headers that name all its steps."""
     if waits.levels:
         return waits.levels[wait_ms], b""
     steps = ladder.steps(wait_ms // 1000)
@@ -183,13 +184,13 @@ def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
 
 
 def _taken(properties: bytes, waits: Waits) -> bytes | None:
-    """The expiration that a message had until RabbitMQ took it out of its level."""
+    """Return the expiration that a message had until RabbitMQ dead-lettered it from its level."""
     found = taken_last(properties)
     return found.expiration if found is not None and found.queue.startswith(waits.level.encode()) else None
 
 
 def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes, expiration: bytes | None) -> bytes:
-    """Without its delay, so that nothing delays it again, and without an expiration, which would make it early."""
+    """Return the properties without the delay, which would act again, and without an expiration, which is early."""
     if expiration is not None:
         headers += text_entry(EXPIRATION_HEADER, expiration)
         properties = without_expiration(properties)
@@ -203,9 +204,9 @@ def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes,
 def _delivered(
     properties: bytes, packing: RoutePacking, due_ms: int | None, keep_audit: bool, expiration: bytes | None
 ) -> bytes:
-    """As its producer wrote it, with the expiration that it had.
+    """Return the properties as the producer wrote them, with their expiration.
 
-    ``keep_audit``: x-delay-due was written when it was held, and is not left over from an earlier delivery.
+    ``keep_audit``: postdate wrote x-delay-due when the message was held. It is not of an earlier delivery.
     """
     drop = packing.drop | _OURS
     if packing.audit and not keep_audit:

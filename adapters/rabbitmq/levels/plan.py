@@ -1,17 +1,18 @@
-"""Where the messages of a route without a store wait: names and declarations, pure. ``setup.py`` carries them out.
+"""The queues and exchanges in which messages of a route without a store wait. Pure: ``setup.py`` declares them.
 
-A level is a queue whose messages expire after its time and are dead-lettered with their routing key, so that nothing
-ever looks at them while they wait; a ladder is 28 of them, each half as long as the one before, and a message's headers
-name those that it stays in. From the last of them it comes to the due queue. There postdate takes it and publishes it
-to its destination, mandatory; what postdate has not taken in time, RabbitMQ dead-letters to the destination alone.
-Without the due queue, a message that no queue takes would stay in its level for ever, and 32 of those stop a level
-(RabbitMQ's dead_letter_worker_consumer_prefetch; tried on 3.10 and 4.3).
+A level is a queue whose messages expire after its time. RabbitMQ dead-letters them with their routing key, and nothing
+reads them while they wait. A ladder has 28 such queues, each with half the time of the one before. A message's headers
+name those in which it waits. After the last one it comes to the due queue. postdate takes it there and publishes it to
+its destination, mandatory. What postdate does not take in time, RabbitMQ dead-letters to the destination by itself.
 
-Names carry a digest of everything that may not differ, so that changed settings make new queues beside the old ones,
-which drain in peace::
+Without the due queue an unroutable message would stay in its level forever, and 32 of those stop a level (RabbitMQ's
+dead_letter_worker_consumer_prefetch; tried on 3.10 and 4.3).
 
-    front ──x-delay…──▶ intake queue            every exchange sends what it has no binding for to the one
-      │ rest                                    on its right or below (alternate-exchange)
+Names carry a digest of all arguments that AMQP cannot change. Changed settings so make new queues beside the previous
+ones, which drain::
+
+    front ──x-delay…──▶ intake queue            an exchange sends a message without a matching binding
+      │ rest                                    to the one on its right or below (alternate-exchange)
     plain ──x-delay-level──▶ level ──▶ levels ──1, 2, 3 …──▶ a queue for each level ──▶ due ──▶ destination
       │ rest                   └──── no such level ────▶ all ──▶ intake queue
     destination
@@ -38,30 +39,27 @@ from bridge.delay import ladder
 from bridge.delay.duration import write_duration
 from bridge.settings import Settings
 
-#: The header that keeps a message in one step of a ladder. Void: only its presence counts.
+#: The header with which a message waits in a step of a ladder. Void: only its presence counts.
 STEP_HEADERS = tuple(b"x-delay-step-%02d" % step for step in range(ladder.STEPS))
 LEVEL_HEADER = "x-delay-level"
-#: A level as a producer may write it, and its queue.
+#: A level as a producer writes it, and its queue.
 Level = tuple[int | str, str]
-#: So many bindings an exchange of levels has: RabbitMQ looks at each of them for every message.
+#: Bindings of one exchange of levels: RabbitMQ evaluates each of them for every message.
 _BINDINGS_MAX = 6
-#: What a classic queue in which messages wait is declared with: before 3.12 one that is not lazy keeps in memory what
-#: waits for hours, and RabbitMQ stands still while it tidies that up; version 2 is its newer storage, the only one from
-#: 4.0 on. Both together crash RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
-#: Full, a level refuses: by default it would dead-letter its oldest message, which would be early.
+#: Arguments of a classic level queue. Before 3.12, a queue that is not lazy keeps waiting messages in memory for hours,
+#: and RabbitMQ stops while it cleans up. Version 2 is the newer storage, the only one from 4.0 on. Both together crash
+#: RabbitMQ 3.10 before 3.10.7: ``setup.py`` refuses those.
+#: A full level refuses messages. By default it would dead-letter its oldest message, which would be early.
 CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2, **REFUSE_WHEN_FULL})
-#: What earlier versions declared it with.
-CLASSICS_BEFORE: tuple[Arguments, ...] = (
-    MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2}),
-    MappingProxyType({"x-queue-mode": "lazy"}),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """One route's places: ``ladder`` by step, or ``levels`` by their wait in ms, each an exchange and its queue of the
-    same name. ``due`` is empty where RabbitMQ alone does the last hop. Every level's name, also one of settings of
-    before, begins with ``level``."""
+    """The names of one route: ``ladder`` by step, or ``levels`` by wait in ms. Each names an exchange and its queue.
+
+    ``due`` is empty where RabbitMQ alone does the last hop. The name of every level, also of previous settings, begins
+    with ``level``.
+    """
 
     level: str
     due: str
@@ -71,27 +69,26 @@ class Waits:
     declarations: tuple[Declaration, ...]
 
 
-def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> Waits:
-    """Pure: the places of a route whose mode is levels or ladder. ``classic``: what its classic queues are declared
-    with beside their type; they may be of a time when that was something else."""
+def plan_waits(settings: Settings, route: str) -> Waits:
+    """Return where the messages of a route wait whose mode is levels or ladder."""
     base, target = settings.queue_of(route), settings.routes[route].deliver_to
     dead, level = dead_queue(settings, route), f"{base}.level."
     kind: Arguments = {"x-queue-type": settings.queue_type_of(route)}
-    made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}, earlier=kind))
+    made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}))
     due, end = "", target
     if settings.levels.last_hop == "bridge":
-        arguments = _due_arguments(settings, route, classic)
+        arguments = _due_arguments(settings, route)
         due = end = f"{base}.due.{digest(arguments)}"
         made += _fanout(due, arguments)
     if settings.routes[route].mode == "ladder":
-        arguments = _fed_by_queues(_waiting(settings, route, classic))
+        arguments = _fed_by_queues(_waiting(settings, route))
         steps = tuple(f"{base}.step.{step:02d}.{digest([arguments, end])}" for step in range(ladder.STEPS))
         for step, name in enumerate(steps):
             made += _step(step, name, steps[step - 1] if step else end, arguments)
         return Waits(level, due, dead, {}, steps, (*made, *_plain(base, target)))
     levels = {}
     for level_ms in settings.headers.levels:
-        arguments = {**_waiting(settings, route, classic), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
+        arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
         levels[level_ms] = name = f"{level}{_written(level_ms)}.{digest(arguments)}"
         made += _fanout(name, arguments)
     made += (*_plain(base, target), *_by_level(base, list(levels.values())))
@@ -99,15 +96,15 @@ def plan_waits(settings: Settings, route: str, classic: Arguments = CLASSIC) -> 
 
 
 def dead_queue(settings: Settings, route: str) -> str:
-    """The queue that a route without a store keeps its dead letters in."""
+    """Return the name of the queue with the dead letters of a route without a store."""
     return f"{settings.queue_of(route)}.dead"
 
 
 def front_exchange(settings: Settings, route: str) -> Exchange:
-    """The front exchange of a route without a store: what it does not send to the intake may have a level.
+    """Return the front exchange of a route without a store. Its alternate exchange reads the level.
 
-    On a ladder that exchange only hands on. But the front differs from that of a route with a store, so that such a
-    change of the mode is refused: messages would be left in Redis, where nobody looked for them.
+    On a ladder that exchange only passes messages on. It also makes this front differ from that of a route with a
+    store, so ``setup`` refuses such a change of mode: messages would stay in Redis unnoticed.
     """
     return Exchange(
         settings.routes[route].intercept, arguments={"alternate-exchange": f"{settings.queue_of(route)}.plain"}
@@ -115,14 +112,16 @@ def front_exchange(settings: Settings, route: str) -> Exchange:
 
 
 def died_before(settings: Settings, route: str) -> Binding:
-    """A message with a level that has been dead-lettered before goes through postdate, which takes x-death out:
-    RabbitMQ 3 drops what comes to a queue that stands in it for the second time."""
+    """Return the binding for a message with a level that was dead-lettered before.
+
+    It goes through postdate, which removes x-death: RabbitMQ 3 drops a message at a queue that x-death already lists.
+    """
     arguments = {"x-match": "all-with-x", LEVEL_HEADER: None, "x-death": None}
     return Binding(settings.routes[route].intercept, settings.queue_of(route), arguments)
 
 
 def digest(what: object) -> str:
-    """Six hex digits that differ where anything differs."""
+    """Return six hex digits that differ where the value differs."""
     return blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=3).hexdigest()
 
 
@@ -130,15 +129,15 @@ def _written(level_ms: int) -> str:
     return write_duration(level_ms).replace(" ", "")
 
 
-def _fanout(name: str, arguments: Arguments, earlier: Arguments | None = None) -> tuple[Declaration, ...]:
-    """A queue, and an exchange of its name by which a message gets there with any routing key."""
-    return Queue(name, arguments, earlier), Exchange(name, "fanout"), Binding(name, name, {})
+def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
+    """Return a queue, and an exchange of its name that sends it messages with any routing key."""
+    return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name, {})
 
 
-def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
-    """A queue in which messages wait. At least once: RabbitMQ keeps a message until the next queue has confirmed it."""
+def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
+    """Return the arguments of a level queue. At-least-once: it keeps a message until the next queue confirms it."""
     if settings.level_queue_type_of(route) == "classic":
-        return {"x-queue-type": "classic", **classic}
+        return {"x-queue-type": "classic", **CLASSIC}
     return {
         "x-queue-type": "quorum",
         "x-dead-letter-strategy": "at-least-once",
@@ -148,15 +147,18 @@ def _waiting(settings: Settings, route: str, classic: Arguments) -> dict[str, st
 
 
 def _fed_by_queues(waiting: Arguments) -> dict[str, str | int | bool | None]:
-    """A queue that other queues dead-letter to. A classic one does not ask whether the next one takes the message: what
-    that refused would be lost. When it is full, its oldest message goes on instead: early on a ladder, but not lost."""
+    """Return the arguments of a queue to which other queues dead-letter.
+
+    A classic queue does not wait for the next one to accept a message: a refused one would be lost. So a full one sends
+    its oldest message on instead: early on a ladder, but not lost.
+    """
     dropped = REFUSE_WHEN_FULL if waiting["x-queue-type"] == "classic" else {}
     return {name: value for name, value in waiting.items() if name not in dropped}
 
 
-def _due_arguments(settings: Settings, route: str, classic: Arguments) -> dict[str, str | int | bool | None]:
+def _due_arguments(settings: Settings, route: str) -> dict[str, str | int | bool | None]:
     arguments = {
-        **_fed_by_queues(_waiting(settings, route, classic)),
+        **_fed_by_queues(_waiting(settings, route)),
         "x-message-ttl": settings.levels.alone_after,
         "x-dead-letter-exchange": settings.routes[route].deliver_to,
     }
@@ -166,7 +168,7 @@ def _due_arguments(settings: Settings, route: str, classic: Arguments) -> dict[s
 
 
 def _step(step: int, name: str, after: str, waiting: Arguments) -> tuple[Declaration, ...]:
-    """One step: those with its header wait here, and all go on to what comes after."""
+    """Return one step: messages with its header wait here, and all go on to ``after``."""
     stay = {"x-match": "any-with-x", STEP_HEADERS[step].decode(): None}
     return (
         Queue(name, {**waiting, "x-message-ttl": ladder.step_ms(step), "x-dead-letter-exchange": after}),
@@ -176,8 +178,10 @@ def _step(step: int, name: str, after: str, waiting: Arguments) -> tuple[Declara
 
 
 def _plain(base: str, target: str) -> tuple[Declaration, ...]:
-    """What the front hands on to, and through it to the destination. The default exchange cannot be an alternate
-    exchange, so what is for it goes to the intake."""
+    """Return the alternate exchange of the front, which leads to the destination.
+
+    The default exchange cannot be an alternate exchange, so messages for it go to the intake.
+    """
     every = f"{base}.all"
     return (
         Exchange(every, "fanout"),
@@ -187,12 +191,12 @@ def _plain(base: str, target: str) -> tuple[Declaration, ...]:
 
 
 def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
-    """What lets RabbitMQ alone bring a message with ``x-delay-level`` into the queue of its level.
+    """Return what lets RabbitMQ alone bring a message with ``x-delay-level`` to the queue of its level.
 
-    A changed list of levels replaces ``levels``, whose alternate exchange bears a digest of the list: AMQP can compare
-    that and nothing else of an exchange. While it is gone ``level`` sends its messages to the intake, so that none is
-    early, twice, or lost. RabbitMQ looks at every binding of an exchange for every message, so each has a few: the next
-    ones are those of its alternate exchange, the levels as text last.
+    A changed list of levels replaces the exchange ``levels``. Its alternate exchange has a digest of the list in its
+    name: AMQP can compare nothing else of an exchange. While ``levels`` is missing, ``level`` sends its messages to the
+    intake, so that none is early, duplicated or lost. RabbitMQ evaluates every binding of an exchange for every
+    message, so each exchange has a few, and its alternate exchange the next ones. The levels as text come last.
     """
     every, level, levels = f"{base}.all", f"{base}.level", f"{base}.levels"
     as_number: list[Level] = list(enumerate(queues, 1))
@@ -202,7 +206,7 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
     made: list[Declaration] = []
     after = every
     for name, part in reversed(list(zip(names, parts, strict=True))):
-        made.append(Exchange(name, arguments={"alternate-exchange": after}, remade=name == levels))
+        made.append(Exchange(name, arguments={"alternate-exchange": after}, recreated=name == levels))
         made += (_of_level(name, queue, value) for value, queue in part)
         after = name
     return (

@@ -1,1 +1,1 @@
-"""AMQP properties and header tables as the bytes that came."""
+"""AMQP properties, header tables and frames as bytes."""

@@ -1,12 +1,12 @@
-"""AMQP 0-9-1 field tables as the bytes that came: walked, read where a value is wanted, never re-encoded.
+"""AMQP 0-9-1 field tables as bytes: walked, read where a value is needed, never re-encoded.
 
 Layout of an entry: name length (1 byte), name, type tag (1 byte), value (AMQP 0-9-1, section 4.2.5.5). The tags are
-RabbitMQ's, not the specification's: the two differ, and RabbitMQ's errata page, section 3 "Field types"
-(https://www.rabbitmq.com/amqp-0-9-1-errata.html), says which hold; the sizes are those of the broker's own parser,
-``rabbit_binary_parser.erl``. So ``s`` is a 16-bit integer (not a short string) and ``L`` is signed like ``l``. The
-broker does not know ``U``; the specification and pika read it as a signed 16-bit integer, so it is walked as that.
+RabbitMQ's, which differ from the specification's (https://www.rabbitmq.com/amqp-0-9-1-errata.html, section 3 "Field
+types"). The sizes are those of the broker's own parser, ``rabbit_binary_parser.erl``. So ``s`` is a 16-bit integer,
+not a short string, and ``L`` is signed like ``l``. The broker does not know ``U``. The specification and pika read it
+as a signed 16-bit integer, and so does this file.
 
-Decode and encode again was rejected: no Python client keeps all types through a round trip (pika 1.4.4 cuts doubles).
+Rejected: decoding and encoding again. No Python client keeps all types through a round trip (pika 1.4.4 cuts doubles).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import islice
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
 
 #: (name, type tag, where the value starts, where it ends, where the entry starts), offsets into the walked bytes.
-#: The value is the whole value on the wire: for text, bytes, tables and arrays it starts with its 4-byte length.
+#: The value is as on the wire: for text, bytes, tables and arrays it starts with its 4-byte length.
 Field = tuple[bytes, int, int, int, int]
 
 TEXT, BYTES, TABLE, ARRAY = ord("S"), ord("x"), ord("F"), ord("A")
@@ -50,21 +50,25 @@ _decimal = struct.Struct(">Bi").unpack
 
 
 class UnreadableTable(ValueError):
-    """Bytes that are not properties or a field table as this module knows them; the text says where."""
+    """Bytes that are not properties or a field table. The text says where."""
 
 
 class TooManyEntries(UnreadableTable):
-    """A header table with more entries than ``limits.header_entries`` allows; the text says so."""
+    """A header table with more entries than ``limits.header_entries`` allows."""
 
 
-def entries(raw: bytes, start: int, end: int, most: int | None = None) -> list[Field]:
-    """The entries of a table as ``walk`` yields them. Raises TooManyEntries above ``most``, without reading the rest.
+def entries(raw: bytes, start: int, end: int, entries_max: int | None = None) -> list[Field]:
+    """Return the entries of a table as ``walk`` yields them. Raises TooManyEntries above ``entries_max``.
 
-    An entry takes two bytes on the wire and a microsecond here, so a message of 128 KiB could hold up every route.
-    What a nested table or array holds is not counted: it is stepped over and costs nothing.
+    An entry may be two bytes on the wire, and takes a microsecond here: a header table of 128 KiB could delay every
+    route. The content of nested tables and arrays is not counted: it is skipped and costs nothing.
     """
-    if most is not None and end - start > 2 * most and sum(1 for _ in islice(walk(raw, start, end), most + 1)) > most:
-        raise TooManyEntries(f"it has more than {most} header entries (limits.header_entries)")
+    if (
+        entries_max is not None
+        and end - start > 2 * entries_max
+        and sum(1 for _ in islice(walk(raw, start, end), entries_max + 1)) > entries_max
+    ):
+        raise TooManyEntries(f"it has more than {entries_max} header entries (limits.header_entries)")
     found: list[Field] = []
     append, at = found.append, start
     try:
@@ -82,16 +86,13 @@ def entries(raw: bytes, start: int, end: int, most: int | None = None) -> list[F
 
 
 def walk(raw: bytes, start: int, end: int) -> Iterator[Field]:
-    """The entries of the table whose content is ``raw[start:end]`` (behind its 4-byte length), in order.
+    """Yield the entries of the table whose content is ``raw[start:end]`` (after its 4-byte length), in order.
 
-    Values are not looked at, and nested tables are stepped over by their length: no depth can hurt. Raises
-    UnreadableTable at the first entry that cannot be walked (an unknown tag has no known length; a length leads out of
-    the table), after having yielded those before it.
+    Does not read values, and skips nested tables by their length, so no depth can hurt. Raises UnreadableTable at the
+    first entry with an unknown tag or with a length beyond the table, after yielding those before it.
     """
     if not 0 <= start <= end <= len(raw):
-        raise UnreadableTable(
-            f"the header table from byte {start} to {end} is not within the {len(raw)} bytes there are"
-        )
+        raise UnreadableTable(f"the header table from byte {start} to {end} is not within the {len(raw)} bytes")
     at = start
     try:
         while at < end:
@@ -104,12 +105,12 @@ def walk(raw: bytes, start: int, end: int) -> Iterator[Field]:
 
 
 def walk_array(raw: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The elements of the array whose content is ``raw[start:end]``: (type tag, value start, value end).
+    """Yield the elements of the array whose content is ``raw[start:end]``: (type tag, value start, value end).
 
-    Errors as ``walk``.
+    Raises as ``walk``.
     """
     if not 0 <= start <= end <= len(raw):
-        raise UnreadableTable(f"the array from byte {start} to {end} is not within the {len(raw)} bytes there are")
+        raise UnreadableTable(f"the array from byte {start} to {end} is not within the {len(raw)} bytes")
     at = start
     while at < end:
         stop = _value_end(raw, at, end)
@@ -122,12 +123,12 @@ def _value_end(raw: bytes, tag_at: int, end: int) -> int:
     stop = tag_at + 1 + size
     if size < 0:
         if size == _UNKNOWN:
-            raise UnreadableTable(f"at byte {tag_at} is {_unknown(raw[tag_at])}, so where it ends is not known")
+            raise UnreadableTable(f"at byte {tag_at} is {_unknown(raw[tag_at])}, so its end is not known")
         stop = tag_at + 5
         if stop <= end:
             stop += _u32(raw, tag_at + 1)[0]
     if stop > end:
-        raise UnreadableTable(f"the value at byte {tag_at} leads out of what holds it, which ends at byte {end}")
+        raise UnreadableTable(f"the value at byte {tag_at} ends beyond its container, which ends at byte {end}")
     return stop
 
 
@@ -136,12 +137,11 @@ def _unknown(tag: int) -> str:
 
 
 def read_value(tag: int, raw: bytes) -> HeaderValue:
-    """One value from ``raw``, the bytes between value start and value end as ``walk`` gives them.
+    """Return one value from ``raw``, the bytes from value start to value end as ``walk`` gives them.
 
-    Integers keep sign and width; text that is not UTF-8 stays bytes; a timestamp is signed, as the POSIX ``time_t``
-    that section 4.2.5.4 names; NaN and infinities come out as such. A decimal is an int, or a float where it has a
-    fraction; tables, arrays and unknown tags are Unreadable. Raises UnreadableTable when ``raw`` has not the length
-    that its tag asks for.
+    Integers keep sign and width. Text that is not UTF-8 stays bytes. A timestamp is signed, as the POSIX ``time_t`` of
+    section 4.2.5.4. NaN and infinities stay floats. A decimal is an int, or a float where it has a fraction. Tables,
+    arrays and unknown tags are Unreadable. Raises UnreadableTable when the length of ``raw`` does not fit its tag.
     """
     number = _NUMBERS.get(tag)
     try:
@@ -158,7 +158,7 @@ def read_value(tag: int, raw: bytes) -> HeaderValue:
 def _text_or_bytes(tag: int, raw: bytes) -> str | bytes:
     content = raw[4:]
     if _u32(raw)[0] != len(content):
-        raise UnreadableTable(f"a value of {len(content)} bytes says it has another length")
+        raise UnreadableTable(f"a value of {len(content)} bytes declares another length")
     if tag == BYTES:
         return content
     try:
@@ -185,30 +185,30 @@ def _other(tag: int, raw: bytes) -> HeaderValue:
 
 
 def entry(name: bytes, tag: int, value: bytes) -> bytes:
-    """One table entry from a value that is already in its wire form. Raises ValueError over 255 bytes of name."""
+    """Return a table entry from a value in its wire form. Raises ValueError for a name above 255 bytes."""
     if len(name) > 255:
-        raise ValueError(f"a header name has at most 255 bytes, this one has {len(name)}")
+        raise ValueError(f"a header name has {len(name)} bytes. AMQP allows 255 bytes")
     return bytes((len(name),)) + name + bytes((tag,)) + value
 
 
 def text_entry(name: bytes, value: bytes) -> bytes:
-    """A table entry holding text (``S``). Raises ValueError over 255 bytes of name."""
+    """Return a table entry with text (``S``). Raises ValueError for a name above 255 bytes."""
     return entry(name, TEXT, len(value).to_bytes(4, "big") + value)
 
 
 def long_entry(name: bytes, value: int) -> bytes:
-    """A table entry holding a signed 64-bit integer (``l``). Raises ValueError for a number or name too large."""
+    """Return a table entry with a signed 64-bit integer (``l``). Raises ValueError for a number or name too large."""
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{value} does not fit into a 64-bit header")
     return entry(name, INT64, value.to_bytes(8, "big", signed=True))
 
 
 def negated_entry(name: bytes, delay_ms: int, given: int | None) -> bytes:
-    """``-delay_ms`` as the delayed-message plugin left it in the delay header, for ``headers.compat = "plugin"``.
+    """Return ``-delay_ms`` as the delayed-message plugin leaves it in the header (``headers.compat = "plugin"``).
 
-    ``given`` is the type tag the producer used (``header_tag``): an int32 stays one while it fits, all else becomes
-    int64. The plugin for RabbitMQ 3.x wrote an int32 always (wrapping around), the one for 4.x a plain integer without
-    a type (``swap_delay_header`` in rabbit_delayed_message_utils.erl), so neither is the rule to copy.
+    ``given`` is the producer's type tag (``header_tag``): an int32 stays one while it fits, all else becomes int64. The
+    plugin for RabbitMQ 3.x always wrote an int32 (wrapping around), that for 4.x an integer without a type
+    (``swap_delay_header`` in rabbit_delayed_message_utils.erl). Neither is worth copying.
     """
     if given == INT32 and -(2**31) <= -delay_ms < 2**31:
         return entry(name, INT32, (-delay_ms).to_bytes(4, "big", signed=True))

@@ -1,7 +1,7 @@
-"""AMQP 0-9-1 frames of the two hot paths, deliveries in and publishes out, as bytes (spec sections 2.3.5 and 4.2.3).
+"""AMQP 0-9-1 frames of deliveries, acks and publishes as bytes (specification, sections 2.3.5 and 4.2.3).
 
-pika does everything else. It takes 60 to 80 microseconds of Python to decode one delivery into a dozen objects, and
-it cannot give back the properties it decoded unchanged; this takes three microseconds and keeps the bytes.
+pika handles all other frames. It takes 60 to 80 microseconds to decode one delivery into a dozen objects, and cannot
+return the decoded properties unchanged. This file takes three microseconds and keeps the bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MANDATORY = b"\x01"
 
 
 def ack(channel: int, tag: int, multiple: bool) -> bytes:
-    """basic.ack."""
+    """Return a basic.ack."""
     return _ack.pack(METHOD, channel, 13, ACK, tag, multiple, FRAME_END)
 
 
 def publish_method(channel: int, exchange: bytes, routing_key: bytes) -> bytes:
-    """basic.publish with ``mandatory``: a message that reaches no queue comes back instead of vanishing."""
+    """Return a basic.publish with ``mandatory``: RabbitMQ returns an unroutable message instead of dropping it."""
     payload = b"".join(
         (_PUBLISH, bytes((len(exchange),)), exchange, bytes((len(routing_key),)), routing_key, _MANDATORY)
     )
@@ -41,7 +41,7 @@ def publish_method(channel: int, exchange: bytes, routing_key: bytes) -> bytes:
 
 
 def content(channel: int, properties: bytes, body: bytes, frame_max: int) -> bytes:
-    """The content header with these raw properties, and the body in frames of at most ``frame_max``."""
+    """Return the content header with these raw properties, and the body in frames of at most ``frame_max``."""
     size = len(body)
     head = b"".join(
         (
@@ -64,5 +64,5 @@ def content(channel: int, properties: bytes, body: bytes, frame_max: int) -> byt
 
 
 def header_fits(properties: bytes, frame_max: int) -> bool:
-    """A content header cannot be split over frames; a broker closes the connection over one that is too large."""
+    """Return whether the header fits: AMQP cannot split it, and brokers close the connection over a larger one."""
     return len(properties) + 12 + OVERHEAD <= frame_max

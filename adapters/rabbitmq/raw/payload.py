@@ -1,6 +1,6 @@
 """What the store keeps of a RabbitMQ message: ``routing key u8+bytes | properties u32+bytes | body``.
 
-The exchange is not in it: a message goes to its route's ``deliver_to`` as it is configured when the message is due.
+It omits the exchange: a message goes to the ``deliver_to`` that its route has when the message is due.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Payload(NamedTuple):
-    """A message as RabbitMQ gave it: ``properties`` are the bytes of the content header, uninterpreted."""
+    """A message from RabbitMQ. ``properties`` are the uninterpreted bytes of the content header."""
 
     routing_key: bytes
     properties: bytes
@@ -17,12 +17,12 @@ class Payload(NamedTuple):
 
 
 def pack(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
-    """The message as one piece of bytes."""
+    """Return the message as one piece of bytes."""
     return b"".join((bytes((len(routing_key),)), routing_key, len(properties).to_bytes(4, "big"), properties, body))
 
 
 def unpack(data: bytes) -> Payload:
-    """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
+    """Return the parts of a packed message. Raises ``ValueError`` for other bytes."""
     try:
         at = 1 + data[0]
         start = at + 4
@@ -35,5 +35,5 @@ def unpack(data: bytes) -> Payload:
 
 
 def routing_key(data: bytes) -> bytes:
-    """The routing key of what ``pack`` made, from its first 256 bytes."""
+    """Return the routing key of a packed message; its first 256 bytes are enough."""
     return data[1 : 1 + data[0]] if data else b""

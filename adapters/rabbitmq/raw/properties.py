@@ -1,13 +1,18 @@
-"""Basic properties as the bytes that came in a content header: a few values read, a few entries edited.
+"""Basic properties as the bytes of a content header: a few values read, a few entries edited.
 
-Everything that is not read stays uninterpreted, and everything that is not dropped stays byte for byte and in order.
-What ``read`` takes, ``edit`` takes: both refuse the same bytes, so a message that could be parked can be published.
+Everything else stays uninterpreted, byte for byte and in order. ``read`` and ``edit`` refuse the same bytes, so a
+message that could be parked can be published.
+
+The properties of a content header are a 2-byte word of flags and then the properties that are present, without gaps,
+in the order of their flags from the highest bit down (AMQP 0-9-1, section 4.2.6.1, class basic).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -21,8 +26,98 @@ from adapters.rabbitmq.raw.fields import (
     entry,
     read_value,
 )
-from adapters.rabbitmq.raw.layout import FLAG, locate
 from bridge.core.message import HeaderValue, Unreadable
+
+#: The size of a property: a number of bytes, or one of the two that carry their own length.
+SHORT_TEXT = 0
+FIELD_TABLE = -1
+
+#: The fourteen properties in wire order; the first has flag bit 15.
+PROPERTIES = (
+    ("content_type", SHORT_TEXT),
+    ("content_encoding", SHORT_TEXT),
+    ("headers", FIELD_TABLE),
+    ("delivery_mode", 1),
+    ("priority", 1),
+    ("correlation_id", SHORT_TEXT),
+    ("reply_to", SHORT_TEXT),
+    ("expiration", SHORT_TEXT),
+    ("message_id", SHORT_TEXT),
+    ("timestamp", 8),
+    ("type", SHORT_TEXT),
+    ("user_id", SHORT_TEXT),
+    ("app_id", SHORT_TEXT),
+    ("cluster_id", SHORT_TEXT),
+)
+FLAG = {name: 0x8000 >> place for place, (name, _) in enumerate(PROPERTIES)}
+
+_u16 = struct.Struct(">H").unpack_from
+_u32 = struct.Struct(">I").unpack_from
+
+
+class Shape(NamedTuple):
+    """The properties that one word of flags announces. Numbers are indexes in the starts of ``locate``; -1 is absent.
+
+    ``headers_go`` is the index where the headers are or would be inserted.
+    """
+
+    flags: int
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    headers: int
+    headers_go: int
+    message_id: int
+    user_id: int
+
+
+@lru_cache(maxsize=512)
+def shape(flags: int) -> Shape:
+    """Return the properties that ``flags`` announces. A service sees a handful of flag words, so results are cached.
+
+    Raises UnreadableTable for the two bits without a property: bit 0 announces another word of flags, which no client
+    sends, and bit 1 is reserved. RabbitMQ 3.10 ignores both, but a newer peer may give them a meaning.
+    """
+    if flags & 0b11:
+        raise UnreadableTable(f"the property flags {flags:#06x} name properties that AMQP 0-9-1 does not have")
+    present = [(name, size) for name, size in PROPERTIES if flags & FLAG[name]]
+    names = tuple(name for name, _ in present)
+    places = {name: place for place, name in enumerate(names)}
+    return Shape(
+        flags,
+        names,
+        tuple(size for _, size in present),
+        places.get("headers", -1),
+        sum(name in places for name in ("content_type", "content_encoding")),
+        places.get("message_id", -1),
+        places.get("user_id", -1),
+    )
+
+
+def locate(props: bytes) -> tuple[Shape, list[int]]:
+    """Return the shape of ``props`` and where each property starts, with the end of the last one as one more start.
+
+    Raises UnreadableTable unless the properties fill ``props`` exactly, as the broker demands. Does not read the
+    content of the headers table.
+    """
+    starts: list[int] = []
+    at = 2
+    try:
+        found = shape(_u16(props)[0])
+        for size in found.sizes:
+            starts.append(at)
+            if size > 0:
+                at += size
+            elif size == SHORT_TEXT:
+                at += 1 + props[at]
+            else:
+                at += 4 + _u32(props, at)[0]
+    except (IndexError, struct.error):
+        raise UnreadableTable(f"the properties are cut off at byte {len(props)}") from None
+    if at != len(props):
+        raise UnreadableTable(f"the properties end at byte {at}, but there are {len(props)} bytes")
+    starts.append(at)
+    return found, starts
+
 
 __all__ = ["DropRules", "Read", "TooManyEntries", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
 
@@ -30,17 +125,18 @@ __all__ = ["DropRules", "Read", "TooManyEntries", "UnreadableTable", "alike", "e
 #: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
 BROKER_TIME = b"timestamp_in_ms"
 
-#: A name may stand in a table twice, and clients differ in which one they see. To take either would be a guess about
-#: when to deliver, so a wanted header that comes twice is treated like one that cannot be read.
+#: A table may contain a name twice, and clients differ in which one they see. Choosing one would guess when to deliver,
+#: so a wanted header that comes twice counts as unreadable.
 GIVEN_TWICE = Unreadable("given twice")
 
-# Dropped on the way out unless a setting keeps them; why, in the order of the list:
-# CC and BCC route a copy on every publish (https://www.rabbitmq.com/docs/sender-selected) through an exchange that
-# looks at routing keys. The front exchange does not, so a kept CC is served once, when the message is due; without
-# it, never: that copies go only where an operator has said so is the safer default. The x-death family is the broker's
-# account of dead-lettering; most versions before 4.0 take a republished one as true, and may drop the message for it
-# (https://www.rabbitmq.com/docs/dlx). The two counts are the intake quorum queue's own and say nothing of the target.
-# x-stream-offset is left alone: an intake queue is never a stream, so the producer wrote it.
+# Dropped at delivery unless a setting keeps them. Why, in the order of the list:
+# - CC and BCC route a copy on every publish through an exchange that reads routing keys
+#   (https://www.rabbitmq.com/docs/sender-selected). The front exchange does not read them, so a kept CC takes effect
+#   once, when the message is due. Sending copies only where an operator allows it is the safer default.
+# - x-death and its like are the broker's record of dead-lettering. Most versions before 4.0 trust a republished one and
+#   may drop the message because of it (https://www.rabbitmq.com/docs/dlx).
+# - The two counts belong to the intake quorum queue and say nothing about the target.
+# x-stream-offset stays: an intake queue is never a stream, so the producer wrote it.
 _CC = frozenset({b"CC"})
 _BCC = frozenset({b"BCC"})
 _X_DEATH = frozenset(
@@ -52,11 +148,11 @@ _DELIVERY_COUNT = frozenset({b"x-delivery-count", b"x-acquired-count"})
 
 @dataclass(frozen=True, slots=True)
 class DropRules:
-    """What is kept of the things that are dropped by default on the way out.
+    """What delivery keeps although it drops it by default.
 
-    ``keep_user_id`` is about the property ``user_id``: the broker refuses a publish whose ``user_id`` is not the
-    connection's own user and closes the channel (https://www.rabbitmq.com/docs/validated-user-id); federation clears it
-    by default, too. Pass ``not rules.keep_user_id`` to ``edit``.
+    ``keep_user_id`` is about the property ``user_id``: the broker closes the channel over a publish whose ``user_id``
+    is not the connection's user (https://www.rabbitmq.com/docs/validated-user-id). Federation clears it by default,
+    too. Pass ``not rules.keep_user_id`` to ``edit``.
     """
 
     keep_user_id: bool = False
@@ -66,7 +162,7 @@ class DropRules:
     keep_delivery_count: bool = False
 
     def names(self, delay_headers: Iterable[bytes]) -> frozenset[bytes]:
-        """The header names to drop: the route's delay headers and what no setting keeps. One set a route will do."""
+        """Return the header names to drop: the route's delay headers and what no setting keeps."""
         names = frozenset(delay_headers)
         for keep, group in (
             (self.keep_cc, _CC),
@@ -80,11 +176,11 @@ class DropRules:
 
 
 class Read(NamedTuple):
-    """What postdate wants to know of a message.
+    """What postdate reads of a message.
 
-    ``headers`` holds those of the wanted names that are there; ``message_id`` is None where the property is absent and
-    empty where it is empty; ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None; ``in_order``:
-    the headers stand in the order of their names. ``fields`` is the whole table, so that ``ordered`` need not walk it.
+    ``headers`` holds the wanted headers that are present. ``message_id`` is None where the property is absent.
+    ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None. ``in_order``: the headers are sorted by name.
+    ``fields`` is the whole table, so that ``ordered`` need not walk it again.
     """
 
     headers: dict[str, HeaderValue]
@@ -95,12 +191,12 @@ class Read(NamedTuple):
 
 
 def read(props: bytes, names: frozenset[bytes], broker_time: bool = False, entries_max: int | None = None) -> Read:
-    """Reads the headers in ``names`` (compared exactly), the message id and, when asked, the broker's timestamp header.
+    """Read the headers in ``names`` (exact match), the message id and, with ``broker_time``, the broker's timestamp.
 
     A wanted header that comes twice is ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts
-    as absent: it is a better base for a delay, not a condition for one. RabbitMQ cuts off what is less than a
-    millisecond, so the next one is returned: a delay that counted from the cut moment would end early. Raises
-    UnreadableTable, and TooManyEntries above ``entries_max``.
+    as absent: it improves the base of a delay and is no condition for one. RabbitMQ cuts the fraction of a millisecond,
+    so this returns the next millisecond: a delay from the cut moment would end early. Raises UnreadableTable, and
+    TooManyEntries above ``entries_max``.
     """
     shape, starts = locate(props)
     headers: dict[str, HeaderValue] = {}
@@ -132,7 +228,7 @@ def _one_moment(times: list[HeaderValue]) -> int | None:
 
 
 def header_tag(props: bytes, name: bytes) -> int | None:
-    """The type tag of the first header called ``name``, or None. Raises UnreadableTable."""
+    """Return the type tag of the first header called ``name``, or None. Raises UnreadableTable."""
     shape, starts = locate(props)
     if shape.headers < 0:
         return None
@@ -141,13 +237,12 @@ def header_tag(props: bytes, name: bytes) -> int | None:
 
 
 def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes, entries_max: int | None = None) -> bytes:
-    """``props`` without the headers named in ``drop``, without ``user_id`` if asked, with ``add`` behind the headers.
+    """Return ``props`` without the headers in ``drop``, without ``user_id`` if asked, and with ``add`` at the end.
 
-    ``add`` is one or more encoded entries (``text_entry``, ``long_entry``), or empty. The headers property is created
-    where there is something to add and none was there. A table that was there and is emptied stays, empty: whether a
-    producer would have sent an empty table or none cannot be known, and every client reads both. The same object comes
-    back when nothing changes. Where nothing is to be dropped the table is not looked at. Otherwise raises
-    UnreadableTable for what ``read`` would refuse too, and TooManyEntries above ``entries_max``.
+    ``add`` is one or more encoded entries (``text_entry``, ``long_entry``), or empty. It creates the headers property
+    where that is absent. A table that becomes empty stays: every client reads an empty table and none alike. Returns
+    the same object when nothing changes. With an empty ``drop`` it does not read the table. Otherwise it raises
+    UnreadableTable where ``read`` would, and TooManyEntries above ``entries_max``.
     """
     shape, starts = locate(props)
     flags = shape.flags
@@ -179,11 +274,10 @@ def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes, e
 
 
 def ordered(props: bytes, drop: frozenset[bytes] = frozenset(), fields: Sequence[Field] | None = None) -> bytes:
-    """``props`` as RabbitMQ may give them the next time: it reads the headers and writes them again in the order of
-    their names (a quorum queue of 3.x for a redelivery, 4.x always), an integer of the tag L with the tag l.
+    """Return ``props`` with sorted headers, without those in ``drop``. For comparing only. Raises UnreadableTable.
 
-    Without the headers named in ``drop``. ``fields`` are the table's, where the caller has read them already. For
-    comparing only. Raises UnreadableTable.
+    RabbitMQ may deliver them like this the next time: it sorts the headers by name (a quorum queue of 3.x for a
+    redelivery, 4.x always) and writes an integer of tag L with tag l. ``fields`` is the table, if already read.
     """
     shape, starts = locate(props)
     if shape.headers < 0:
@@ -199,7 +293,7 @@ def ordered(props: bytes, drop: frozenset[bytes] = frozenset(), fields: Sequence
 
 
 def alike(one: bytes, other: bytes) -> bool:
-    """Whether RabbitMQ may have made one of the other."""
+    """Return whether RabbitMQ may have made one of the other."""
     try:
         return one == other or ordered(one) == ordered(other)
     except UnreadableTable:

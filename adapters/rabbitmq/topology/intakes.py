@@ -1,4 +1,4 @@
-"""Whether consumers take from the intake queues. Blocking."""
+"""Whether consumers take messages from the intake queues. Blocking."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from adapters.rabbitmq.topology.setup import Session, open_session
 from bridge.admin.leftovers import Intake
 from bridge.settings import Settings
 
-#: The number of messages that wait behind a working consumer falls now and then: so often it is asked for.
+#: How often to count: the number of messages that wait behind a working consumer falls now and then.
 _LOOKS, _LOOK_S = 8, 0.25
 
 
 def intakes(settings: Settings) -> list[Intake]:
-    """The intake queue of each route, if it exists. Raises ``BrokerUnavailable``, ``Refused``."""
+    """Return the intake queue of each route, if it exists. Raises ``BrokerUnavailable``, ``Refused``."""
     with open_session(settings) as session:
         return list(_intakes(session, settings))
 
 
 def stalled(settings: Settings) -> list[Intake]:
-    """The intake queues in which messages wait and from which none is taken for two seconds, whether they have
-    consumers or not. Raises ``BrokerUnavailable``, ``Refused``."""
+    """Return the intake queues in which messages wait and from which no consumer takes one for two seconds.
+
+    Raises ``BrokerUnavailable``, ``Refused``.
+    """
     with open_session(settings) as session:
         found = [one for one in _intakes(session, settings) if one.messages]
         for _ in range(_LOOKS):

@@ -1,7 +1,7 @@
-"""What postdate needs to be there on RabbitMQ: which declarations, and whether the broker has them.
+"""The exchanges, queues and bindings that postdate needs on RabbitMQ. Pure.
 
-``plan`` is pure. The front exchange sends messages with a delay header to the intake queue and all others to the real
-exchange, which belongs to the consumers and is never declared here. ``rabbitmq/topology/setup.py`` carries it out.
+The front exchange sends messages with a delay header to the intake queue and all others to the target exchange. That
+belongs to the consumers: postdate never declares it. ``topology/setup.py`` declares the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bridge.settings import Route, Settings
 
 @dataclass(frozen=True, slots=True)
 class RouteTopology:
-    """The declarations of one route, in the order in which they are made: the queue waits before messages can come."""
+    """The declarations of one route, in the order of declaring: first the queue, then what leads to it."""
 
     route: str
     intake: Queue
@@ -37,12 +37,12 @@ class RouteTopology:
     unbound: tuple[Binding, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
-        """What is ours."""
+        """Return postdate's own declarations: all but the target."""
         return self.intake, *self.waits, self.front, self.binding, *self.last
 
 
 def plan(settings: Settings) -> tuple[RouteTopology, ...]:
-    """Pure: what every RabbitMQ route needs."""
+    """Return what every RabbitMQ route needs."""
     return tuple(_route(settings, name, route) for name, route in settings.routes.items() if route.broker == "rabbitmq")
 
 
@@ -58,13 +58,13 @@ def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
         target=Exchange(route.deliver_to, type="", ours=False),
         waits=() if stored else plan_waits(settings, name).declarations,
         last=(died_before(settings, name),) if by_level else (),
-        # Left by a ladder or by a list of queues, it would lead every level to the intake.
+        # A previous ladder or list of queues may have left it: it would lead every level to the intake.
         unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
     )
 
 
 def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
-    """Pure: the bindings of a route without which a delayed message would be delivered at once, or lost."""
+    """Return the bindings without which a delayed message of a route would be delivered at once, or lost."""
     topology = _route(settings, name, settings.routes[name])
     sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
     if topology.waits:
@@ -73,15 +73,18 @@ def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
 
 
 def intake_queue(name: str, queue_type: str, order: str) -> Queue:
-    """Pure. Two instances that consume one queue would each park every other message, and what came first could be
-    parked second; so one of them consumes, and RabbitMQ lets the next one when it goes. Where order is none, all do."""
+    """Return the intake queue.
+
+    Two instances that consume one queue would each park every other message, and could park them in another order. So
+    only one instance consumes, and RabbitMQ activates the next when it leaves. With ``order`` none, all consume.
+    """
     arguments: dict[str, str | int | bool | None] = {"x-queue-type": queue_type}
     if queue_type == "quorum":
         arguments["x-delivery-limit"] = DELIVERY_LIMIT
     if order != "none":
         arguments["x-single-active-consumer"] = True
     more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
-    return Queue(name, {**arguments, **more}, earlier=arguments)
+    return Queue(name, {**arguments, **more})
 
 
 def _front_arguments(deliver_to: str) -> Arguments:
@@ -89,17 +92,18 @@ def _front_arguments(deliver_to: str) -> Arguments:
 
 
 def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
-    """Pure: which messages go to the intake queue. A header without a value (void) matches whatever its value is.
+    """Return which messages go to the intake queue. A header without a value (void) matches any value.
 
-    Where RabbitMQ itself reads the level, only the other headers lead here; they win over it, as everywhere. A route
-    with a list of queues reads it itself: RabbitMQ would deliver to any queue.
+    Where RabbitMQ itself reads the level, only the other headers lead here; they overrule the level, as everywhere. On
+    a route with a list of queues postdate reads the level: RabbitMQ would deliver to any queue.
 
-    The default exchange cannot be an alternate exchange: RabbitMQ takes "" for one and then drops every message that
-    goes there (tried: 3.10.8 and 4.3.6), because that exchange has had no bindings since 3.8 and is only special to a
-    publisher. So with ``deliver_to = ""`` all messages go through postdate, and those without a delay are delivered at
-    once. The other way that the broker's own parts allow, a queue with a TTL of 0 that dead-letters to the default
-    exchange, was rejected: it adds x-death to every undelayed message and takes its expiration away, its confirm no
-    longer says that the message is in the consumer's queue, and a retry through it is a cycle, which the broker drops.
+    The default exchange cannot be an alternate exchange. RabbitMQ accepts "" as one and then drops every message that
+    goes there (tried: 3.10.8 and 4.3.6): since 3.8 that exchange has no bindings and is special only to publishers.
+    So with ``deliver_to = ""`` all messages go through postdate, and it delivers those without a delay at once.
+
+    Rejected: a queue with a TTL of 0 that dead-letters to the default exchange. It adds x-death to every undelayed
+    message and removes its expiration. Its confirm does not mean that the message is in the consumer's queue. A retry
+    through it is a cycle, and the broker drops the message.
     """
     if route.mode == "levels" and not _listed(route):
         return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS - {LEVEL_HEADER}), *route.dialects))}

@@ -23,7 +23,7 @@ from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
-from tests.kafka_level_line import DEADLINE_S, ROUTE, Came, Headers, KafkaLevelLine
+from tests.kafka_line import DEADLINE_S, ROUTE, Came, Headers, KafkaLevelLine
 from tests.level_line import LevelLine
 
 pytestmark = pytest.mark.kafka

@@ -1,20 +1,22 @@
 #!lua flags=no-writes
--- Counts a shard.
+-- Counts the messages of a shard, by state, and what ever happened in it.
 --
 -- KEYS  1 due (zset)   2 claimed (zset)   3 dead (zset)   4 counts (hash)   5 why (hash)
--- Returns  {now us, parked, claimed, dead, overdue, next due ms or -1, refused (they have
---          a reason and are no dead letters: they wait for another try, or it is under way), then pairs: name, how many ever}
+-- Returns  {now us, parked, claimed, dead, overdue, next due ms or -1, refused, name, total, name, total, ...};
+--          refused counts messages with a reason that are not dead: they wait for another try, or are in one
 --- @include include/now
+local DUE, CLAIMED, DEAD, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = now_us()
-local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+local dead = redis.call('ZCARD', DEAD)
 local reply = {
   now,
-  redis.call('ZCARD', KEYS[1]),
-  redis.call('ZCARD', KEYS[2]),
-  redis.call('ZCARD', KEYS[3]),
-  redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. string.format('%d', math.floor(now / 1000))),
+  redis.call('ZCARD', DUE),
+  redis.call('ZCARD', CLAIMED),
+  dead,
+  redis.call('ZCOUNT', DUE, '-inf', '(' .. string.format('%d', math.floor(now / 1000))),
   tonumber(head[2]) or -1,
-  math.max(0, redis.call('HLEN', KEYS[5]) - redis.call('ZCARD', KEYS[3])),
+  math.max(0, redis.call('HLEN', WHY) - dead),
 }
-for _, value in ipairs(redis.call('HGETALL', KEYS[4])) do reply[#reply + 1] = value end
+for _, value in ipairs(redis.call('HGETALL', COUNTS)) do reply[#reply + 1] = value end
 return reply

@@ -1,28 +1,29 @@
 #!lua flags=no-writes
--- Reads messages by their ids, wherever they stand.
+-- Reads messages by id, whatever their state.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset)   4 dead (zset)   5 why (hash)
--- ARGV  1 bytes of each payload to show (-1: all), then ids
--- Returns  {now us, then fives, one an id: state (parked, claimed, dead, none), score, envelope's size, its head,
---          last reason}
+-- ARGV  1 bytes of each payload to return (-1: all), then ids
+-- Returns  {now us, then five values for each id: state (parked, claimed, dead, none), score, size of the envelope,
+--          head of the envelope, last reason}
 --- @include include/now
 --- @include include/head
-local show = tonumber(ARGV[1])
+local DUE, MESSAGES, CLAIMED, DEAD, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local payload_bytes = tonumber(ARGV[1])
 local reply = {now_us()}
 
 local function lease_of(id)
-  for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-    if string.sub(member, 1, 20) == id then return redis.call('ZSCORE', KEYS[3], member) end
+  for _, member in ipairs(redis.call('ZRANGE', CLAIMED, 0, -1)) do
+    if string.sub(member, 1, 20) == id then return redis.call('ZSCORE', CLAIMED, member) end
   end
   return '0'
 end
 
 for at = 2, #ARGV do
   local id = ARGV[at]
-  local envelope = redis.call('HGET', KEYS[2], id)
+  local envelope = redis.call('HGET', MESSAGES, id)
   local state, score = 'none', '0'
   if envelope then
-    local due, died = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[4], id)
+    local due, died = redis.call('ZSCORE', DUE, id), redis.call('ZSCORE', DEAD, id)
     if due then
       state, score = 'parked', due
     elseif died then
@@ -34,7 +35,7 @@ for at = 2, #ARGV do
   reply[#reply + 1] = state
   reply[#reply + 1] = score
   reply[#reply + 1] = envelope and #envelope or 0
-  reply[#reply + 1] = envelope and envelope_head(envelope, show) or ''
-  reply[#reply + 1] = redis.call('HGET', KEYS[5], id) or ''
+  reply[#reply + 1] = envelope and envelope_head(envelope, payload_bytes) or ''
+  reply[#reply + 1] = redis.call('HGET', WHY, id) or ''
 end
 return reply

@@ -1,4 +1,5 @@
--- The head of an envelope (bridge/parking/envelope.py) and the first bytes of what it carries; everything for a negative number.
+-- Returns the head of an envelope (bridge/parking/envelope.py) and the first bytes of its payload; all for a negative
+-- number.
 local function envelope_head(envelope, payload_bytes)
   if payload_bytes < 0 then return envelope end
   local at = 20

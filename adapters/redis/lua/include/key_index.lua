@@ -1,6 +1,6 @@
--- The key index is a hash: route, NUL, the producer's key -> the ids parked under it, 20 bytes each, one after the
--- other. Above 16 ids the key is no identity any more (every message of some producers says message_id "load"), and
--- the value becomes '*' and their count, so that no value can grow without bound.
+-- The key index is a hash: route, NUL, the producer's key -> the ids of the messages with this key, 20 bytes each,
+-- concatenated. Above 16 ids the key no longer identifies a message (some producers send message_id "load" with every
+-- message). Then the value becomes '*' and the number of ids, so that no value grows without bound.
 local ID_BYTES = 20
 local IDS_MAX = 16
 
@@ -17,7 +17,7 @@ local function index_add(index, field, ids)
   redis.call('HSET', index, field, value)
 end
 
--- The ids but those that are in the set `gone`.
+-- Returns the ids that are not in the set `gone`.
 local function ids_without(ids, gone)
   local kept = {}
   for at = 1, #ids, ID_BYTES do

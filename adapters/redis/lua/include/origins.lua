@@ -1,10 +1,10 @@
--- How far the records of each log (bridge/core/message.py, Origin) were dealt with. The hash holds two fields of a log:
---   name              -> the next offset that is new
---   name, NUL, 'owed' -> offsets below that one that are still to become dead letters, 8 bytes each, rising
--- Everything else below is parked, was kept away, is dead or has cancelled something, and is never dealt with again.
+-- Which records of each log (bridge/core/message.py, Origin) were dealt with. The hash has two fields for each log:
+--   name              -> the next new offset
+--   name, NUL, 'owed' -> lower offsets that are still to become dead letters, 8 bytes each, ascending
+-- All other lower offsets were dealt with: parked, not parked because of their key, dead, or a cancellation.
 local OWED = '\0owed'
 
--- What the hash says of a log, as it was when the script began; `known` holds what was read already.
+-- Returns what the hash held of a log when the script began. `known` caches the logs that were read.
 local function origin_log(offsets, known, name)
   local log = known[name]
   if log then return log end
@@ -18,20 +18,20 @@ local function origin_log(offsets, known, name)
   return log
 end
 
--- Whether a record is new, or owed; each is so once a script.
+-- Returns whether a record is new or owed; true only once for each record in a script.
 local function origin_is_new(log, offset)
   local new = (offset >= log.mark or log.owed[offset]) and not log.seen[offset]
   log.seen[offset] = true
   return new
 end
 
--- From now on the record counts as dealt with, or is owed a dead letter.
+-- Marks the record as dealt with, or as still to become a dead letter (owed).
 local function origin_note(log, offset, owed)
   log.owed[offset] = owed or nil
   if offset >= log.raised then log.raised = offset + 1 end
 end
 
--- Writes in any case, so that a WAIT after the script waits for what an earlier one wrote.
+-- Writes even if nothing has changed, so that a WAIT after the script covers what an earlier script wrote.
 local function origins_write(offsets, known)
   for name, log in pairs(known) do
     local owed, packed = {}, {}

@@ -1,5 +1,5 @@
--- Lua can pass fewer than 8000 values at once, and a failure there would come in the middle of a move; so long lists go
--- to Redis in pieces, of an even size because some are lists of pairs.
+-- Lua's unpack fails at about 8000 values, in the middle of a move. So long lists go to Redis in pieces. Their size is
+-- even, because some lists hold pairs.
 local PIECE = 2000
 
 local function in_pieces(command, key, values)

@@ -1,5 +1,5 @@
--- The recent list is how a redelivered message finds the id of its first copy. Each entry opens with the running
--- number of messages before it, so that the list can be cut by messages without reading it.
+-- In the recent list a redelivered message finds the id of its first copy. Each entry begins with the total number of
+-- messages before it, so that the list can be trimmed by messages without reading it.
 local function recent_add(list, entry, most)
   local last = redis.call('LINDEX', list, -1)
   local before_us = last and struct.unpack('>I8', last) + (#last - 8) / 28 or 0

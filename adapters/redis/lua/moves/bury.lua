@@ -1,24 +1,25 @@
 #!lua flags=allow-oom
--- claimed -> dead, with the reason. It stays until someone retries or cancels it.
+-- claimed -> dead, with the reason. The message stays until someone retries or cancels it.
 --
 -- KEYS  1 messages (hash)   2 claimed (zset)   3 dead (zset id -> ms when it died)   4 why (hash)   5 counts (hash)
--- ARGV  triples: member (id+token), tries, reason
--- Returns  how many were buried; the others were no longer the caller's
+-- ARGV  three values for each message: member (id+token), tries, reason
+-- Returns  the number buried; the caller no longer held the others
 --- @include include/now
 --- @include include/envelope
+local MESSAGES, CLAIMED, DEAD, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms = math.floor(now_us() / 1000)
 local buried = 0
 for at = 1, #ARGV, 3 do
   local id = string.sub(ARGV[at], 1, 20)
-  if redis.call('ZREM', KEYS[2], ARGV[at]) == 1 then
-    local envelope = redis.call('HGET', KEYS[1], id)
+  if redis.call('ZREM', CLAIMED, ARGV[at]) == 1 then
+    local envelope = redis.call('HGET', MESSAGES, id)
     if envelope then
-      redis.call('ZADD', KEYS[3], now_ms, id)
-      redis.call('HSET', KEYS[1], id, envelope_with(envelope, nil, tonumber(ARGV[at + 1])))
-      redis.call('HSET', KEYS[4], id, ARGV[at + 2])
+      redis.call('ZADD', DEAD, now_ms, id)
+      redis.call('HSET', MESSAGES, id, envelope_with(envelope, nil, tonumber(ARGV[at + 1])))
+      redis.call('HSET', WHY, id, ARGV[at + 2])
       buried = buried + 1
     end
   end
 end
-redis.call('HINCRBY', KEYS[5], 'dead', buried)
+redis.call('HINCRBY', COUNTS, 'dead', buried)
 return buried

@@ -1,16 +1,18 @@
 #!lua flags=allow-oom
--- claimed -> gone: the broker has confirmed. Fenced: a lease that ran out, or went to another, settles nothing.
+-- claimed -> gone: the broker has confirmed. Fenced by the token: a lease that expired, or that another instance holds,
+-- settles nothing.
 --
 -- KEYS  1 messages (hash)   2 claimed (zset id+token)   3 key index (hash)   4 counts (hash)   5 why (hash)
--- ARGV  pairs: member (id+token), index field or ''
--- Returns  how many were settled; the others were no longer the caller's
+-- ARGV  two values for each message: member (id+token), index field or ''
+-- Returns  the number settled; the caller no longer held the others
 --- @include include/key_index
 --- @include include/pieces
+local MESSAGES, CLAIMED, INDEX, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local members = {}
 for at = 1, #ARGV, 2 do members[#members + 1] = ARGV[at] end
 local held, ids, fields = {}, {}, {}
 for from = 1, #members, PIECE do
-  local leases = redis.call('ZMSCORE', KEYS[2], unpack(members, from, math.min(from + PIECE - 1, #members)))
+  local leases = redis.call('ZMSCORE', CLAIMED, unpack(members, from, math.min(from + PIECE - 1, #members)))
   for n, lease in ipairs(leases) do
     if lease then
       local member, field = members[from + n - 1], ARGV[(from + n - 1) * 2]
@@ -22,9 +24,9 @@ for from = 1, #members, PIECE do
   end
 end
 if #held == 0 then return 0 end
-in_pieces('ZREM', KEYS[2], held)
-in_pieces('HDEL', KEYS[1], ids)
-in_pieces('HDEL', KEYS[5], ids)
-for field, gone in pairs(fields) do index_remove(KEYS[3], field, gone) end
-redis.call('HINCRBY', KEYS[4], 'delivered', #held)
+in_pieces('ZREM', CLAIMED, held)
+in_pieces('HDEL', MESSAGES, ids)
+in_pieces('HDEL', WHY, ids)
+for field, gone in pairs(fields) do index_remove(INDEX, field, gone) end
+redis.call('HINCRBY', COUNTS, 'delivered', #held)
 return #held

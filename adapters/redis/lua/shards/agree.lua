@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Writes what every instance must agree on, where it is not written yet, and notes a loss that an instance has seen.
+-- Writes what all instances must agree on where it is missing, and notes a loss that an instance has seen.
 --
--- KEYS  1 store (hash: format, shards, id, and of the last loss: lost_ms, lost)
--- ARGV  1 format   2 shards   3 id of the store, if it has none   4 messages that were lost, or -1
+-- KEYS  1 store (hash: format, shards, id; lost_ms and lost describe the last loss)
+-- ARGV  1 format   2 shards   3 id for a store without one   4 number of lost messages, or -1
 -- Returns  pairs: name, value
 --- @include include/now
 local STORE = KEYS[1]
--- Every instance notes the same loss, each as much of it as it knew of: the largest number within a minute stands.
+-- All instances note the same loss, each with the number that it knows of. The largest within a minute counts.
 local LOSS_MS = 60000
 redis.call('HSETNX', STORE, 'format', ARGV[1])
 redis.call('HSETNX', STORE, 'shards', ARGV[2])

@@ -1,25 +1,28 @@
 #!lua flags=allow-oom
--- An instance says that it is there (or, with 0 ms, that it leaves) and how it is, and learns who else is.
+-- An instance reports that it is running and its health (or, with 0 ms, that it leaves). It learns who else is running.
 --
--- KEYS  1 instances (zset instance -> ms until which it counts)   2 health (hash instance -> 1 or 0, can it deliver, and JSON)
--- ARGV  1 instance   2 ms   3 health: 1 or 0, and JSON
--- Returns  the instances that are there and can deliver, in alphabetical order
+-- KEYS  1 instances (zset instance -> ms until which it counts as running)
+--       2 health (hash instance -> 1 or 0 (can it deliver), then JSON)
+-- ARGV  1 instance   2 ms   3 health: 1 or 0, then JSON
+-- Returns  the running instances that can deliver, in alphabetical order
 --- @include include/now
+local INSTANCES, HEALTH = KEYS[1], KEYS[2]
+local instance, ttl_ms, health = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(now_us() / 1000)
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms)) do
-  redis.call('ZREM', KEYS[1], gone)
-  redis.call('HDEL', KEYS[2], gone)
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', INSTANCES, '-inf', now_ms)) do
+  redis.call('ZREM', INSTANCES, gone)
+  redis.call('HDEL', HEALTH, gone)
 end
-if tonumber(ARGV[2]) > 0 then
-  redis.call('ZADD', KEYS[1], now_ms + tonumber(ARGV[2]), ARGV[1])
-  redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+if ttl_ms > 0 then
+  redis.call('ZADD', INSTANCES, now_ms + ttl_ms, instance)
+  redis.call('HSET', HEALTH, instance, health)
 else
-  redis.call('ZREM', KEYS[1], ARGV[1])
-  redis.call('HDEL', KEYS[2], ARGV[1])
+  redis.call('ZREM', INSTANCES, instance)
+  redis.call('HDEL', HEALTH, instance)
 end
 local names = {}
-for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  if string.sub(redis.call('HGET', KEYS[2], name) or '', 1, 1) == '1' then names[#names + 1] = name end
+for _, name in ipairs(redis.call('ZRANGE', INSTANCES, 0, -1)) do
+  if string.sub(redis.call('HGET', HEALTH, name) or '', 1, 1) == '1' then names[#names + 1] = name end
 end
 table.sort(names)
 return names

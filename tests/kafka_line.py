@@ -1,28 +1,25 @@
-"""A delayed path of a test's own on Kafka whose route has no store: its settings name a Redis that is not there."""
+"""A delayed path on Kafka for one test: its topics, a producer and readers, with a store or without one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from adapters.kafka.levels.plan import LevelTopics, level_topics
-from bridge.settings import Settings, load
-from tests.bridge_process import Bridge, Tables, toml
-from tests.delay_line import merged
+from tests.bridge_line import NO_STORE, BridgeLine, merged
+from tests.bridge_process import Bridge, Tables
 from tests.devstack import kafka_admin
 from tests.devstack.service import wait_for
 
 ROUTE = "payments"
-NO_STORE = "redis://127.0.0.1:1/0"
 DEADLINE_S = 40.0
 #: Quick levels; a refused record becomes a dead letter within half a second.
 LEVELS = ("500ms", "1s", "3s")
 SETTINGS: Tables = {
-    "redis": {"url": NO_STORE},
     "headers": {"levels": list(LEVELS)},
     "retry": {"first": "100ms", "factor": 1, "max": "100ms", "attempts": 3},
     "log": {"format": "json"},
@@ -53,50 +50,42 @@ class Came(NamedTuple):
         return [one for one in self.headers if one[0] not in ("x-delay-id", "x-delay-due")]
 
 
-class KafkaLevelLine:
-    """One route whose mode is levels, from ``<topic>.delay`` to a new ``topic``."""
+class KafkaLine(BridgeLine):
+    """One route from the topic ``<topic>.delay`` to a new ``topic``."""
 
-    def __init__(self, url: str, folder: Path, settings: Tables | None = None, partitions: int = 3) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        settings: Tables,
+        store_url: str = NO_STORE,
+        partitions: int = 3,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
         self.url, self.partitions = url, partitions
-        self.topic = topic = kafka_admin.create_topic(url, partitions)
+        self.topic = topic = kafka_admin.create_topic(url, partitions, configs)
         self.intake = f"{topic}.delay"
-        route = {"broker": "kafka", "intercept": self.intake, "deliver_to": topic, "mode": "levels"}
+        route = {"broker": "kafka", "intercept": self.intake, "deliver_to": topic}
         mine = {"kafka": {"bootstrap_servers": url, "group": topic}, "routes": {ROUTE: route}}
-        self.settings = merged(merged(SETTINGS, mine), settings or {})
-        self._folder = folder
+        super().__init__(topic, f"{topic}.kafka", folder, store_url, merged(mine, settings))
         self._producer = Producer({"bootstrap.servers": url, "linger.ms": 1, "log_level": 0})
         self._readers: dict[str, Consumer] = {}
-        self._bridges: list[Bridge] = []
 
     def close(self) -> None:
-        """End its bridges and remove what it made."""
-        for bridge in self._bridges:
-            bridge.__exit__(None, None, None)
+        """End its bridges and delete its topics."""
+        self._open.close()
         for reader in self._readers.values():
             reader.close()
+        self.delete()
+
+    def delete(self) -> None:
+        """Delete its topics; the brokers must run."""
         ours = [name for name in kafka_admin.topics(self.url) if name.startswith(self.topic)]
         kafka_admin.delete_topics(self.url, ours)
 
-    def file(self, settings: Tables | None = None, name: str = "postdate") -> Path:
-        """A settings file."""
-        file = self._folder / f"{name}.file.toml"
-        file.write_text(toml(merged(self.settings, settings or {})))
-        file.chmod(0o600)
-        return file
-
-    def loaded(self, settings: Tables | None = None) -> Settings:
-        """The settings, checked."""
-        return load(self.file(settings, "loaded"), {})
-
-    def topics(self, settings: Tables | None = None) -> LevelTopics:
-        """Where its records wait."""
-        return level_topics(self.loaded(settings), ROUTE)
-
-    def run(self, settings: Tables | None = None, name: str = "postdate") -> Bridge:
+    def run(self, settings: Tables | None = None, name: str = "") -> Bridge:
         """A bridge that has started."""
-        bridge = Bridge(self._folder, merged(self.settings, settings or {}), name=name)
-        self._bridges.append(bridge)
-        bridge.start()
+        bridge = self.bridge(settings, name=name).start()
         wait_for(lambda: '"started"' in bridge.log() or not bridge.running(), "it started, or did not", DEADLINE_S)
         assert bridge.running(), bridge.log_tail()
         return bridge
@@ -121,7 +110,7 @@ class KafkaLevelLine:
         found: list[Came] = []
         give_up = time.monotonic() + deadline_s
         while len(found) < done if isinstance(done, int) else not done(found):
-            assert time.monotonic() < give_up, f"only {len(found)} came; {self._told()}"
+            assert time.monotonic() < give_up, f"only {len(found)} came; {self.log_tails()}"
             found += self._poll(topic or self.topic, 0.02)
         return found
 
@@ -130,10 +119,6 @@ class KafkaLevelLine:
         until = time.monotonic() + for_s
         while time.monotonic() < until:
             assert self._poll(self.topic, 0.1) == []
-
-    def dead_letters(self, count: int = 1) -> list[Came]:
-        """So many dead letters."""
-        return self.consume(count, self.topics().dead)
 
     def _poll(self, topic: str, timeout_s: float) -> list[Came]:
         reader = self._readers.get(topic) or self._new_reader(topic)
@@ -150,12 +135,21 @@ class KafkaLevelLine:
         reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
         return reader
 
-    def log(self) -> str:
-        """What its bridges have written so far."""
-        return "".join(bridge.log() for bridge in self._bridges)
 
-    def _told(self) -> str:
-        return "; ".join(bridge.log_tail() for bridge in self._bridges)
+class KafkaLevelLine(KafkaLine):
+    """One whose mode is levels, and which has no store."""
+
+    def __init__(self, url: str, folder: Path, settings: Tables | None = None, partitions: int = 3) -> None:
+        levels = merged(SETTINGS, {"routes": {ROUTE: {"mode": "levels"}}})
+        super().__init__(url, folder, merged(levels, settings or {}), partitions=partitions)
+
+    def topics(self, settings: Tables | None = None) -> LevelTopics:
+        """Where its records wait."""
+        return level_topics(self.loaded(settings), ROUTE)
+
+    def dead_letters(self, count: int = 1) -> list[Came]:
+        """So many dead letters."""
+        return self.consume(count, self.topics().dead)
 
 
 def _came(message: Message) -> Came:

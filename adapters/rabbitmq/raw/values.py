@@ -1,0 +1,244 @@
+"""Basic properties from and to plain values: ``build`` for ``postdate send``, ``describe`` for ``postdate show``."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from adapters.rabbitmq.raw.fields import (
+    ARRAY,
+    BOOL,
+    BYTES,
+    DECIMAL,
+    INT32,
+    TABLE,
+    TIMESTAMP,
+    VOID,
+    UnreadableTable,
+    entry,
+    long_entry,
+    read_value,
+    text_entry,
+    walk,
+    walk_array,
+)
+from adapters.rabbitmq.raw.properties import FIELD_TABLE, FLAG, SHORT_TEXT, shape
+from bridge.core.message import HeaderValue, Timestamp, Unreadable
+
+_DOUBLE = ord("d")
+
+
+def build(
+    headers: Mapping[str, HeaderValue] | None = None,
+    *,
+    content_type: str | None = None,
+    content_encoding: str | None = None,
+    delivery_mode: int | None = 2,
+    priority: int | None = None,
+    correlation_id: str | None = None,
+    reply_to: str | None = None,
+    expiration: str | None = None,
+    message_id: str | None = None,
+    timestamp: int | None = None,
+    type: str | None = None,
+    app_id: str | None = None,
+) -> bytes:
+    """Return the properties in wire form. None is absent; an empty text or mapping is present and empty.
+
+    ``delivery_mode`` 2 is persistent, ``expiration`` is milliseconds as text, ``timestamp`` is Unix seconds.
+    ``user_id`` cannot be set: the broker refuses all but the connection's user. Raises ValueError for what AMQP cannot
+    carry: short text above 255 bytes, numbers out of range, NaN, infinities, an Unreadable.
+    """
+    parts = {
+        "content_type": _short_text("content_type", content_type),
+        "content_encoding": _short_text("content_encoding", content_encoding),
+        "headers": None if headers is None else _encoded_table(headers),
+        "delivery_mode": _unsigned("delivery_mode", delivery_mode, 1),
+        "priority": _unsigned("priority", priority, 1),
+        "correlation_id": _short_text("correlation_id", correlation_id),
+        "reply_to": _short_text("reply_to", reply_to),
+        "expiration": _short_text("expiration", expiration),
+        "message_id": _short_text("message_id", message_id),
+        "timestamp": _unsigned("timestamp", timestamp, 8),
+        "type": _short_text("type", type),
+        "app_id": _short_text("app_id", app_id),
+    }
+    flags = sum(FLAG[name] for name, part in parts.items() if part is not None)
+    return flags.to_bytes(2, "big") + b"".join(part for part in parts.values() if part is not None)
+
+
+def _short_text(name: str, text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    raw = text.encode()
+    if len(raw) > 255:
+        raise ValueError(f"{name} has {len(raw)} bytes. AMQP allows 255 bytes")
+    return bytes((len(raw),)) + raw
+
+
+def _unsigned(name: str, number: int | None, size: int) -> bytes | None:
+    if number is None:
+        return None
+    if not 0 <= number < 256**size:
+        raise ValueError(f"{name} cannot be {number}")
+    return number.to_bytes(size, "big")
+
+
+def _encoded_table(headers: Mapping[str, HeaderValue]) -> bytes:
+    table = b"".join(_header(name.encode(), value) for name, value in headers.items())
+    return len(table).to_bytes(4, "big") + table
+
+
+def _header(name: bytes, value: HeaderValue) -> bytes:
+    # bool before int, because a bool is an int.
+    match value:
+        case None:
+            return entry(name, VOID, b"")
+        case bool():
+            return entry(name, BOOL, b"\1" if value else b"\0")
+        case int() if -(2**31) <= value < 2**31:
+            # int32 while it fits, as in most clients: consumers with a fixed type expect it.
+            return entry(name, INT32, value.to_bytes(4, "big", signed=True))
+        case int():
+            return long_entry(name, value)
+        case float():
+            return entry(name, _DOUBLE, _double(value))
+        case str():
+            return text_entry(name, value.encode())
+        case bytes():
+            return entry(name, BYTES, len(value).to_bytes(4, "big") + value)
+        case Timestamp(seconds):
+            return entry(name, TIMESTAMP, seconds.to_bytes(8, "big", signed=True))
+    raise ValueError(f"a header cannot be made from {value!r}")
+
+
+def _double(value: float) -> bytes:
+    # RabbitMQ's parser knows no NaN and no infinity: it closes the connection.
+    if not math.isfinite(value):
+        raise ValueError(f"a header cannot be {value}")
+    return struct.pack(">d", value)
+
+
+#: Depth of nested tables and arrays, counting the headers table. One frame can hold 20,000 levels.
+DEPTH_MAX = 16
+
+#: Stands for the rest where reading had to end. The text says why.
+UNREADABLE = "(unreadable)"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def describe(props: bytes) -> dict[str, object]:
+    """Return every present property by name, in values that JSON has. Never raises, whatever the bytes are.
+
+    Text and byte arrays become text, with ``\\xNN`` for bytes that are not UTF-8. Moments become ISO 8601 text in UTC.
+    Decimals, and floats that JSON lacks, become text. A repeated name gets `` #2``. At unreadable bytes the result
+    ends, and ``(unreadable)`` says why. It may hold control characters from a producer: print it escaped.
+    """
+    found: dict[str, object] = {}
+    at = 2
+    try:
+        present = shape(int.from_bytes(props[:2], "big")) if len(props) >= 2 else None
+        if present is None:
+            raise UnreadableTable(f"{len(props)} bytes are too few for property flags")
+        for name, size in zip(present.names, present.sizes, strict=True):
+            end = _end(props, at, size)
+            found[name] = _property(props, at, end, size)
+            at = end
+        if at != len(props):
+            raise UnreadableTable(f"{len(props) - at} bytes after the last property")
+    except UnreadableTable as error:
+        found[UNREADABLE] = str(error)
+    return found
+
+
+def _end(props: bytes, at: int, size: int) -> int:
+    if size == SHORT_TEXT:
+        end = at + 1 + int.from_bytes(props[at : at + 1], "big")
+    elif size == FIELD_TABLE:
+        end = at + 4 + int.from_bytes(props[at : at + 4], "big")
+    else:
+        end = at + size
+    if end > len(props):
+        raise UnreadableTable(f"cut off at byte {len(props)}")
+    return end
+
+
+def _property(props: bytes, at: int, end: int, size: int) -> object:
+    if size == SHORT_TEXT:
+        return _text(props[at + 1 : end])
+    if size == FIELD_TABLE:
+        return _table(props, at + 4, end, 1)
+    if size == 1:
+        return props[at]
+    return _moment(int.from_bytes(props[at:end], "big"))
+
+
+def _table(raw: bytes, start: int, end: int, depth: int) -> dict[str, object]:
+    found: dict[str, object] = {}
+    seen: dict[str, int] = {}
+    try:
+        for name, tag, value, stop, _ in walk(raw, start, end):
+            _put(found, seen, _text(name), _value(raw, tag, value, stop, depth))
+    except UnreadableTable as error:
+        _put(found, seen, UNREADABLE, str(error))
+    return found
+
+
+def _put(found: dict[str, object], seen: dict[str, int], name: str, value: object) -> None:
+    # Counting from 1 again for each of 20,000 equal names would take minutes.
+    free = name
+    while free in found:
+        seen[name] = seen.get(name, 1) + 1
+        free = f"{name} #{seen[name]}"
+    found[free] = value
+
+
+def _array(raw: bytes, start: int, end: int, depth: int) -> list[object]:
+    found: list[object] = []
+    try:
+        for tag, value, stop in walk_array(raw, start, end):
+            found.append(_value(raw, tag, value, stop, depth))
+    except UnreadableTable as error:
+        found.append(f"{UNREADABLE} {error}")
+    return found
+
+
+def _value(raw: bytes, tag: int, start: int, end: int, depth: int) -> object:
+    if tag in (TABLE, ARRAY):
+        if depth >= DEPTH_MAX:
+            return f"{UNREADABLE} more than {DEPTH_MAX} nested tables"
+        inner = _table if tag == TABLE else _array
+        return inner(raw, start + 4, end, depth + 1)
+    if tag == DECIMAL:
+        places, scaled = struct.unpack_from(">Bi", raw, start)
+        return str(Decimal(scaled).scaleb(-places))
+    return _plain(read_value(tag, raw[start:end]))
+
+
+def _plain(value: HeaderValue) -> object:
+    match value:
+        case bytes():
+            return _text(value)
+        case Timestamp(seconds):
+            return _moment(seconds)
+        case Unreadable(kind):
+            return f"{UNREADABLE} {kind}"
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _moment(seconds: int) -> str:
+    try:
+        return (_EPOCH + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        # Most often milliseconds of a producer, not a year beyond 9999.
+        return f"{seconds} seconds since 1970"

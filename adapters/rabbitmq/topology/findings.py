@@ -1,0 +1,251 @@
+"""What a comparison with the broker found, as values, and the sentence for each. Pure.
+
+RabbitMQ says only in a text which argument of a queue or exchange differs: AMQP has no field for it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from adapters.rabbitmq.refusals import no_right
+from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
+from bridge.admin.topology import Standing
+from bridge.delay.duration import write_duration
+
+#: Priority of the policy that exempts postdate's queues: above that of most policies.
+_PRIORITY = 1000
+_OWN_POLICY = '{"overflow":"reject-publish"}'
+#: Queues named in one sentence; of the others it gives the number.
+_NAMED_MAX = 3
+_INEQUIVALENT = re.compile(
+    r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
+    r"(?:none|(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?)$",
+    re.DOTALL,
+)
+_OLD_LEVELS = (
+    "Messages in the previous level queues are still delivered when due. `postdate check --before OLD.toml`, with the "
+    "previous settings, counts them"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One argument with another value than postdate needs; None where the argument is absent."""
+
+    argument: str
+    found: str | None
+    needed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One exchange or queue compared with the broker's.
+
+    ``difference`` is None where RabbitMQ's ``reply`` names no argument. ``crashing_version`` is set where that version
+    of RabbitMQ cannot hold the queue. ``without_store``: the messages of its route wait in level queues.
+    """
+
+    route: str
+    declaration: Exchange | Queue
+    state: Standing
+    reply: str = ""
+    difference: Difference | None = None
+    crashing_version: str = ""
+    without_store: bool = False
+
+    @property
+    def text(self) -> str:
+        """What differs and what to do about it, without the final stop; "" where nothing differs."""
+        return _joined(_fact(self), _advice(self)) if self.state is not Standing.SAME else ""
+
+
+class Effect(Enum):
+    """What a policy makes RabbitMQ do to the messages of a queue."""
+
+    DELETES = "deletes confirmed messages"
+    SENDS_EARLY = "sends messages on early"
+    DELETES_QUEUE = "deletes the queue and its messages"
+    REFUSES = "refuses further messages"
+    DROPS_OLDEST = "deletes the oldest message, even a confirmed one"
+    SENDS_OLDEST_EARLY = "sends the oldest message on early"
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """One key of a policy, with what it does to the messages of a queue."""
+
+    key: str
+    value: int
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFinding:
+    """A policy that harms some queues of a route in the same way.
+
+    ``base`` is the name of the route's intake queue, with which all its queues begin. ``operators`` are the operator
+    policies that govern queues of the route: no other policy overrules them.
+    """
+
+    route: str
+    policy: str
+    operator_policy: str
+    harm: Harm
+    queues: tuple[str, ...]
+    vhost: str
+    base: str
+    operators: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the policy does, and the command against it, without the final stop."""
+        return _policy_text(self)
+
+
+def is_ours(declaration: Declaration) -> bool:
+    """Return whether postdate declares it. The target exchange belongs to the consumers."""
+    return not isinstance(declaration, Exchange) or declaration.ours
+
+
+def difference_in(reply: str, wanted: Exchange | Queue) -> Difference | None:
+    """Read RabbitMQ's reply to a declaration that is not equal. None where it names no argument."""
+    found = _INEQUIVALENT.search(reply)
+    if found is None:
+        return None
+    name = found["name"]
+    needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
+    if name == "durable":
+        needed = True
+    return Difference(name, found["value"], None if needed is None else _written(needed))
+
+
+def crashes_lazy_queues(version: str) -> bool:
+    """Return whether this RabbitMQ crashes a lazy classic queue with the newer storage."""
+    found = re.match(r"3\.10\.(\d+)(?!\d)", version)
+    return found is not None and int(found[1]) < 7
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _label(declaration: Declaration) -> str:
+    """Return the words for a declaration in a sentence."""
+    if isinstance(declaration, Binding):
+        kind = "exchange" if declaration.to_exchange else "queue"
+        return f"the binding from exchange '{declaration.exchange}' to {kind} '{declaration.queue}'"
+    return f"{'exchange' if isinstance(declaration, Exchange) else 'queue'} '{declaration.name}'"
+
+
+def summary(findings: Iterable[Comparison]) -> list[str]:
+    """Return one sentence for each advice, with every fact that it is for."""
+    facts: dict[str, dict[str, None]] = {}
+    for one in findings:
+        facts.setdefault(_advice(one), {})[_fact(one)] = None
+    return [_joined("; ".join(some), advice) for advice, some in facts.items()]
+
+
+def levels_replaced(route: str) -> str:
+    """Return the warning after an exchange was recreated for another list of levels."""
+    return f"the levels of route {route} have changed. {_OLD_LEVELS}"
+
+
+def not_permitted(reply: str) -> str:
+    """Return fact and advice where the user of rabbitmq.url lacks a right to declare."""
+    return f"{no_right(reply)}, or run `postdate setup` as a user that has it and set bridge.setup = false"
+
+
+def not_done(action: str, declaration: Declaration, code: int, reply: str) -> str:
+    """Return the sentence for a refused ``action`` (declare, unbind, delete)."""
+    return f"RabbitMQ refuses to {action} {_label(declaration)}: {code} {reply}"
+
+
+def _joined(fact: str, advice: str) -> str:
+    return f"{fact}. {advice}" if advice else fact
+
+
+def _fact(one: Comparison) -> str:
+    what = f"{_label(one.declaration)} of route {one.route}"
+    if one.crashing_version:
+        return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
+    match one.state:
+        case Standing.MISSING if not is_ours(one.declaration):
+            return (
+                f"{_label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
+                "without a delay header, and postdate cannot deliver due ones"
+            )
+        case Standing.MISSING:
+            return f"{what} does not exist"
+        case Standing.OUTDATED:
+            return f"{what} leads to another list of levels. {_OLD_LEVELS}"
+        case Standing.FORBIDDEN:
+            return not_permitted(one.reply)
+    if one.difference is None:
+        return f"{what} cannot be used: RabbitMQ replies {one.reply}"
+    name, found, needed = one.difference.argument, one.difference.found, one.difference.needed
+    has = f"{name} '{found}'" if found is not None else f"no {name}"
+    return f"{what} exists with {has}, and postdate needs {'none' if needed is None else repr(needed)}"
+
+
+def _advice(one: Comparison) -> str:
+    if one.crashing_version:
+        return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
+    match one.state:
+        case Standing.MISSING if not is_ours(one.declaration):
+            return f"Declare it as its consumers need it, or correct routes.{one.route}.deliver_to"
+        case Standing.MISSING:
+            return "Run `postdate setup`"
+        case Standing.OUTDATED:
+            return "`postdate setup` recreates the exchange"
+        case Standing.DIFFERENT if one.difference is not None:
+            return _advice_for(one, one.difference)
+    return ""
+
+
+def _advice_for(one: Comparison, difference: Difference) -> str:
+    route, found = one.route, difference.found or "classic"
+    if difference.argument == "x-queue-type" and found in ("classic", "quorum"):
+        # A user who wants another type for level queues may have changed that of the route by mistake.
+        levels = f'. levels.queue_type = "{difference.needed}" sets the type of the level queues alone'
+        return (
+            f'Set routes.{route}.queue_type = "{found}" to keep it, or delete it when it is empty and run '
+            f"`postdate setup`{levels if one.without_store else ''}"
+        )
+    if isinstance(one.declaration, Queue):
+        setting, kind = "queue", "queue when it is empty"
+    else:
+        setting, kind = "intercept", "exchange"
+    return f"Set routes.{route}.{setting} to another name, or delete that {kind} and run `postdate setup`"
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _policy_text(one: PolicyFinding) -> str:
+    named = (("policy", one.policy), ("operator policy", one.operator_policy))
+    by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
+    more = f" and {len(one.queues) - _NAMED_MAX} more" if len(one.queues) > _NAMED_MAX else ""
+    queues = ", ".join(map(repr, one.queues[:_NAMED_MAX])) + more
+    # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
+    pattern = rf"^{re.escape(one.base)}(\.|$)"
+    words = ("set_policy", "-p", one.vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", one.base, pattern)
+    advice = f"Run `rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
+    if one.operators:
+        names = ", ".join(f"'{name}'" for name in one.operators)
+        advice = f"{advice}. Also narrow the pattern of operator policy {names}: no other policy overrules it"
+    return f"{by} gives {queues} {one.harm.key} {one.harm.value}: RabbitMQ {_effect(one.harm)}. {advice}"
+
+
+def _effect(harm: Harm) -> str:
+    match harm.effect:
+        case Effect.DELETES | Effect.SENDS_EARLY:
+            return f"{harm.effect.value} after {write_duration(harm.value)}"
+        case Effect.DELETES_QUEUE:
+            return f"{harm.effect.value} after {write_duration(harm.value)} without a consumer"
+        case Effect.REFUSES:
+            return f"{harm.effect.value} above that. Producers must check their confirms"
+    return f"{harm.effect.value} above that"
