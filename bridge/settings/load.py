@@ -97,13 +97,13 @@ def require_routes(settings: Settings) -> None:
     """Raise SettingsError if there is no route: ``run``, ``setup`` and ``check`` need one."""
     if settings.routes:
         return
+    variables = "set POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO"
     if settings.file:
-        read = f"in {settings.file}"
-    else:
-        read = f"and there is no ./{DEFAULT_FILE}; --config FILE or {CONFIG} names another file"
+        route = '[routes.orders] with intercept = "orders.delay" and deliver_to = "orders"'
+        raise SettingsError(f"No route is set in {settings.file}. Add {route}, or {variables}.")
     raise SettingsError(
-        f'No route is set {read}. Add [routes.orders] with intercept = "orders.delay" and deliver_to = "orders" to the '
-        "settings file, or set POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO."
+        f"No route is set, and there is no ./{DEFAULT_FILE}. "
+        f"Name your settings file with --config FILE or {CONFIG}, or {variables}."
     )
 
 

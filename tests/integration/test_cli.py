@@ -437,7 +437,10 @@ class TestWrong:
         Path("postdate.toml").write_text("")
         assert "No route is set in postdate.toml." in shell.refused(command)
         Path("postdate.toml").unlink()
-        assert "there is no ./postdate.toml here; --config FILE or POSTDATE_CONFIG" in shell.refused(command)
+        assert (
+            "there is no ./postdate.toml. Name your settings file with --config FILE or POSTDATE_CONFIG"
+            in shell.refused(command)
+        )
 
 
 class TestHowItEnds:

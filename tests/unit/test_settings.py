@@ -106,8 +106,12 @@ class TestDefaults:
         assert settings.on_bad_of("orders") == "deliver"
 
     def test_no_route_is_fine_for_loading_and_an_error_for_running(self) -> None:
-        with pytest.raises(SettingsError, match=r"\[routes\.orders\]"):
+        with pytest.raises(
+            SettingsError, match=r"there is no \./postdate\.toml\. Name your settings file"
+        ):
             require_routes(load(None, {}))
+        with pytest.raises(SettingsError, match=r"No route is set in some\.toml\. Add \[routes\.orders\]"):
+            require_routes(from_toml(""))
         require_routes(load(None, {}, ROUTE))
 
 
