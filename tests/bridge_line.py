@@ -43,7 +43,7 @@ class BridgeLine:
         self.settings = merged({"redis": {"url": store_url, "key_prefix": name}}, settings)
         self._keys = keys
         self._open = ExitStack()
-        self._bridges: list[Bridge] = []
+        self.bridges: list[Bridge] = []
 
     def __enter__(self) -> Self:
         return self
@@ -67,9 +67,9 @@ class BridgeLine:
     def bridge(self, settings: Tables | None = None, command: Sequence[str] = RUN, name: str = "") -> Bridge:
         """A bridge that is not started yet; it ends with the line."""
         wanted = merged(self.settings, settings or {})
-        name = name or f"{self.name}-{len(self._bridges) + 1}"
-        self._bridges.append(self._open.enter_context(Bridge(self.folder, wanted, command, name)))
-        return self._bridges[-1]
+        name = name or f"{self.name}-{len(self.bridges) + 1}"
+        self.bridges.append(self._open.enter_context(Bridge(self.folder, wanted, command, name)))
+        return self.bridges[-1]
 
     def start(self, settings: Tables | None = None) -> Bridge:
         """A bridge that is ready."""
@@ -77,11 +77,11 @@ class BridgeLine:
 
     def log(self) -> str:
         """The log of all its bridges."""
-        return "".join(bridge.log() for bridge in self._bridges)
+        return "".join(bridge.log() for bridge in self.bridges)
 
     def log_tails(self) -> str:
         """The ends of its bridges' logs, for the message of an assertion."""
-        return "; ".join(bridge.log_tail() for bridge in self._bridges)
+        return "; ".join(bridge.log_tail() for bridge in self.bridges)
 
     # -- the store --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""postdate as a process of its own, the way it runs in production: started, signalled and looked at from outside."""
+"""postdate as a process, as it runs in production: started, signalled and observed from outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def toml(tables: Tables, path: str = "") -> str:
 
 
 def store_client(url: str) -> Any:
-    """A plain client for whatever a ``redis.url`` names."""
+    """A plain client for a ``redis.url``: standalone, Cluster or Sentinel."""
     parts = urlsplit(url)
     if parts.scheme == "redis+cluster":
         return redis.RedisCluster(host=parts.hostname or "", port=parts.port or 6379)
@@ -46,7 +46,7 @@ def store_client(url: str) -> Any:
 
 
 class Bridge:
-    """One ``postdate run``. Leave the ``with`` block and it is gone, however it went."""
+    """One ``postdate run``. It is killed at the end of the ``with`` block if it still runs."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Bridge:
         return self
 
     def wait_ready(self, deadline_s: float = 20.0) -> Self:
-        """Until it says that all is well and drains shards."""
+        """Wait until it reports good health and drains shards."""
         wait_for(self.is_ready, f"the bridge is ready; it says: {self.log_tail()}", deadline_s)
         return self
 
@@ -128,43 +128,43 @@ class Bridge:
         if self._process.poll() is None:
             self._process.send_signal(sign)
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- log and health -----------------------------------------------------------------------------------------------
 
     def log(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def events(self) -> list[dict[str, Any]]:
-        """Its log so far, of a bridge with ``log.format = "json"``."""
+        """Its log so far; needs ``log.format = "json"``."""
         return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
 
     def log_tail(self) -> str:
         return self.log()[-3000:]
 
     def report(self) -> dict[str, Any]:
-        """What it last told the store of itself; empty when it told nothing yet or is no longer there."""
+        """Its last health report in the store; empty if there is none."""
         assert self._process is not None
         own = self._settings["redis"]
         with store_client(own["url"]) as client:
-            rows = client.hgetall(f"{{{own['key_prefix']}{self._house()}}}:health")
+            rows = client.hgetall(f"{{{own['key_prefix']}{self._suffix()}}}:health")
         for instance, said in rows.items():
             if f"-{self._process.pid}-" in instance.decode():
                 report: dict[str, Any] = json.loads(said[1:])
                 return report
         return {}
 
-    def _house(self) -> str:
-        """What its keys have behind the prefix: Kafka's routes have a house of their own."""
+    def _suffix(self) -> str:
+        """The part of its keys behind the prefix: Kafka's routes have keys of their own."""
         brokers = {route.get("broker", "rabbitmq") for route in self._settings["routes"].values()}
         return ".kafka" if brokers == {"kafka"} else ""
 
     def health(self) -> str:
-        """Its sentence."""
+        """Its health sentence."""
         return str(self.report().get("health", ""))
 
     def wait_health(self, words: str, deadline_s: float = 20.0) -> None:
-        """Until these words are in its sentence."""
+        """Wait until its health sentence contains these words."""
         wait_for(lambda: words in self.health(), f"health says {words!r}; log: {self.log_tail()}", deadline_s)
 
     def wait_log(self, words: str, deadline_s: float = 20.0) -> None:
-        """Until these words are in its log: for when the store, where its health stands, is away."""
+        """Wait until its log contains these words; works without the store, which holds its health."""
         wait_for(lambda: words in self.log(), f"the log says {words!r}: {self.log_tail()}", deadline_s)

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="session")
 def without_processes_if_fast(pytestconfig: pytest.Config) -> None:
-    """Fail a test that starts a process in the fast tier, so that somebody marks it."""
+    """Fail a test that starts a process in the fast tier, so that its author marks it."""
     if pytestconfig.getoption("--fast"):
 
         def refuse(*arguments: object, **options: object) -> Never:

@@ -62,7 +62,7 @@ class Line(BridgeLine):
                 (channel.queue_delete if what == "queue" else channel.exchange_delete)(name)
 
     def add_route(self, route: str, **settings: object) -> str:
-        """One more route, before the line is entered; returns its front exchange. Its target is not declared."""
+        """Add a route before the line is entered; returns its front exchange. Its target is not declared."""
         front, target, intake = (f"{self.name}.{route}.{what}" for what in ("delay", "target", "intake"))
         names = {"intercept": front, "deliver_to": target, "queue": intake}
         self.settings["routes"][route] = {**names, **settings}
@@ -71,7 +71,7 @@ class Line(BridgeLine):
     # -- the broker's side ------------------------------------------------------------------------------------------
 
     def declare_target(self, arguments: Tables | None = None) -> None:
-        """The consumers' own exchange and queue."""
+        """Declare the consumers' exchange and queue."""
         self.declare_exchange(self.target)
         self.declare_queue(self.queue, arguments)
         self.bind(self.queue, self.target, "#")
@@ -99,12 +99,12 @@ class Line(BridgeLine):
             connection.channel().exchange_delete(name)
 
     def depth(self, queue: str) -> int:
-        """Messages that are ready in a queue."""
+        """The number of ready messages in a queue."""
         with blocking(self.broker_url) as connection:
             return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
     def setup(self, settings: Tables | None = None) -> None:
-        """What ``postdate setup`` does."""
+        """Declare what ``postdate setup`` declares."""
         loaded = self.loaded(settings)
         declare(loaded)
         for topology in plan(loaded):
@@ -141,13 +141,13 @@ class Line(BridgeLine):
             reached = max(reached, *(answer.tag for answer in answers))
 
     def receive(self, count: int = 1, deadline_s: float = 15.0, queue: str | None = None) -> list[Message]:
-        """The next messages of the consumers' queue; fails when there are not so many in time."""
+        """The next ``count`` messages of the consumers' queue; fails when the time is up."""
         got = self.receive_until(count, deadline_s, queue)
         assert len(got) == count, f"{len(got)} of {count} messages came within {deadline_s:g} s: {got!r:.2000}"
         return got
 
     def receive_until(self, count: int, deadline_s: float, queue: str | None = None) -> list[Message]:
-        """Up to so many messages, within so long."""
+        """Up to ``count`` messages that arrive within the deadline."""
         consumer = self._consumer(queue or self.queue)
         got: list[Message] = []
         give_up = time.monotonic() + deadline_s

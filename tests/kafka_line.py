@@ -29,7 +29,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Came(NamedTuple):
-    """A record at the consumer, and when it came (Unix seconds)."""
+    """A record at the consumer, and its arrival (Unix seconds)."""
 
     at: float
     partition: int
@@ -99,23 +99,23 @@ class KafkaLine(BridgeLine):
         self._producer.poll(0)
 
     def produced(self) -> float:
-        """Until Kafka has everything; when that was (Unix seconds)."""
+        """Wait until Kafka has everything; returns that moment (Unix seconds)."""
         assert self._producer.flush(DEADLINE_S) == 0
         return time.time()
 
     def consume(
         self, done: int | Callable[[Sequence[Came]], bool], topic: str = "", deadline_s: float = DEADLINE_S
     ) -> list[Came]:
-        """What comes at the consumers' topic, or another, until there are so many, or ``done`` of it is true."""
+        """Records of the consumers' topic or ``topic``, until there are ``done`` or ``done(records)`` is true."""
         found: list[Came] = []
         give_up = time.monotonic() + deadline_s
         while len(found) < done if isinstance(done, int) else not done(found):
-            assert time.monotonic() < give_up, f"only {len(found)} came; {self.log_tails()}"
+            assert time.monotonic() < give_up, f"records that arrived: {len(found)}; {self.log_tails()}"
             found += self._poll(topic or self.topic, 0.02)
         return found
 
     def nothing_more(self, for_s: float = 1.0) -> None:
-        """Nothing comes for a while."""
+        """Assert that nothing arrives for a while."""
         until = time.monotonic() + for_s
         while time.monotonic() < until:
             assert self._poll(self.topic, 0.1) == []
@@ -137,7 +137,7 @@ class KafkaLine(BridgeLine):
 
 
 class KafkaLevelLine(KafkaLine):
-    """One whose mode is levels, and which has no store."""
+    """A line in mode levels, without a store."""
 
     def __init__(self, url: str, folder: Path, settings: Tables | None = None, partitions: int = 3) -> None:
         levels = merged(SETTINGS, {"routes": {ROUTE: {"mode": "levels"}}})
@@ -148,7 +148,7 @@ class KafkaLevelLine(KafkaLine):
         return level_topics(self.loaded(settings), ROUTE)
 
     def dead_letters(self, count: int = 1) -> list[Came]:
-        """So many dead letters."""
+        """The next ``count`` dead letters."""
         return self.consume(count, self.topics().dead)
 
 

@@ -19,24 +19,24 @@ ALONE: Tables = {"levels": {"alone_after": "200ms"}}
 
 
 class LevelLine(Line):
-    """One route ``orders`` whose mode is levels or ladder."""
+    """One route ``orders`` in mode levels or ladder."""
 
     def __init__(self, broker_url: str, folder: Path, settings: Tables | None = None, mode: str = "levels") -> None:
         wanted = merged(merged(LEVELS, {"routes": {"orders": {"mode": mode}}}), settings or {})
         super().__init__(broker_url, NO_STORE, folder, wanted)
 
     def places(self, settings: Tables | None = None) -> Waits:
-        """Where its messages wait."""
+        """The queues in which its messages wait."""
         return plan_waits(self.loaded(settings), "orders")
 
     def run(self, settings: Tables | None = None) -> Bridge:
-        """A bridge that consumes both of its queues."""
+        """A started bridge that consumes both of its queues."""
         bridge = self.bridge(settings).start()
         self.wait_consumed(bridge, settings)
         return bridge
 
     def wait_consumed(self, bridge: Bridge, settings: Tables | None = None) -> None:
-        """Until somebody takes what comes to the intake and what is due."""
+        """Wait until the bridge consumes the intake queue and the due queue."""
         queues = [queue for queue in (self.intake, self.places(settings).due) if queue]
 
         def consumed() -> bool:
@@ -47,12 +47,12 @@ class LevelLine(Line):
         wait_for(consumed, f"the bridge consumes {queues}; it says: {bridge.log_tail()}", 20)
 
     def dead_letters(self, count: int = 1, deadline_s: float = 15.0) -> list[tuple[Message, str]]:
-        """So many dead letters, each with its reason."""
+        """The next ``count`` dead letters, each with its reason."""
         return [(one, reason_of(one)) for one in self.receive(count, deadline_s, self.places().dead)]
 
 
 def reason_of(message: Message) -> str:
-    """Why it is a dead letter."""
+    """The reason of a dead letter."""
     mark = bytes((len(REASON_HEADER),)) + REASON_HEADER + b"S"
     return next(
         (one[len(mark) + 4 :].decode() for one in parts(message.properties).headers if one.startswith(mark)), ""

@@ -161,7 +161,7 @@ class RawConnection:
                 raise Closed(f"no {kind.__name__} within {self._timeout_s:g} s")
 
     def events(self, timeout_s: float) -> list[Event]:
-        """What came, after waiting so long for the first of it."""
+        """Received events; waits up to the timeout for the first one."""
         if not self._events:
             self._read(timeout_s)
         events, self._events = self._events, []
@@ -287,7 +287,7 @@ def entries(table: bytes) -> list[bytes]:
 
 
 class Parts(NamedTuple):
-    """Properties taken apart: flags and what stands before the headers, the headers' entries, what stands behind."""
+    """Properties taken apart: bytes before the headers, the header entries, bytes behind them."""
 
     before: bytes
     headers: list[bytes]

@@ -24,11 +24,10 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
-from bridge.core.ports import Sink
-from bridge.delay.destination import HEADER as DESTINATION
 from bridge.delay.header import wanted
+from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
-from bridge.pipeline.ends import Answered, Drains, Ends, Link, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 
@@ -43,15 +42,13 @@ def address(settings: Settings) -> str:
 # -- the pipeline's ends ----------------------------------------------------------------------------------------------
 
 
-def open_ends(
-    process: ProcessPlan, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
-) -> Ends:
+def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
     """Make source and sink of a process with a store, not connected yet. A record that is read again is known by its
     origin, so no crash makes it a copy."""
     settings, delivering = process.settings, process.delivering
     rules, limits = settings.kafka, settings.limits
     outs = {name: _out(delivering, name) for name in delivering.routes}
-    sink = KafkaSink(rules, outs, limits.window_bytes, answered, health)
+    sink = KafkaSink(rules, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -117,13 +114,9 @@ def _lane(name: str) -> str:
 def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Health) -> RelayEnds:
     """Return the ends from one source of a route to its levels, its destination and its dead letters."""
     topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
-
-    def open_sink(answered: Answered) -> tuple[Sink, Link]:
-        sink = KafkaSink(settings.kafka, places(topics, _out(settings, name)), window_bytes, answered, health)
-        return sink, sink.run
-
+    sink = KafkaSink(settings.kafka, places(topics, _out(settings, name)), window_bytes, health)
     packing = LevelPacking(topics, _lane(name), name)
-    return RelayEnds((name,), source, source.run, open_sink, packing, settings.kafka.window)
+    return RelayEnds((name,), source, sink, (source.run, sink.run), packing, settings.kafka.window)
 
 
 # -- topology ---------------------------------------------------------------------------------------------------------
@@ -241,7 +234,7 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"{strange}: Kafka has no such thing. A record's key is --record-key.")
+        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]
@@ -285,9 +278,9 @@ def _intake_topic(settings: Settings, route: str, topic: str | None) -> str:
     namings = settings.routes[route].namings()
     if topic is None:
         if len(namings) > 1 or namings[0].is_rule:
-            raise SettingsError(f"Route {route} takes from several topics: say by --topic from which this would come.")
+            raise SettingsError(f"Route {route!r} has several intake topics. Name one with --topic.")
         return namings[0].intercept
     if all(naming.target(topic) is None for naming in namings):
         taken = ", ".join(naming.intercept for naming in namings)
-        raise SettingsError(f"--topic {topic!r}: route {route} does not take from it, but from {taken}.")
+        raise SettingsError(f"Route {route!r} has no intake topic {topic!r}. Its intake topics: {taken}.")
     return topic

@@ -13,8 +13,8 @@ from aiokafka import ConsumerRecord, TopicPartition
 from adapters.kafka.raw.record import Header, Record, pack
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.core.message import Delivery, HeaderValue
-from bridge.delay.destination import HEADER as DESTINATION
 from bridge.delay.naming import Naming
+from bridge.delay.trust import DESTINATION
 
 _OURS = "postdate"
 NEVER = sys.maxsize

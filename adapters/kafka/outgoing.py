@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.kafka.raw.record import Record
 from adapters.kafka.routing import FixedTarget, Router
-from bridge.core.message import Claim
+from bridge.core.ports import Letter
 
 ID_HEADER = "x-delay-id"
 DUE_HEADER = "x-delay-due"
@@ -53,7 +53,7 @@ class OutgoingRecord:
 
     __slots__ = ("audited", "claim", "headers", "key", "odd", "size", "stripped", "timestamp", "value")
 
-    def __init__(self, claim: Claim, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
+    def __init__(self, claim: Letter, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
         self.claim = claim
         self.size = len(claim.payload)
         self.key = record.key

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 
 from adapters.kafka.raw.record import Header
 from bridge.core.message import Refusal
-from bridge.delay.destination import HEADER, NOT_ALLOWED, why_not
 from bridge.delay.naming import Naming, is_topic, taken_by
+from bridge.delay.trust import DESTINATION, NOT_ALLOWED, destination_refusal
 
-_HEADER = HEADER.encode()
+_HEADER = DESTINATION.encode()
 _UNKNOWN_MS = 5000
 
 
@@ -65,7 +65,7 @@ class Router:
             return own  # it may name its own target, which is not known before the settings have its topic again
         if isinstance(own, str) and value == own.encode():
             return own
-        return Refusal(NOT_ALLOWED, why_not(value, self._allowed.values()), lasting=True)
+        return Refusal(NOT_ALLOWED, destination_refusal(value, self._allowed.values()), lasting=True)
 
     def _by_topic(self, topic: str) -> str | Refusal:
         first = self._namings[0]

@@ -32,8 +32,8 @@ from adapters.kafka.partition_queue import PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from bridge.core.errors import BrokerUnavailable
-from bridge.core.message import Claim, Outcome, Refusal, no_route
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal, no_route
+from bridge.core.ports import Letter, Result
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -103,18 +103,18 @@ class TargetTopics:
 class KafkaSink:
     """``bridge.core.ports.Sink`` on Kafka. ``run`` keeps it connected."""
 
+    _answered: Callable[[list[Result]], None]
+
     def __init__(
         self,
         rules: Kafka,
         outs: Mapping[str, KafkaOut],
         window_bytes: int,
-        answered: Callable[[list[Result]], None],
         health: Health,
     ) -> None:
         self._rules = rules
         self._outs = outs
         self._window_bytes = window_bytes
-        self._answered = answered
         self._health = health
         self._choice = PartitionChoice(rules.partitioner)
         self._kept = PartitionChoice("same")
@@ -122,7 +122,7 @@ class KafkaSink:
         self._producer: AIOKafkaProducer | None = None
         self._targets: TargetTopics | None = None
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._asking: dict[str, list[Claim]] = {}
+        self._asking: dict[str, list[Letter]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[str] | None = None
         self._reachable = False
@@ -130,6 +130,10 @@ class KafkaSink:
         self._bytes = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results. The wiring calls this once, before the sink connects."""
+        self._answered = answered
 
     def ready(self) -> bool:
         """See ``bridge.core.ports.Sink.ready``."""
@@ -145,25 +149,25 @@ class KafkaSink:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
 
-    def publish(self, claims: Sequence[Claim]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> None:
         """See ``bridge.core.ports.Sink.publish``."""
         targets = self._targets
         if targets is None:
-            self._answered([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
+            self._answered([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
             return
-        self._messages += len(claims)
-        self._bytes += sum(len(claim.payload) for claim in claims)
+        self._messages += len(letters)
+        self._bytes += sum(len(letter.payload) for letter in letters)
         refused: list[Result] = []
         self._choice.next_batch()
         self._kept.next_batch()
-        for claim in claims:
-            refusal = self._sort(claim, targets)
+        for letter in letters:
+            refusal = self._sort(letter, targets)
             if refusal is not None:
-                refused.append(Result(claim, Outcome.REFUSED, refusal))
+                refused.append(Result(letter, Outcome.REFUSED, refusal))
         if refused:
             self._give(refused)
 
-    def _sort(self, claim: Claim, targets: TargetTopics) -> Refusal | None:
+    def _sort(self, claim: Letter, targets: TargetTopics) -> Refusal | None:
         """Into the queue of its partition; or why not."""
         out = self._outs.get(claim.route)
         if out is None:
@@ -212,7 +216,7 @@ class KafkaSink:
 
     def _give(self, results: list[Result]) -> None:
         self._messages -= len(results)
-        self._bytes -= sum(len(result.claim.payload) for result in results)
+        self._bytes -= sum(len(result.letter.payload) for result in results)
         self._answered(results)
 
     def _break(self, why: str) -> None:
@@ -221,7 +225,7 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, claim: Claim, targets: TargetTopics) -> None:
+    def _ask(self, topic: str, claim: Letter, targets: TargetTopics) -> None:
         """Whoever comes while it is asked whether the topic is there waits, and keeps his place."""
         waiting = self._asking.get(topic)
         if waiting is not None:

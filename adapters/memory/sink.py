@@ -1,4 +1,4 @@
-"""A sink in memory: keeps what was published in order, and answers as it is told to."""
+"""A sink in memory: it keeps what was published in order, and answers by a script."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal
+from bridge.core.ports import Letter, Result
 
 
 class Hold(Enum):
-    """No answer until ``answer_held``."""
+    """No answer before ``answer_held``."""
 
     HOLD = "hold"
 
@@ -23,48 +23,50 @@ Answer = Outcome | Refusal | Hold
 
 
 class MemorySink:
-    """``bridge.core.ports.Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
+    """A ``Sink`` in memory. It confirms everything, unless ``script`` or ``answer`` say otherwise."""
 
-    def __init__(
-        self, answered: Callable[[list[Result]], None], window: int = 2000, window_bytes: int = 64 << 20
-    ) -> None:
-        self._answered = answered
+    _answered: Callable[[list[Result]], None]
+
+    def __init__(self, window: int = 2000, window_bytes: int = 64 << 20) -> None:
         self._window = window
         self._window_bytes = window_bytes
         self._script: deque[Answer] = deque()
-        self._flights: list[Claim] = []
+        self._flights: list[Letter] = []
         self._results: list[Result] = []
-        #: What is said to every publish that no script foresees.
+        #: The answer to every publish beyond the script.
         self.answer: Answer = Outcome.CONFIRMED
         self.connected = True
         self.blocked = False
-        self.published: list[Claim] = []
+        self.published: list[Letter] = []
 
     # -- the broker's side ------------------------------------------------------------------------------------------
 
     def script(self, *answers: Answer) -> None:
-        """What becomes of the next publishes, one after the other."""
+        """Set what becomes of the next publishes, one after the other."""
         self._script.extend(answers)
 
     def answer_held(self, answer: Outcome | Refusal = Outcome.CONFIRMED) -> None:
-        """Everything that waits for an answer gets this one."""
+        """Give this answer to everything that waits for one."""
         flights, self._flights = self._flights, []
         self._answer(flights, answer)
 
     def lose_connection(self) -> None:
-        """The connection breaks: what waits for an answer will get none."""
+        """Break the connection. The outcome of what waits for an answer is unknown."""
         self.connected = False
         self.answer_held(Outcome.UNKNOWN)
 
-    def held(self) -> list[Claim]:
-        """What was sent and has no answer."""
+    def held(self) -> list[Letter]:
+        """Return what was sent and has no answer."""
         return list(self._flights)
 
     def bodies(self) -> list[bytes]:
-        """The payloads that were published, in order."""
-        return [claim.payload for claim in self.published]
+        """Return the payloads that were published, in order."""
+        return [letter.payload for letter in self.published]
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        self._answered = answered
 
     def ready(self) -> bool:
         return self.connected and not self.blocked
@@ -75,26 +77,26 @@ class MemorySink:
     def room(self) -> tuple[int, int]:
         if not self.ready():
             return 0, 0
-        return self._window - len(self._flights), self._window_bytes - sum(len(c.payload) for c in self._flights)
+        return self._window - len(self._flights), self._window_bytes - sum(len(one.payload) for one in self._flights)
 
-    def publish(self, claims: Sequence[Claim]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> None:
         if not self.connected:
-            self._answer(claims, Outcome.UNKNOWN)
+            self._answer(letters, Outcome.UNKNOWN)
             return
-        for claim in claims:
-            self.published.append(claim)
+        for letter in letters:
+            self.published.append(letter)
             answer = self._script.popleft() if self._script else self.answer
             if isinstance(answer, Hold):
-                self._flights.append(claim)
+                self._flights.append(letter)
             else:
-                self._answer([claim], answer)
+                self._answer([letter], answer)
 
-    def _answer(self, claims: Sequence[Claim], answer: Outcome | Refusal) -> None:
+    def _answer(self, letters: Sequence[Letter], answer: Outcome | Refusal) -> None:
         refusal = answer if isinstance(answer, Refusal) else None
         outcome = Outcome.REFUSED if isinstance(answer, Refusal) else answer
-        if claims and not self._results:
+        if letters and not self._results:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._results += (Result(claim, outcome, refusal) for claim in claims)
+        self._results += (Result(letter, outcome, refusal) for letter in letters)
 
     def _flush(self) -> None:
         results, self._results = self._results, []

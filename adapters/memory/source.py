@@ -1,5 +1,4 @@
-"""A source in memory: a queue at a broker that one connection consumes, and that gives back what was not accepted; or
-logs, which can be read again from any offset on."""
+"""A source in memory: a broker's queue with one consumer, or logs that can be read again from any offset."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ class _Tag(NamedTuple):
 
 
 class MemorySource:
-    """``bridge.core.ports.Source`` in memory. ``prefetch`` bounds what is handed out and not accepted.
+    """A ``Source`` in memory. ``prefetch`` bounds what is handed out and not accepted.
 
-    Unlike a broker it does not forgive: to accept or drop a delivery twice raises ``ValueError``.
+    It is stricter than a broker: accepting or dropping a delivery twice raises ``ValueError``.
     """
 
     def __init__(self, clock: StoreClock, prefetch: int = 2000) -> None:
@@ -37,7 +36,7 @@ class MemorySource:
         self._number = 0
         self._stopped = False
         self.accepted: list[Delivery] = []
-        #: Whether acknowledgements reach the broker; without, what was accepted comes again after a lost connection.
+        #: Whether acknowledgements reach the broker. If not, a lost connection delivers what was accepted again.
         self.hears = True
 
     # -- the broker's side ------------------------------------------------------------------------------------------
@@ -53,7 +52,7 @@ class MemorySource:
         origin: Origin | None = None,
         tombstone: bool = False,
     ) -> None:
-        """Somebody publishes a message; with an origin it is a record of that log, and its offset the highest yet."""
+        """Publish a message. With an origin it is a record of that log, with the highest offset so far."""
         digest = blake2b(order_key + b"\0" + payload, digest_size=8).digest()
         delivery = Delivery(_Tag(0, 0), route, payload, order_key, dict(headers), 0)
         delivery = replace(delivery, message_id=message_id, fault=fault, digest=digest, origin=origin)
@@ -64,13 +63,12 @@ class MemorySource:
         self._deliver()
 
     def lose_connection(self) -> None:
-        """The connection breaks and is made anew: what was handed out and not accepted comes again, marked so where
-        it has no origin."""
+        """Break the connection and reconnect. What was not accepted is delivered again, marked if it has no origin."""
         self._take_back()
         self._deliver()
 
     def replay(self, log: bytes, offset: int) -> None:
-        """The connection is made anew, and the log is read again from ``offset`` on, accepted or not."""
+        """Reconnect, and read a log again from ``offset`` on, accepted or not."""
         self._take_back()
         others = [one for one in self._waiting if one.origin is None or one.origin[0] != log]
         self._waiting = deque([*(record for at, record in self._logs[log] if at >= offset), *others])
@@ -85,7 +83,7 @@ class MemorySource:
         self._number = 0
 
     def left(self) -> int:
-        """How many messages the broker still has: waiting, or handed out and not accepted."""
+        """Return how many messages the broker still has: waiting, or handed out and not accepted."""
         return len(self._waiting) + len(self._out)
 
     def _deliver(self) -> None:

@@ -59,7 +59,7 @@ class Memory:
         self.full = False
 
     def now_ms(self) -> int:
-        """Unix milliseconds, rounded down as the scripts do: a message due in the next one is not due yet."""
+        """Return Unix milliseconds, rounded down: a message due in the next one is not due yet, as in the scripts."""
         return int(self.clock.now_us() // 1000)
 
     def _wake(self, shard: int, due_ms: int) -> None:
@@ -68,7 +68,7 @@ class Memory:
 
 
 class MemoryStore:
-    """``bridge.core.ports.Store`` in memory."""
+    """A ``Store`` in memory."""
 
     def __init__(self, memory: Memory | None = None, instance: str = "memory") -> None:
         self.memory = Memory() if memory is None else memory
@@ -81,7 +81,7 @@ class MemoryStore:
         self._replies_to_lose = 0
 
     def lose_reply(self, calls: int = 1) -> None:
-        """The next calls are carried out, and then fail."""
+        """Carry out the next calls, and then let them fail."""
         self._replies_to_lose = calls
 
     @asynccontextmanager
@@ -99,7 +99,7 @@ class MemoryStore:
     def new_token(self) -> bytes:
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
-    # -- the way in -------------------------------------------------------------------------------------------------
+    # -- parking ----------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         try:
@@ -146,16 +146,16 @@ class MemoryStore:
             return {message_id: self._shard(message_id).cancel(message_id, dead_too) for message_id in ids}
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """Park dead letters again, due at once; how many there were. Not part of the port: people do it, not loops."""
+        """Park dead letters again, due at once. Return how many. No part of the port: operators do it, not loops."""
         async with self._call():
             return sum(self._shard(message_id).retry(message_id) for message_id in ids)
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, str]:
-        """Give what is parked another moment (0: now); each id's word is what it is. Not part of the port either."""
+        """Give parked messages another moment (0: now). Return the state of each id. No part of the port."""
         async with self._call():
             return {message_id: self._shard(message_id).reschedule(message_id, due_ms) for message_id in ids}
 
-    # -- the way out ------------------------------------------------------------------------------------------------
+    # -- delivering ------------------------------------------------------------------------------------------------
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0

@@ -16,7 +16,7 @@ from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.properties import DropRules
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
-from adapters.rabbitmq.source import Intake, RabbitSource
+from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import intakes as intake_queues
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
@@ -30,11 +30,10 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, Refused, SettingsError
-from bridge.core.ports import Sink
 from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.trust import no_such_queue
 from bridge.pipeline.derive import route_rules
-from bridge.pipeline.ends import Answered, Drains, Ends, Link, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings, mask_url
 from bridge.settings.own_names import own_queues
 from bridge.telemetry.health import Health
@@ -54,15 +53,13 @@ def address(settings: Settings) -> str:
 # -- the pipeline's ends ----------------------------------------------------------------------------------------------
 
 
-def open_ends(
-    process: ProcessPlan, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
-) -> Ends:
+def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
     """Make source and sink of a process with a store, not connected yet."""
     check_seams()
     settings, delivering = process.settings, process.delivering
     limits, rabbitmq = settings.limits, settings.rabbitmq
     outs = {name: out(delivering, name) for name in delivering.routes}
-    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, answered, health)
+    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
     intakes = [_intake(settings, name) for name in settings.routes]
@@ -80,16 +77,13 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
     level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
     intakes = [
         *(_intake(settings, name) for name in settings.routes),
-        *(Intake(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
+        *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
-
-    def open_sink(answered: Answered) -> tuple[Sink, Link]:
-        sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, answered, health)
-        return sink, sink.run
-
+    sink = RabbitSink(rabbitmq, places(packings), limits.window_bytes, health)
     packing = RabbitPacking(packings, {f"{name}.due": name for name in due})
-    return [RelayEnds(tuple(settings.routes), source, source.run, open_sink, packing, max(1, rabbitmq.prefetch // 4))]
+    links = (source.run, sink.run)
+    return [RelayEnds(tuple(settings.routes), source, sink, links, packing, max(1, rabbitmq.prefetch // 4))]
 
 
 def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
@@ -123,10 +117,10 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
     return partial(setup.declare, settings) if settings.bridge.setup else None
 
 
-def _intake(settings: Settings, name: str) -> Intake:
+def _intake(settings: Settings, name: str) -> IntakeQueue:
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
     bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return Intake(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
@@ -305,7 +299,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a message made here. Raises ``SettingsError`` for options that RabbitMQ does not have or AMQP cannot carry,
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
-        raise SettingsError(f"{strange}: that is for Kafka, and route {route} is one of RabbitMQ, with --routing-key.")
+        raise SettingsError(
+            f"Options for Kafka routes only: {strange}. Route {route!r} uses RabbitMQ: give --routing-key."
+        )
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
         raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")

@@ -209,7 +209,7 @@ def check_seams() -> None:
     _Plaintext._MAX_CONSUME_BYTES = _CONSUME_BYTES
 
 
-class Link:
+class RabbitLink:
     """An open connection, and a future that gets the error with which it ends.
 
     ``next_host`` is the host to try first afterwards: a lost host may take long to refuse a connection.
@@ -252,7 +252,7 @@ class Link:
             await asyncio.wait((self.closed,), timeout=1)
 
 
-async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> Link:
+async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> RabbitLink:
     """Connect to the first host that answers, from ``first_host`` on. Raises ``BrokerUnavailable``."""
     wanted = parameters(settings, name)
     troubles = []
@@ -263,7 +263,7 @@ async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> Link:
         except BrokerUnavailable as error:
             troubles.append(str(error))
         else:
-            return Link(connection, closed, (number + 1) % len(wanted))
+            return RabbitLink(connection, closed, (number + 1) % len(wanted))
     raise BrokerUnavailable(of_all_hosts(troubles))
 
 

@@ -14,7 +14,8 @@ from adapters.rabbitmq.raw.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.raw.payload import unpack
 from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header_tag, read
 from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large, too_many_headers
-from bridge.core.message import Claim, Refusal
+from bridge.core.message import Refusal
+from bridge.core.ports import Letter
 
 _ID = b"x-delay-id"
 _DUE = b"x-delay-due"
@@ -60,7 +61,7 @@ class Encoder:
         self._methods: dict[tuple[str, bytes], bytes] = {}
         self.size_max: int | None = None
 
-    def encode(self, claim: Claim, out: Out) -> Frames | Refusal:
+    def encode(self, claim: Letter, out: Out) -> Frames | Refusal:
         """Return the frames, or the refusal that the broker would give. Raises ``ValueError`` for a damaged payload."""
         routing_key, properties, body = unpack(claim.payload)
         if out.loops is not None and out.loops.fullmatch(routing_key):
@@ -83,20 +84,20 @@ class Encoder:
             self._methods[out.exchange, routing_key] = method
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
-    def _edited(self, claim: Claim, properties: bytes, out: Out) -> bytes | None:
+    def _edited(self, claim: Letter, properties: bytes, out: Out) -> bytes | None:
         most = out.entries_max
         edited = edit(properties, out.drop, out.drop_user_id, _additions(claim, properties, out), most)
         if not frames.header_fits(edited, self._frame_max):
             edited = edit(properties, out.drop, out.drop_user_id, b"", most)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
-    def is_this(self, claim: Claim, out: Out, properties: bytes, body: bytes) -> bool:
+    def is_this(self, claim: Letter, out: Out, properties: bytes, body: bytes) -> bool:
         """Return whether a returned message was made from this claim."""
         _, given, own_body = unpack(claim.payload)
         return own_body == body and alike(self._edited(claim, given, out) or b"", properties)
 
 
-def _additions(claim: Claim, properties: bytes, out: Out) -> bytes:
+def _additions(claim: Letter, properties: bytes, out: Out) -> bytes:
     added = b""
     if out.audit:
         added = text_entry(_ID, claim.public_id) + long_entry(_DUE, claim.due_ms)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 from bridge.core.message import Refusal
-from bridge.delay.destination import NOT_ALLOWED
-from bridge.delay.trust import no_such_queue
+from bridge.delay.trust import NOT_ALLOWED, no_such_queue
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312

@@ -24,15 +24,15 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import refusals
-from adapters.rabbitmq.connection import Link, RawProperties, open_link
+from adapters.rabbitmq.connection import RabbitLink, RawProperties, open_link
 from adapters.rabbitmq.outgoing import Encoder, Out
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.payload import routing_key, unpack
 from adapters.rabbitmq.raw.properties import UnreadableTable, read
 from adapters.rabbitmq.trouble import sentence
 from bridge.core.errors import BrokerUnavailable
-from bridge.core.message import Claim, Outcome, Refusal, no_route
-from bridge.core.ports import Result
+from bridge.core.message import Outcome, Refusal, no_route
+from bridge.core.ports import Letter, Result
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -50,7 +50,7 @@ class _Flight:
 
     __slots__ = ("claim", "exchange", "refusal", "routing_key", "size")
 
-    def __init__(self, claim: Claim, exchange: str, routing_key: bytes, size: int) -> None:
+    def __init__(self, claim: Letter, exchange: str, routing_key: bytes, size: int) -> None:
         self.claim = claim
         self.exchange = exchange
         self.routing_key = routing_key
@@ -66,20 +66,20 @@ class _Flight:
 class RabbitSink:
     """``bridge.core.ports.Sink`` on RabbitMQ. ``run`` keeps it connected."""
 
+    _answered: Callable[[list[Result]], None]
+
     def __init__(
         self,
         settings: RabbitMQ,
         outs: Mapping[str, Out],
         window_bytes: int,
-        answered: Callable[[list[Result]], None],
         health: Health,
     ) -> None:
         self._settings = settings
         self._outs = outs
         self._window_bytes = window_bytes
-        self._answered = answered
         self._health = health
-        self._link: Link | None = None
+        self._link: RabbitLink | None = None
         self._first_host = 0
         self._encoder: Encoder | None = None
         self._size_max: int | None = None
@@ -94,6 +94,10 @@ class RabbitSink:
         self._answered_at = 0.0
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results. The wiring calls this once, before the sink connects."""
+        self._answered = answered
 
     def ready(self) -> bool:
         """Return whether it may publish now: connected, and RabbitMQ blocks no publishers."""
@@ -111,20 +115,20 @@ class RabbitSink:
             return (0, 0) if self._flights else (1, self._window_bytes)
         return self._settings.window - len(self._flights), self._window_bytes - self._bytes
 
-    def publish(self, claims: Sequence[Claim]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> None:
         """Send the messages in one write. Each comes back once as a ``Result``."""
         link, encoder = self._link, self._encoder
         if link is None or encoder is None or not link.is_open():
-            self._results += (Result(claim, Outcome.UNKNOWN, None) for claim in claims)
+            self._results += (Result(letter, Outcome.UNKNOWN, None) for letter in letters)
             self._flush()
             return
         if not self._flights:
             self._answered_at = time.monotonic()
         parts = []
-        for claim in claims:
-            encoded = self._encode(encoder, claim)
+        for letter in letters:
+            encoded = self._encode(encoder, letter)
             if isinstance(encoded, Refusal):
-                self._results.append(Result(claim, Outcome.REFUSED, encoded))
+                self._results.append(Result(letter, Outcome.REFUSED, encoded))
                 continue
             data, flight = encoded
             self._tag += 1
@@ -135,7 +139,7 @@ class RabbitSink:
             link.connection.send(b"".join(parts))
         self._flush()
 
-    def _encode(self, encoder: Encoder, claim: Claim) -> tuple[bytes, _Flight] | Refusal:
+    def _encode(self, encoder: Encoder, claim: Letter) -> tuple[bytes, _Flight] | Refusal:
         out = self._outs.get(claim.route)
         if out is None:
             return no_route(claim.route)
@@ -256,7 +260,7 @@ class RabbitSink:
             self._give_back()
             await link.close()
 
-    async def _open_channel(self, link: Link) -> asyncio.Future[BaseException]:
+    async def _open_channel(self, link: RabbitLink) -> asyncio.Future[BaseException]:
         channel = await link.channel()
         confirming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -285,7 +289,7 @@ class RabbitSink:
         self._answered([])  # there is room again: wakes the publisher
         return ended
 
-    async def _until_end(self, link: Link, ended: asyncio.Future[BaseException]) -> BaseException:
+    async def _until_end(self, link: RabbitLink, ended: asyncio.Future[BaseException]) -> BaseException:
         """Wait until the channel ends. Close it when no confirm comes: a lost confirm has no other sign."""
         timeout_s = self._settings.confirm_timeout / 1000
         while True:

@@ -16,7 +16,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.connection import Link, open_link
+from adapters.rabbitmq.connection import RabbitLink, open_link
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
@@ -46,7 +46,7 @@ LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
-class Intake:
+class IntakeQueue:
     """One intake queue: its route, and the header names that matter on that route.
 
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
@@ -104,7 +104,7 @@ class _Consumer:
 
     __slots__ = ("alive", "cancelled", "channel", "consumer_tag", "early", "floor", "idle", "intake", "last", "number")
 
-    def __init__(self, intake: Intake, channel: Channel) -> None:
+    def __init__(self, intake: IntakeQueue, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel
         self.number = channel.channel_number
@@ -146,7 +146,7 @@ def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[
     return floor, ([(last, True)] if last else []) + [(tag, False) for tag in singles]
 
 
-def _keep_bound(channel: Channel, intake: Intake) -> None:
+def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
     """Declare the bindings every few seconds while the channel is open."""
     if not intake.bindings or not channel.is_open:
         return
@@ -178,7 +178,7 @@ class RabbitSource:
     def __init__(
         self,
         settings: RabbitMQ,
-        intakes: Sequence[Intake],
+        intakes: Sequence[IntakeQueue],
         clock: StoreClock,
         bytes_max: int,
         health: Health,
@@ -191,7 +191,7 @@ class RabbitSource:
         self._clock = clock
         self._bytes_max = bytes_max
         self._health = health
-        self._link: Link | None = None
+        self._link: RabbitLink | None = None
         self._first_host = 0
         self._consumers: dict[int, _Consumer] = {}
         self._arrivals = Arrivals()
@@ -284,7 +284,7 @@ class RabbitSource:
             self._link = None
             await link.close()
 
-    async def _keep_consuming(self, link: Link, intake: Intake) -> None:
+    async def _keep_consuming(self, link: RabbitLink, intake: IntakeQueue) -> None:
         """Consume one queue until the connection ends. Retry a missing or refusing one; the others go on."""
         subject = f"rabbitmq queue {intake.queue}"
         reconnect = Reconnect()
@@ -311,7 +311,7 @@ class RabbitSource:
             except PostdateError as error:
                 self._health.say(subject, str(error))
 
-    async def _consume(self, link: Link, intake: Intake) -> asyncio.Future[str]:
+    async def _consume(self, link: RabbitLink, intake: IntakeQueue) -> asyncio.Future[str]:
         """Open a channel and start consuming. The future gets the reason for its end."""
         channel = await link.channel()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from bridge.core.errors import Refused, StoreUnavailable
 from bridge.core.ports import Batch, Keyed, Store
 from bridge.parking.envelope import index_field, seal
-from bridge.parking.identity import Ids, shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import Ids, shard_for, shard_of
 
 
 @dataclass(frozen=True, slots=True)

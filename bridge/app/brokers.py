@@ -20,7 +20,7 @@ from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
-from bridge.pipeline.ends import Answered, Drains, Ends, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
@@ -60,9 +60,7 @@ class Broker(Protocol):
 
     # The pipeline's ends.
 
-    def open_ends(
-        self, process: ProcessPlan, clock: StoreClock, answered: Answered, health: Health, mend: Callable[[], None]
-    ) -> Ends:
+    def open_ends(self, process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
         """Make source and sink of a process with a store, not connected yet. ``mend()`` asks for what is missing to be
         declared again."""
 

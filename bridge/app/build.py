@@ -9,25 +9,21 @@ from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
 from bridge.core.clock import StoreClock
-from bridge.core.ports import Result
 from bridge.parking.identity import Ids, new_instance
-from bridge.pipeline.claim import Dispatcher
+from bridge.pipeline.claim import Claimer
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
-from bridge.pipeline.elsewhere import Elsewhere
-from bridge.pipeline.ends import Answered, RelayEnds
+from bridge.pipeline.ends import RelayEnds
+from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
-from bridge.pipeline.publish import Departures
+from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
-from bridge.pipeline.ways import Way
 from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
-from bridge.process.members import Members
+from bridge.process.members import Members, Sharing
 from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
-from bridge.process.sharing import Sharing
-from bridge.process.store_watch import StoreWatch
-from bridge.process.watchdog import Watch
+from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
@@ -53,19 +49,14 @@ def build(
     settings, broker = process.settings, broker_of(process.broker)
     limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
-    answered: list[Answered] = []
-    ends = broker.open_ends(process, clock, partial(_tell, answered), health, mending(broker, settings, health))
+    ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
     source, sink = ends.source or NoIntake(), ends.sink
-    departures = Departures(sink, clock)
-    dispatcher = Dispatcher(store, sink, wake, departures, dispatch_rules(settings, ends.window), health)
-    elsewhere = Elsewhere(dispatcher.give_way)
-    settler = Settler(store, clock, retry_rules(settings), lateness, dispatcher.ended, health, elsewhere)
-
-    def on_answers(results: list[Result]) -> None:
-        settler.answered(results)
-        dispatcher.answered()
-
-    answered.append(on_answers)
+    rules = dispatch_rules(settings, ends.window)
+    leases = Leases(store, wake, rules.lease_ms)
+    settler = Settler(store, clock, retry_rules(settings), lateness, leases, health)
+    publisher = Publisher(sink, settler, leases, wake, clock)
+    sink.on_answers(publisher.answered)
+    claimer = Claimer(store, wake, leases, publisher, rules, health)
     parker = Parker(
         source,
         store,
@@ -75,11 +66,11 @@ def build(
         health,
         ParkLimits(limits.batch_max, limits.batch_bytes, ends.taken_max),
     )
-    watch = Watch(clock, wake, dispatcher, health)
+    watch = Watch(clock, wake, claimer, health)
 
-    report = partial(_report, parker, dispatcher, settler, watch, lateness, health)
-    sharing = Sharing(store, instance, process.delivering.routes, elsewhere)
-    members = Members(store, dispatcher, settings.dispatch.takeover, sink.able, report, health, sharing)
+    report = partial(_report, parker, leases, settler, watch, lateness, health)
+    sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
+    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(
             store=store,
@@ -88,7 +79,9 @@ def build(
             links=ends.links,
             parker=parker,
             wake=wake,
-            dispatcher=dispatcher,
+            leases=leases,
+            claimer=claimer,
+            publisher=publisher,
             settler=settler,
             members=members,
             watch=watch,
@@ -105,8 +98,8 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     settings, broker, clock = process.settings, broker_of(process.broker), StoreClock()
     mend = mending(broker, settings, health)
     ends = broker.open_relays(settings, clock, health, mend)
-    ways = tuple(_way(settings, one, clock, mend, health) for one in ends)
-    return RelayService(RelayParts(ways, clock, health, settings.bridge.shutdown_grace, emptying))
+    relays = tuple(_relay(settings, one, clock, mend, health) for one in ends)
+    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
@@ -121,18 +114,17 @@ def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Heal
     if drains is None:
         return None
 
-    def drain(route: str) -> Way:
-        return _way(settings, drains.open(route), clock, lambda: None, health)
+    def drain(route: str) -> Relay:
+        return _relay(settings, drains.open(route), clock, lambda: None, health)
 
     return LevelsDrain(drains.look, drain)
 
 
-def _way(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health) -> Way:
-    limits, answered = settings.limits, list[Answered]()
-    sink, sink_link = ends.open_sink(partial(_tell, answered))
+def _relay(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health) -> Relay:
+    limits = settings.limits
     relay = Relay(
         ends.source,
-        sink,
+        ends.sink,
         clock,
         {name: level_rules(settings, name) for name in ends.routes},
         ends.packing,
@@ -140,27 +132,22 @@ def _way(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[
         mend,
         health,
         RelayLimits(limits.batch_max, limits.batch_bytes, ends.held_max),
+        ends.links,
     )
-    answered.append(relay.answered)
-    return Way(ends.source, (ends.source_link, sink_link), relay)
-
-
-def _tell(whom: list[Answered], results: list[Result]) -> None:
-    """Late binding: the sink exists before its listeners."""
-    for answered in whom:
-        answered(results)
+    ends.sink.on_answers(relay.answered)
+    return relay
 
 
 def _report(
-    parker: Parker, dispatcher: Dispatcher, settler: Settler, watch: Watch, lateness: Lateness, health: Health
+    parker: Parker, leases: Leases, settler: Settler, watch: Watch, lateness: Lateness, health: Health
 ) -> dict[str, object]:
     """Return how this process is, for ``postdate stats``."""
     return {
         "health": health.sentence(),
-        "shards": sorted(dispatcher.shards()),
+        "shards": sorted(leases.shards()),
         "received": parker.received,
         "delivered": settler.delivered,
-        "claimed": len(dispatcher.held()),
+        "claimed": len(leases),
         "overdue_s": round(watch.overdue_s, 3),
         "lateness_ms": {
             "p50": lateness.percentile_ms(0.5),

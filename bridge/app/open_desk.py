@@ -29,10 +29,10 @@ def no_store(settings: Settings, route: str | None = None) -> str:
     modes = {settings.routes[one].mode for one in named}
     if not named or "redis" in modes:
         return ""
-    what = f"route {named[0]} has" if len(named) == 1 else "all routes have"
+    what = f"route {named[0]} has no store" if len(named) == 1 else "no route has a store"
     return (
-        f"{what} no store (mode {' and '.join(sorted(modes))}): messages wait in the broker itself, where nobody "
-        "can look at one, cancel it or move it; `postdate levels stats` counts them"
+        f"{what} (mode {' and '.join(sorted(modes))}). Messages wait in the broker, where none can be shown, cancelled "
+        "or moved. `postdate levels stats` counts them"
     )
 
 

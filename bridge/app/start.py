@@ -23,8 +23,8 @@ from bridge.app.leftovers import emptying, left_at_start, strays_of
 from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
+from bridge.process.loops import Running
 from bridge.process.report import Report
-from bridge.process.service import Running
 from bridge.settings import ProcessPlan, Settings, exposed_files, mask_url
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect

@@ -1,7 +1,6 @@
 """The command line. ``main`` is the console command ``postdate``; each command is a module of its own.
 
-Only typer is imported here and in the commands' modules: what a command needs, it imports when it runs, so that
-``postdate --help`` is quick.
+``bridge.cli.commands`` is a table of the commands: a command's module is imported when that command runs.
 """
 
 from __future__ import annotations
@@ -14,12 +13,16 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
+import typer
+
+from bridge.cli.commands import app
 from bridge.core.errors import FAILED, FINE, INTERRUPTED, PostdateError, code_of
+from bridge.telemetry.printable import complain
 
 
 def main() -> NoReturn:
     """Run the command that the command line names, and exit."""
-    # Or a library's warnings would stand between our own words; `run` sets up its logs.
+    # Without a handler, warnings of libraries would appear between postdate's own output. `run` sets up its logs.
     logging.getLogger().addHandler(logging.NullHandler())
     if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -29,56 +32,57 @@ def main() -> NoReturn:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         code = run_command(sys.argv[1:])
-    except KeyboardInterrupt:  # once more, while the first one was being told of
+    except KeyboardInterrupt:  # a second one, while the first was being reported
         code = INTERRUPTED
     if code == INTERRUPTED:
-        # Python's end takes a while, gives the signal its own meaning back, and would die of one more.
+        # Python restores the signal's default action before it has ended: one more Ctrl-C would kill it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
         _discard_output()
     sys.exit(code)
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. What is wrong is said on standard error in a sentence, never in a traceback."""
-    import typer
-
-    from bridge.cli.commands import app
-    from bridge.telemetry.printable import complain
-
+    """Run one command and return its exit code. Errors go to standard error as sentences, never as a traceback."""
     try:
         code: int = app(list(arguments), prog_name="postdate", standalone_mode=False) or FINE
     except PostdateError as error:
-        complain(str(error))
+        complain(_sentence(str(error)))
         return code_of(error)
     except typer.TyperException as error:
-        # The checker below typer has words of its own for a number or a choice that is wrong.
-        complain(error.format_message().replace("Value error, ", "").replace("Input should be ", "must be "))
+        # The validator below typer has its own words for a wrong number or choice.
+        text = error.format_message().replace("Value error, ", "").replace("Input should be ", "must be ")
+        complain(_sentence(text))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
         _discard_output()
         return FAILED
-    if code == INTERRUPTED:  # typer makes this code of Ctrl-C by itself, and says nothing
+    if code == INTERRUPTED:  # typer turns Ctrl-C into this code, and prints nothing
         complain("Interrupted.")
     return code
 
 
+def _sentence(text: str) -> str:
+    """Return an error's text with a full stop; one with several lines is a list and stays as it is."""
+    return text if "\n" in text or text.endswith((".", "?", "!")) else f"{text}."
+
+
 def _interrupt(number: int, at: object) -> None:
-    """Ctrl-C ends a command where it stands. With Python's own handler asyncio would cancel its work instead, and
-    redis-py swallows a cancellation that comes while it connects. ``run`` puts its own in the place of this one."""
+    """End a command at Ctrl-C. Python's own handler would let asyncio cancel its work instead, and redis-py swallows a
+    cancellation while it connects. ``run`` installs its own handler."""
     raise KeyboardInterrupt
 
 
 def _terminate(number: int, at: object) -> None:
-    """End as SIGTERM ends any other process. Linux drops it for process 1, which postdate is in a container, unless
-    that process handles it. ``run`` puts its own handler in the place of this one."""
+    """End at SIGTERM as any other process does. Linux drops the signal for process 1, which postdate is in a container,
+    unless that process handles it. ``run`` installs its own handler."""
     os._exit(128 + number)
 
 
 def _discard_output() -> None:
-    # Python flushes standard output once more when it ends, and would complain about the same pipe again.
+    # Python flushes standard output once more at exit, and would complain about the same pipe again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -60,7 +60,7 @@ def bench(
         Path | None, typer.Option("--out", metavar="FILE", help="Where the JSON goes; else ./bench-DATE-TIME.json.")
     ] = None,
 ) -> None:
-    """Measure throughput, lateness, bursts, their order and a backlog, with a bridge of its own.
+    """Measure throughput, lateness and order with a bridge of its own.
 
     Exit code 1 if a message was lost, came twice, came early or out of its order. Its queues, topics and keys are
     removed at the end. All of it takes up to a quarter of an hour for each broker, and of Kafka 2 GB of disk meanwhile.

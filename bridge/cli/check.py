@@ -1,66 +1,106 @@
-"""``postdate check``: judges the settings, the store and the topology, and changes nothing."""
+"""``postdate check``: judge the settings, the stores and the topology without changing anything."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from enum import StrEnum
 
 import typer
 
+from bridge.admin.leftovers import left_over
 from bridge.admin.topology import Finding, Name, Standing
+from bridge.app.leftovers import stored_before, strays_of, survey_levels, without_consumer
+from bridge.app.open_desk import inspect_store
+from bridge.app.topology import judge_policies, open_fronts, verify_topology
+from bridge.app.wiring import settings_of_file, settings_with_routes
 from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
-
-if TYPE_CHECKING:
-    from bridge.settings import Settings
-
+from bridge.cli.output import counts, rows
+from bridge.core.errors import FAILED, FINE, UNREACHABLE, PostdateError, Unreachable
+from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
+from bridge.settings.plan import emptied_stores
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
 
 
+class Severity(StrEnum):
+    """How bad a result is. Only FAIL changes the exit code."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One line of the answer. ``text`` is the fact and the advice, without a full stop."""
+
+    level: Severity
+    subject: str
+    text: str
+    code: int = FINE
+
+    def row(self) -> dict[str, str | int]:
+        """Return it as it is printed."""
+        return {"level": self.level.value, "subject": self.subject, "text": self.text, "code": self.code}
+
+
 def check(config: ConfigOption = None, before: BeforeOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Judge settings, store and topology without changing anything.
+    """Check settings, store and broker topology. Nothing is changed.
 
-    Exit code 0: may run (warnings included), 1: something is wrong, 2: the settings are, 4: the store or a broker
-    cannot be reached.
+    Exit code 0: ready to run, possibly with warnings. 1: a check failed. 2: the settings are wrong. 4: the store or
+    a broker is unreachable.
     """
-    from bridge.app.wiring import settings_of_file, settings_with_routes
-    from bridge.cli.output import rows
-    from bridge.core.errors import FINE
-    from bridge.settings import exposed_files, forgotten_broker, open_routes
-
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
-    source = f"read from {settings.file}" if settings.file else "no settings file: defaults and the environment"
-    words = f"routes {', '.join(settings.routes)}; {source}"
-    found = [_finding("OK", "settings", words)]
-    found += [_finding("WARN", "settings", text) for text in exposed_files(settings)]
-    if forgotten := forgotten_broker(settings):
-        found.append(_finding("WARN", "settings", forgotten))
-    found += [_finding("WARN", f"route {name}", text) for name, text in open_routes(settings)]
-    found += [*_store(settings), *_broker(settings, old)]
-    rows(output, ["level", "subject", "text"], found)
-    code = max(row["code"] for row in found)
+    found = [*_settings(settings), *_stores(settings), *_brokers(settings, old)]
+    rows(output, ["level", "subject", "text"], [one.row() for one in found])
+    code = max(one.code for one in found)
     if code != FINE:
         raise typer.Exit(code)
 
 
-def _finding(level: str, subject: str, text: str, code: int = 0) -> dict[str, Any]:
-    return {"level": level, "subject": subject, "text": text, "code": code}
+def _ok(subject: str, text: str) -> CheckResult:
+    return CheckResult(Severity.OK, subject, text)
 
 
-def _failed(subject: str, error: Exception) -> dict[str, Any]:
-    from bridge.core.errors import FAILED, UNREACHABLE, Unreachable
-
-    return _finding("FAIL", subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
+def _warn(subject: str, text: str) -> CheckResult:
+    return CheckResult(Severity.WARN, subject, text)
 
 
-def _store(settings: Settings) -> Iterator[dict[str, Any]]:
-    from bridge.app.open_desk import inspect_store
-    from bridge.core.errors import PostdateError
-    from bridge.settings import mask_url
+def _fail(subject: str, text: str, code: int = FAILED) -> CheckResult:
+    return CheckResult(Severity.FAIL, subject, text, code)
 
-    yield from _store_of_before(settings)
+
+def _failed(subject: str, error: PostdateError) -> CheckResult:
+    return _fail(subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
+
+
+def _of(route: str) -> str:
+    return f"route {route}"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(settings: Settings) -> Iterator[CheckResult]:
+    source = f"Read from {settings.file}" if settings.file else "No settings file, so defaults and the environment"
+    yield _ok("settings", f"routes: {', '.join(settings.routes)}. {source}")
+    for text in exposed_files(settings):
+        yield _warn("settings", text)
+    if forgotten := forgotten_broker(settings):
+        yield _warn("settings", forgotten)
+    for name, text in open_routes(settings):
+        yield _warn(_of(name), text)
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def _stores(settings: Settings) -> Iterator[CheckResult]:
+    yield from _unused_stores(settings)
     yield from _strays(settings)
     if not settings.uses_store:
         return
@@ -69,61 +109,49 @@ def _store(settings: Settings) -> Iterator[dict[str, Any]]:
     except PostdateError as error:
         yield _failed("store", error)
         return
-    yield _finding("OK", "store", f"{mask_url(settings.redis.url.get_secret_value())} can be used")
+    yield _ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
     for word in words:
-        yield _finding("WARN", "store", word)
+        yield _warn("store", word)
     if instances:
-        yield _finding("OK", "instances", f"{instances} running")
+        yield _ok("instances", f"running: {instances}")
     else:
-        yield _finding("WARN", "instances", "no postdate is running on this store: start one with `postdate run`")
+        yield _warn("instances", "none is running on this store. Start one with `postdate run`")
 
 
-def _store_of_before(settings: Settings) -> Iterator[dict[str, Any]]:
-    """What is still parked of routes that need no store any more. A Redis that nobody has named need not be there."""
-    from bridge.app.leftovers import stored_before
-    from bridge.core.errors import PostdateError, Unreachable
-    from bridge.settings import mask_url
-    from bridge.settings.plan import emptied_stores
-
+def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
+    name need not exist."""
     where = mask_url(settings.redis.url.get_secret_value())
     for store in emptied_stores(settings):
-        routes = ", ".join(store.delivering.routes)
+        fact = f"no store needed by {', '.join(store.delivering.routes)}"
         try:
             left = stored_before(store)
         except PostdateError as error:
             if settings.is_set("redis.url") or not isinstance(error, Unreachable):
-                text = (
-                    f"no store needed by {routes}, and whether Redis still holds their messages is not known: {error}"
-                )
-                yield _finding("WARN", "store", f"{text}. If it never held any, remove redis.url")
+                text = f"{fact}, and whether Redis still holds their messages is not known: {error}"
+                yield _warn("store", f"{text}. If it never held any, remove redis.url")
             else:
-                yield _finding(
-                    "OK", "store", f"no store needed by {routes}, and no Redis answers at the default {where}"
-                )
+                yield _ok("store", f"{fact}, and no Redis answers at the default {where}")
             continue
         if left:
-            yield _finding("WARN", "store", left)
+            yield _warn("store", left)
         else:
-            yield _finding("OK", "store", f"no store needed by {routes}. Redis holds no message of theirs: {where}")
+            yield _ok("store", f"{fact}. Redis holds no message of theirs: {where}")
 
 
-def _strays(settings: Settings) -> Iterator[dict[str, Any]]:
-    """What is parked under routes that the settings do not have."""
-    import asyncio
-
-    from bridge.app.leftovers import strays_of
-
+def _strays(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is parked for routes that are not configured."""
     found, checked = asyncio.run(strays_of(settings))
     for one in found:
-        yield _finding("WARN", f"route {one.route}", one.text)
+        yield _warn(_of(one.route), one.text)
     for text in checked:
-        yield _finding("OK", "store", text)
+        yield _ok("store", text)
 
 
-def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
-    from bridge.app.topology import open_fronts, verify_topology
-    from bridge.core.errors import FAILED, PostdateError
+# -- brokers ----------------------------------------------------------------------------------------------------------
 
+
+def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
     try:
         found = verify_topology(settings)
     except PostdateError as error:
@@ -132,43 +160,39 @@ def _broker(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str
     yield from _topology(settings, found)
     yield from _policies(settings)
     for route, text in open_fronts(settings, found):
-        yield _finding("FAIL", f"route {route}", text, FAILED)
+        yield _fail(_of(route), text)
     yield from _unread(settings)
-    yield from _left_over(settings, before)
+    yield from _stale(settings, before)
 
 
-def _policies(settings: Settings) -> list[dict[str, Any]]:
-    """Return what policies do to messages that wait."""
-    from bridge.app.topology import judge_policies
-    from bridge.core.errors import PostdateError
-
+def _policies(settings: Settings) -> list[CheckResult]:
+    """Judge what policies do to messages that wait."""
     try:
         harms = judge_policies(settings)
     except PostdateError as error:
-        return [_finding("WARN", "policies", f"RabbitMQ's policies are not known: {error}")]
-    return [_finding("WARN", f"route {route}", text) for route, text in harms]
+        return [_warn("policies", f"the broker's policies could not be read: {error}")]
+    return [_warn(_of(route), text) for route, text in harms]
 
 
-def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[dict[str, Any]]:
-    """A line for each route with all that exists, one with all that is created later, and one for each problem."""
+def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[CheckResult]:
+    """Yield for each route a line for all that exists, one for all that is created later, and one for each problem."""
     for route in dict.fromkeys(one.part.route for one in found):
         parts = [one for one in found if one.part.route == route]
         there = [one.part.name for one in parts if one.state is Standing.SAME]
         later = [one.part.name for one in parts if _is_made_later(settings, one)]
         if there:
-            yield _finding("OK", f"route {route}", f"exists: {_listed(there)}")
+            yield _ok(_of(route), f"exists: {_listed(there)}")
         if later:
-            text = f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
-            yield _finding("WARN", f"route {route}", text)
+            yield _warn(
+                _of(route), f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
+            )
         for one in parts:
             if one.state is not Standing.SAME and one.part.name not in later:
                 yield _judged(settings, one)
 
 
 def _listed(names: Sequence[Name]) -> str:
-    """A few by name; of many, the number of each kind."""
-    from bridge.cli.setup import counts
-
+    """Return a few by name; of many, the number of each kind."""
     return ", ".join(map(str, names)) if len(names) <= _NAMED else counts(name.kind for name in names)
 
 
@@ -177,46 +201,37 @@ def _is_made_later(settings: Settings, one: Finding) -> bool:
     return one.state is Standing.MISSING and one.part.ours and settings.bridge.setup
 
 
-def _left_over(settings: Settings, before: Sequence[Settings]) -> Iterator[dict[str, Any]]:
-    """What a change of the mode or of the levels has left in queues and in topics."""
-    from bridge.admin.leftovers import left_over
-    from bridge.app.leftovers import survey_levels
-    from bridge.core.errors import PostdateError
-
-    try:
-        places, unknown = survey_levels(settings, before)
-    except PostdateError as error:
-        yield _finding("WARN", "levels", f"whether previous settings left messages is not known: {error}")
-        return
-    for text in unknown:
-        yield _finding("WARN", "levels", text)
-    for left in left_over(places):
-        yield _finding("WARN" if left.messages or not left.certain else "OK", f"route {left.route}", left.text)
+def _judged(settings: Settings, one: Finding) -> CheckResult:
+    """Judge a part that neither exists as needed nor is created by itself."""
+    subject = _of(one.part.route)
+    if one.state in _WARNINGS:
+        return _warn(subject, one.text)
+    if one.state is Standing.OUTDATED and settings.bridge.setup:
+        return _warn(subject, f"{one.text}, and so does `postdate run`")
+    if one.state is Standing.FORBIDDEN:
+        return _warn(subject, f"{one.part.name} cannot be compared: {one.text}")
+    return _fail(subject, one.text)
 
 
-def _unread(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Routes whose messages wait at the intake and are not taken, and routes without a store that no instance has."""
-    from bridge.app.leftovers import without_consumer
-    from bridge.core.errors import PostdateError
-
+def _unread(settings: Settings) -> Iterator[CheckResult]:
+    """Judge intakes that no consumer reads, or whose consumer has stopped."""
     try:
         found = without_consumer(settings)
     except PostdateError as error:
-        yield _finding("WARN", "instances", f"whether every intake has a consumer is not known: {error}")
+        yield _warn("instances", f"whether every intake has a consumer is unknown: {error}")
         return
     for one in found:
-        yield _finding("WARN", f"route {one.route}", one.text)
+        yield _warn(_of(one.route), one.text)
 
 
-def _judged(settings: Settings, one: Finding) -> dict[str, Any]:
-    """Judge a part that neither exists as needed nor is created by itself."""
-    from bridge.core.errors import FAILED
-
-    subject = f"route {one.part.route}"
-    if one.state in _WARNINGS:
-        return _finding("WARN", subject, one.text)
-    if one.state is Standing.OUTDATED and settings.bridge.setup:
-        return _finding("WARN", subject, f"{one.text}, and so does `postdate run`")
-    if one.state is Standing.FORBIDDEN:
-        return _finding("WARN", subject, f"{one.part.name} cannot be compared: {one.text}")
-    return _finding("FAIL", subject, one.text, FAILED)
+def _stale(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+    """Judge what previous settings left in queues and topics."""
+    try:
+        places, unknown = survey_levels(settings, before)
+    except PostdateError as error:
+        yield _warn("levels", f"whether previous settings left messages is unknown: {error}")
+        return
+    for text in unknown:
+        yield _warn("levels", text)
+    for left in left_over(places):
+        yield (_warn if left.messages or not left.certain else _ok)(_of(left.route), left.text)

@@ -1,40 +1,141 @@
-"""All commands. A new one is a module with a function of its name, and a line here.
+"""The table of all commands. A new command is a module with a function, and an entry here.
 
-The module of ``list`` is called ``listing``: a module ``list`` in this package would hide Python's own in it.
+`postdate --help` prints the summaries of this table and imports no command: the brokers' client libraries, which most
+commands need, take longer to import than all else. The module of `list` is called ``listing``: a module ``list`` in
+this package would hide Python's own.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from bridge.cli.bench import bench
-from bridge.cli.cancel import cancel
-from bridge.cli.check import check
-from bridge.cli.compare import compare
-from bridge.cli.deliver import deliver
-from bridge.cli.demo import demo
-from bridge.cli.levels import levels
-from bridge.cli.listing import list_messages
 from bridge.cli.options import example
-from bridge.cli.reschedule import reschedule
-from bridge.cli.retry import retry
-from bridge.cli.run import run
-from bridge.cli.send import send
-from bridge.cli.setup import setup
-from bridge.cli.show import show
-from bridge.cli.stats import stats
 
-EXIT_CODES = (
-    "\b\nExit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 not found,\n"
-    "4 a broker or Redis cannot be reached, 5 refused (on its way already, or not allowed), 130 interrupted."
+
+class Command(NamedTuple):
+    """Where a command is (module:function), and its help as far as it is known without an import. ``summary`` is the
+    first sentence of the function's docstring."""
+
+    target: str
+    summary: str
+    examples: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "run": Command(
+        "bridge.cli.run:run", "Run the bridge until SIGTERM or SIGINT.", ("postdate run --config postdate.toml",)
+    ),
+    "check": Command(
+        "bridge.cli.check:check",
+        "Check settings, store and broker topology.",
+        ("postdate check --config postdate.toml",),
+    ),
+    "setup": Command(
+        "bridge.cli.setup:setup",
+        "Create the exchanges, queues and topics that the routes need.",
+        ("postdate setup --dry-run", "postdate setup"),
+    ),
+    "send": Command(
+        "bridge.cli.send:send",
+        "Park a message in the store, without a broker.",
+        ("postdate send orders '{\"n\": 1}' --routing-key new --in 5m",),
+    ),
+    "list": Command(
+        "bridge.cli.listing:list_messages",
+        "List messages, the next due first.",
+        ("postdate list --route orders --due-before 1h", "postdate list --state dead"),
+    ),
+    "show": Command(
+        "bridge.cli.show:show",
+        "Show messages with their properties, headers and body.",
+        ("postdate show 1gd4r5kq2000ab3c9d00", "postdate show --key order-4711 --route orders"),
+    ),
+    "cancel": Command(
+        "bridge.cli.cancel:cancel",
+        "Delete parked messages or dead letters.",
+        ("postdate cancel --key order-4711 --route orders", "postdate cancel --dead --reason bad_header"),
+    ),
+    "reschedule": Command(
+        "bridge.cli.reschedule:reschedule",
+        "Change when parked messages are due.",
+        ("postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z",),
+    ),
+    "deliver": Command(
+        "bridge.cli.deliver:deliver",
+        "Make parked messages due now.",
+        ("postdate deliver --key order-4711 --route orders",),
+    ),
+    "retry": Command(
+        "bridge.cli.retry:retry",
+        "Park dead letters again, due now.",
+        ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
+    ),
+    "stats": Command(
+        "bridge.cli.stats:stats",
+        "Show message counts, memory use and the health of each instance.",
+        ("postdate stats", "postdate stats -o json"),
+    ),
+    "demo": Command(
+        "bridge.cli.demo:demo",
+        "Send six messages through a bridge of its own and watch them.",
+        ("postdate demo", "make demo"),
+    ),
+    "bench": Command(
+        "bridge.cli.bench:bench",
+        "Measure throughput, lateness and order with a bridge of its own.",
+        ("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"),
+    ),
+    "compare": Command(
+        "bridge.cli.compare:compare",
+        "Compare ways to delay messages on your own RabbitMQ.",
+        ("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"),
+    ),
+    "levels": Command("bridge.cli.levels:levels", "Manage the queues and topics of routes without a store."),
+}
+
+_EXIT_CODES = (
+    "\b\nExit codes: 0 success, 1 failed, 2 wrong usage or settings, 3 not found,\n"
+    "4 broker or Redis unreachable, 5 refused (already being sent, or not allowed),\n"
+    "130 interrupted."
 )
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and summary, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            self.add_command(TyperCommand(name, short_help=command.summary, rich_markup_mode=None))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find a command, import it and take it out of its module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _imported(name) if name else command, rest
+
+
+def _imported(name: str) -> Any:
+    """Return a command as typer runs it: the function of the table, or its group."""
+    command = COMMANDS[name]
+    module, _, attribute = command.target.partition(":")
+    target = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        return get_command(target)
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command(name, epilog=example(*command.examples))(target)
+    return get_command(one)
+
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.
 app = typer.Typer(
-    help="Deliver messages later: a delay bridge beside RabbitMQ or Kafka, with Redis as its store.",
-    epilog=EXIT_CODES,
+    cls=LazyGroup,
+    help="Deliver messages later: a delay bridge for RabbitMQ and Kafka that stores waiting messages in Redis.",
+    epilog=_EXIT_CODES,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,33 +147,10 @@ def first(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
+    """Print the version, or the help where no command is given."""
     if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"postdate {installed('postdate')}")
+        installed = import_module("importlib.metadata")  # slow to import, and only this option needs it
+        typer.echo(f"postdate {installed.version('postdate')}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-app.command(epilog=example("postdate run --config postdate.toml"))(run)
-app.command(epilog=example("postdate check --config postdate.toml"))(check)
-app.command(epilog=example("postdate setup --dry-run", "postdate setup"))(setup)
-app.command(epilog=example("postdate send orders '{\"n\": 1}' --routing-key new --in 5m"))(send)
-app.command("list", epilog=example("postdate list --route orders --due-before 1h", "postdate list --state dead"))(
-    list_messages
-)
-app.command(epilog=example("postdate show 1gd4r5kq2000ab3c9d00", "postdate show --key order-4711 --route orders"))(show)
-app.command(
-    epilog=example("postdate cancel --key order-4711 --route orders", "postdate cancel --dead --reason bad_header")
-)(cancel)
-app.command(epilog=example("postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z"))(reschedule)
-app.command(epilog=example("postdate deliver --key order-4711 --route orders"))(deliver)
-app.command(epilog=example("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"))(
-    retry
-)
-app.command(epilog=example("postdate stats", "postdate stats -o json"))(stats)
-app.add_typer(levels, name="levels")
-app.command(epilog=example("postdate demo", "make demo"))(demo)
-app.command(epilog=example("postdate bench --quick", "postdate bench --only rate --rates 2000 --runs 3"))(bench)
-app.command(epilog=example("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"))(compare)

@@ -43,7 +43,7 @@ def compare(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Where the report goes; else ./compare-DATE-TIME.")
     ] = None,
 ) -> None:
-    """Measure the ways to wait side by side, on your own RabbitMQ, with the same messages.
+    """Compare ways to delay messages on your own RabbitMQ. All get the same messages.
 
     Without a delay for scale, postdate's own modes, its levels also without a running postdate (alone), the
     delayed-message plugin where the broker has it, and one queue with a TTL on each message. Writes compare.json,

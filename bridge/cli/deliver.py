@@ -1,13 +1,14 @@
-"""``postdate deliver``: what is parked becomes due now."""
+"""``postdate deliver``: make parked messages due now."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from bridge.admin.desk import Desk
+from bridge.app.open_desk import at_desk
+from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
-
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk
+from bridge.cli.reschedule import move
+from bridge.cli.results import answer
+from bridge.cli.select import targets
 
 
 def deliver(
@@ -17,13 +18,7 @@ def deliver(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Deliver parked messages now: they become due at once, and a running postdate publishes them."""
-    from bridge.app.open_desk import at_desk
-    from bridge.app.wiring import settings_from
-    from bridge.cli.reschedule import move
-    from bridge.cli.results import answer
-    from bridge.cli.select import targets
-
+    """Make parked messages due now. A running postdate then publishes them."""
     settings = settings_from(config)
 
     async def work(desk: Desk) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ _OVER_S = 9.0
 
 
 def demo(config: ConfigOption = None) -> None:
-    """Send six messages through a bridge of its own, and watch what becomes of them. Takes fifteen seconds.
+    """Send six messages through a bridge of its own and watch them. Takes fifteen seconds.
 
     It uses the Redis and the brokers of the settings, of RabbitMQ and Kafka those that answer, under names of its own
     that are removed at the end.

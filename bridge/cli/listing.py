@@ -1,17 +1,26 @@
-"""``postdate list``: messages in one state, in the order of their due moments."""
+"""``postdate list``: messages in one state, by due time."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from bridge.cli.options import ConfigOption, KeyOption, Output, OutputOption, ReasonOption, RouteOption
-
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk, Filter, Row
-    from bridge.settings import Settings
+from bridge.admin.desk import Desk, Filter, Row
+from bridge.app.brokers import brokers_of
+from bridge.app.open_desk import at_desk
+from bridge.app.wiring import settings_from
+from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption, read_border_ms
+from bridge.cli.output import as_dict, rows, table, wait
+from bridge.cli.select import judge_strange_route
+from bridge.core.state import State
+from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.settings import Settings
+from bridge.telemetry.printable import say
 
 
 class Listed(StrEnum):
@@ -22,23 +31,21 @@ class Listed(StrEnum):
     DEAD = "dead"
 
 
-#: In a pipe. The place is a routing key or a record key (``_place``).
+#: In a pipe. ``place`` is the routing key or the record key.
 _COLUMNS = {
     Listed.PARKED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
     Listed.CLAIMED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "lease_until"],
     Listed.DEAD: ["id", "died", "route", "place", "key", "size", "tries", "reason"],
 }
-
-
-#: On a terminal: what is short first, and the moments only where there is room for them.
+#: On a terminal: short columns first, exact times only where there is room for them.
 _TABLE = {
     Listed.PARKED: ["id", "when", "due", "route", "place", "key", "size", "tries", "next", "reason"],
     Listed.CLAIMED: ["id", "when", "due", "route", "place", "key", "size", "tries", "lease"],
     Listed.DEAD: ["id", "when", "died", "route", "place", "key", "size", "tries", "reason"],
 }
-#: The delay key is what a message is cancelled by.
+#: "delay key": a message is cancelled by it, unlike by its routing key or record key.
 _HEADS = {"key": "delay key", "due": "due at", "died": "died at", "next": "next try"}
-#: What is cut where the line is too short, the first one first, and to how much, or left out altogether (0).
+#: What shrinks where the line is too short, in this order, and to which width; 0 drops the column.
 _CUT = [
     *(("reason", 40), ("due", 0), ("died", 0), ("reason", 16), ("size", 0), ("tries", 0)),
     *(("key", 9), ("place", 9), ("route", 8), ("reason", 8)),
@@ -48,35 +55,32 @@ _CUT = [
 def list_messages(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    state: Annotated[Listed, typer.Option("--state", help="parked, claimed or dead.")] = Listed.PARKED,
-    route: RouteOption = None,
-    key: KeyOption = None,
+    state: Annotated[Listed, typer.Option("--state", help="State to list.")] = Listed.PARKED,
+    route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")
+    ] = None,
     reason: ReasonOption = None,
     due_after: Annotated[
-        str | None, typer.Option("--due-after", metavar="WHEN", help="A moment, or a duration from now.")
+        str | None,
+        typer.Option(
+            "--due-after", metavar="TIME", help="Only messages due at this time or later. A duration counts from now."
+        ),
     ] = None,
     due_before: Annotated[
-        str | None, typer.Option("--due-before", metavar="WHEN", help="A moment, or a duration from now.")
+        str | None,
+        typer.Option(
+            "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="Without a limit.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
-    """List messages: the next due first, dead letters by their death. Never bodies; `postdate show` has them.
+    """List messages, the next due first. Dead letters are listed by their time of death.
 
-    The size counts properties, headers and body. A message that was refused shows its next try. Text has a line of
-    headings; a pipe gets tabs between the columns.
+    size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
+    `postdate show` prints bodies.
     """
-    import os
-    import sys
-
-    from bridge.admin.desk import Filter
-    from bridge.app.open_desk import at_desk
-    from bridge.app.wiring import settings_from
-    from bridge.cli.moments import read_border_ms
-    from bridge.cli.output import rows, table
-    from bridge.cli.select import judge_strange_route
-    from bridge.telemetry.printable import say
-
     settings, now_ms = settings_from(config), 0
 
     async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
@@ -103,13 +107,11 @@ def list_messages(
     if not found:
         judge_strange_route(settings, route)
     if more:
-        say(f"There are more than {limit}: use --limit, --all, or a filter.")
+        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
 
 
 def _place(settings: Settings) -> str:
-    """What the brokers of the routes call the place of a message."""
-    from bridge.app.brokers import brokers_of
-
+    """Return what the brokers of the routes call the key that orders messages."""
     used = {broker.KEY_NAME for broker, _ in brokers_of(settings)}
     return used.pop() if len(used) == 1 else "routing or record key"
 
@@ -119,52 +121,49 @@ def _with_place(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """With what is shown in place of moments, so that a line has room for the rest."""
-    from bridge.cli.messages import away
-    from bridge.delay.duration import read_moment_ms
-
+    """Return the row with durations in place of times, which are shorter."""
     row = _with_place(row)
     again = read_moment_ms(row["next_try"]) if row.get("next_try") else None
     lease = read_moment_ms(row["lease_until"]) if row.get("lease_until") else None
     if row.get("died"):
-        when = away(read_moment_ms(row["died"]), now_ms, "{} ago")
+        when = _away(read_moment_ms(row["died"]), now_ms, "{} ago")
     else:
-        when = away(row["due_ms"], now_ms, "overdue {}")
-    next_try = away(again, now_ms, "now") if again is not None else None
+        when = _away(row["due_ms"], now_ms, "overdue {}")
     return {
         **row,
         "when": when,
-        "next": next_try,
-        "lease": away(lease, now_ms, "over for {}") if lease is not None else None,
+        "next": _away(again, now_ms, "now") if again is not None else None,
+        "lease": _away(lease, now_ms, "expired {} ago") if lease is not None else None,
     }
+
+
+def _away(time_ms: int, now_ms: int, past: str) -> str:
+    """Return how far a time is from now, in two units at most. ``past`` is the wording for one that has passed."""
+    ms = abs(time_ms - now_ms)
+    short = " ".join(write_duration(ms if ms < 1000 else ms // 1000 * 1000).split()[:2])
+    return f"in {short}" if time_ms > now_ms else past.format(short)
 
 
 async def _gather(
     desk: Desk, state: Listed, wanted: Filter, limit: int | None, now_ms: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The messages, and whether there are more."""
-    from bridge.cli.messages import as_dict, wait
-
+    """Return the messages, and whether there are more."""
     found: list[dict[str, Any]] = []
-    async for row in _rows(desk, state, wanted):
+    async for row in _rows(desk, State(state.value), wanted):
         if len(found) == limit:
             return found, True
         found.append({**as_dict(row), "wait": wait(row.due_ms, now_ms)})
     return found, False
 
 
-async def _rows(desk: Desk, state: Listed, wanted: Filter) -> Any:
-    """Through the index where a key on a route is asked for and the index names its messages, else through them all."""
-    from bridge.core.state import State
-
-    wanted_state = State(state.value)
+async def _rows(desk: Desk, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    """Yield the messages: through the key index where it lists the key's messages, else by reading all of the state."""
     if wanted.key is not None and wanted.route is not None:
         found = await desk.find(wanted.route, wanted.key)
         if not found.unlisted:
-            rows: list[Row] = await desk.look(found.ids, 256)
-            for row in sorted(rows, key=lambda row: (row.at_ms, row.id)):
-                if row.state is wanted_state and wanted.takes(row):
+            for row in sorted(await desk.look(found.ids, 256), key=lambda row: (row.at_ms, row.id)):
+                if row.state is state and wanted.takes(row):
                     yield row
             return
-    async for row in desk.rows(wanted_state, wanted):
+    async for row in desk.rows(state, wanted):
         yield row

@@ -1,37 +1,55 @@
-"""What a command prints: data to standard output, talk to standard error, and nothing that a terminal would obey."""
+"""What commands print: data to standard output, messages for people to standard error.
+
+Nothing printed here contains what a terminal would obey.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bridge.admin.desk import Row
+from bridge.admin.payload import text_of
+from bridge.app.brokers import broker_of
 from bridge.cli.options import Output
+from bridge.core.state import State
+from bridge.delay.duration import write_duration, write_moment
 from bridge.telemetry.printable import printable
 
-Row = Mapping[str, Any]
+#: One row of output, by column.
+Cells = Mapping[str, Any]
 
 _ENDLESS = 1000
-#: Blanks after each column of a table in which every row is one line.
+#: Spaces after each column of a table in which every row is one line.
 _GAP = 2
 
 
 def document(value: Any) -> None:
-    """One JSON document. ASCII only: escapes of other characters are valid JSON and harmless to a terminal."""
+    """Print one JSON document. ASCII only: escapes of other characters are valid JSON and harmless to a terminal."""
     print(json.dumps(value, indent=2, default=str))
 
 
 def line(value: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     print(json.dumps(value, separators=(",", ":"), default=str))
 
 
-def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Mapping[str, str] | None = None) -> None:
-    """Rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` gives columns other headings.
+def rows(
+    output: Output, columns: Sequence[str], found: Iterable[Cells], shown: Mapping[str, str] | None = None
+) -> None:
+    """Print rows of data: all their values in JSON, those of ``columns`` in text. ``shown`` renames headings.
 
-    A pipe gets a line of headings too, and tabs: the same columns in the same order, whatever is in the rows.
+    A pipe gets a header line and tabs: the same columns in the same order, whatever is in the rows.
     """
     if output is Output.JSON:
         document([dict(row) for row in found])
@@ -47,7 +65,7 @@ def rows(output: Output, columns: Sequence[str], found: Iterable[Row], shown: Ma
 
 
 def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, str]]) -> None:
-    """One thing: all of it in JSON, ``text`` (name and value) for people."""
+    """Print one thing: all of it in JSON, ``text`` (name and value) for people."""
     if output is Output.TEXT:
         pairs = list(text)
         width = max((len(name) for name, _ in pairs), default=0)
@@ -59,28 +77,60 @@ def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, st
         line(found)
 
 
+def as_dict(row: Row) -> dict[str, Any]:
+    """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
+    facts: dict[str, Any] = {
+        "id": row.id.decode(),
+        "state": row.state.value,
+        "due": write_moment(row.due_ms),
+        "due_ms": row.due_ms,
+        "route": row.route,
+        **(broker_of(row.broker).origin_of(row) if row.broker else {}),
+        "key": text_of(row.key) or None,
+        "size": row.size,
+        "tries": row.tries,
+        "arrived": write_moment(row.arrived_ms),
+        "reason": row.reason or None,
+    }
+    if row.state is State.PARKED and row.at_ms != row.due_ms:
+        facts["next_try"] = write_moment(row.at_ms)
+    elif row.state is State.CLAIMED:
+        facts["lease_until"] = write_moment(row.at_ms) if row.at_ms else None
+    elif row.state is State.DEAD:
+        facts["died"] = write_moment(row.at_ms)
+    if row.first:
+        facts["first_copy"] = row.first.decode()
+    return facts
+
+
+def wait(due_ms: int, now_ms: int) -> str:
+    """Return how far a time is from now, for people: "in 4m 12s", "3s ago"."""
+    away = abs(due_ms - now_ms)
+    rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
+    return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
+
+
+def counts(kinds: Iterable[str]) -> str:
+    """Return how many there are of each kind: "queues (2), exchanges (1)"."""
+    return ", ".join(f"{kind}s ({number})" for kind, number in Counter(kinds).items())
+
+
 def _cell(value: Any) -> str:
     return "" if value is None else printable(str(value))
 
 
 def width() -> int:
-    """Of the terminal; one that does not tell has no end, so that nothing is cut for it."""
+    """Return the width of the terminal. One of unknown width counts as endless, so that nothing is cut for it."""
     return shutil.get_terminal_size((_ENDLESS, 0)).columns
 
 
 def table(
-    columns: Sequence[str], found: Sequence[Row], shown: Mapping[str, str], cut: Sequence[tuple[str, int]] = ()
+    columns: Sequence[str], found: Sequence[Cells], shown: Mapping[str, str], cut: Sequence[tuple[str, int]] = ()
 ) -> None:
-    """A table on the terminal, without the columns that are empty in all rows.
+    """Print a table on the terminal, without columns that are empty in all rows.
 
-    With ``cut`` every row is one line: see ``fitted``.
+    With ``cut`` every row is one line, as ``fitted`` lays it out.
     """
-    from rich import box
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     console = Console(width=width())
     kept = [column for column in columns if not found or any(_cell(row.get(column)) for row in found)]
     heads = {column: shown.get(column, column) for column in kept}
@@ -105,8 +155,11 @@ def table(
 
 
 def fitted(needs: Mapping[str, int], cut: Sequence[tuple[str, int]], room: int) -> dict[str, int]:
-    """Pure: how wide each column is on a line with so much room. The columns of ``cut`` give way in that order, each to
-    so many characters, or altogether where that is none; what is left over then goes back, last in, first out."""
+    """Return the width of each column on a line of ``room`` characters. Pure.
+
+    The columns of ``cut`` shrink in that order, each to its given width; one with width 0 is dropped. Room that is left
+    then goes back to them in reverse order.
+    """
     widths = dict(needs)
 
     def excess() -> int:

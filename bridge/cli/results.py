@@ -1,29 +1,29 @@
-"""What became of each message that a verb was about: its new state, and the exit code of all."""
+"""What a command did to each message: its new state, or why nothing was done; and the exit code of all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import typer
 
+from bridge.admin.desk import Desk, Row
 from bridge.cli.options import Output
+from bridge.cli.output import rows as print_rows
 from bridge.core.errors import FINE, NOT_FOUND, REFUSED
+from bridge.delay.duration import write_moment
+from bridge.telemetry.printable import complain
 
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk, Row
-
-_SAID: Mapping[str, str] = MappingProxyType({})
-#: States as a person calls them.
-_IN_WORDS = {"claimed": "being sent", "gone": "sent", "none": "not there"}
-ON_ITS_WAY = "it is being sent at this moment: look again with `postdate show` in a few seconds"
-UNKNOWN = "there is no message with this id (any more)"
-DEAD = "it is a dead letter: use `postdate retry`"
+#: States in text output; JSON has the words of the store.
+_IN_WORDS: Mapping[str, str] = MappingProxyType({"claimed": "being sent", "gone": "sent", "none": "not found"})
+BEING_SENT = "it is being sent now. Look again in a few seconds with `postdate show`"
+UNKNOWN = "no message has this id. It was delivered or cancelled, or the id is wrong"
+DEAD = "it is a dead letter. Use `postdate retry`"
 
 
-class Verdict(NamedTuple):
-    """One message: its state now, and where the verb was not carried out, why not and with what code."""
+class MessageResult(NamedTuple):
+    """One message: its state now, and why a command refused it, with the exit code."""
 
     id: bytes
     state: str
@@ -31,20 +31,21 @@ class Verdict(NamedTuple):
     code: int = FINE
 
 
-def judged(one: bytes, word: str, done: dict[str, str], refused: dict[str, str]) -> Verdict:
-    """Pure. ``word`` is what the store says it was: in ``done`` it leads to a new state, in ``refused`` to a reason."""
+def judged(one: bytes, word: str, done: Mapping[str, str], refused: Mapping[str, str]) -> MessageResult:
+    """Return the result for the state that the store answered, ``word``. Pure.
+
+    ``done`` maps it to the new state, ``refused`` to the reason why nothing was done.
+    """
     if word in done:
-        return Verdict(one, done[word])
+        return MessageResult(one, done[word])
     if word == "none":
-        return Verdict(one, "none", UNKNOWN, NOT_FOUND)
-    return Verdict(one, word, refused[word], REFUSED)
+        return MessageResult(one, "none", UNKNOWN, NOT_FOUND)
+    return MessageResult(one, word, refused[word], REFUSED)
 
 
-async def with_due(desk: Desk, verdicts: Sequence[Verdict]) -> list[dict[str, object]]:
-    """A row each; a message that waits is looked at again, so that what is shown is what is stored."""
-    from bridge.delay.duration import write_moment
-
-    rows = {row.id: row for row in await desk.look([one.id for one in verdicts if one.state == "parked"], 0)}
+async def with_due(desk: Desk, results: Sequence[MessageResult]) -> list[dict[str, object]]:
+    """Return a row for each. A parked message is read again, so that the row shows what is stored."""
+    rows = {row.id: row for row in await desk.look([one.id for one in results if one.state == "parked"], 0)}
     return [
         {
             "id": one.id.decode(),
@@ -53,26 +54,23 @@ async def with_due(desk: Desk, verdicts: Sequence[Verdict]) -> list[dict[str, ob
             "text": one.text,
             "code": one.code,
         }
-        for one in verdicts
+        for one in results
     ]
 
 
-def _state_now(one: Verdict, rows: Mapping[bytes, Row]) -> str:
-    """What was to be delivered at once may be under way, or gone, by the time that it is looked at again."""
+def _state_now(one: MessageResult, rows: Mapping[bytes, Row]) -> str:
+    """Return the state after the second read: a message that became due now may be claimed or gone by then."""
     if one.state != "parked":
         return one.state
     return rows[one.id].state.value if one.id in rows else "gone"
 
 
-def answer(output: Output, rows: Sequence[dict[str, object]], said: Mapping[str, str] = _SAID) -> None:
-    """Print the rows, say what was not done, and end with the worst code: refused before not found.
+def answer(output: Output, rows: Sequence[dict[str, object]], gone: str = "sent") -> None:
+    """Print the rows and the refusals, and exit with the worst code: refused before not found.
 
-    In text a state may be ``said`` in another word than in JSON.
+    ``gone`` is how text output calls a message that has left the store.
     """
-    from bridge.cli.output import rows as print_rows
-    from bridge.telemetry.printable import complain
-
-    words = {**_IN_WORDS, **said}
+    words = {**_IN_WORDS, "gone": gone}
     text = [{**row, "state": words.get(str(row["state"]), row["state"])} for row in rows]
     print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else rows)
     for row in rows:

@@ -6,29 +6,35 @@ from typing import Annotated
 
 import typer
 
+from bridge.app.daemon import run_daemon
+from bridge.app.wiring import settings_with_routes
 from bridge.cli.options import ConfigOption
 
 
 def run(
     config: ConfigOption = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="How many processes; overrides the settings.")
+        int | None, typer.Option("--workers", help="Number of processes. Overrides bridge.workers.")
     ] = None,
     setup: Annotated[
         bool | None,
-        typer.Option("--setup/--no-setup", help="Make queues, exchanges, topics; overrides the settings."),
+        typer.Option(
+            "--setup/--no-setup", help="Create missing queues, exchanges and topics at start. Overrides bridge.setup."
+        ),
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+        str | None,
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error. Overrides log.level."),
     ] = None,
     log_format: Annotated[
-        str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, text or json.")
+        str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, text or json. Overrides log.format.")
     ] = None,
 ) -> None:
-    """Run the bridge until SIGTERM or SIGINT. A first signal stops it in good order, a second one at once."""
-    from bridge.app.daemon import run_daemon
-    from bridge.app.wiring import settings_with_routes
+    """Run the bridge until SIGTERM or SIGINT.
 
+    The first signal stops it gracefully: it finishes what it has claimed, within bridge.shutdown_grace. A second signal
+    stops it at once.
+    """
     overrides = {
         "bridge.workers": workers,
         "bridge.setup": setup,

@@ -1,85 +1,158 @@
-"""Which messages a verb is about: ids, or what stands under a key."""
+"""Which messages a command acts on: those with these ids, with a key, or all dead letters that match a filter."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 
-from bridge.core.errors import NotFound, Refused, SettingsError
+import typer
+
+from bridge.admin.desk import Desk, Filter, Row
+from bridge.app.open_desk import at_desk, no_store
+from bridge.cli.options import Output
+from bridge.cli.output import facts
+from bridge.core.errors import FAILED, NotFound, Refused, SettingsError
+from bridge.core.state import State
 from bridge.parking.identity import shard_of
+from bridge.settings import Settings
+from bridge.settings.mistakes import nearest
+from bridge.telemetry.printable import complain, printable, say
 
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk
-    from bridge.settings import Settings
+#: Acts on these dead letters; returns how many were still dead.
+Act = Callable[[Desk, list[bytes]], Awaitable[int]]
 
-
-def read_ids(texts: Sequence[str]) -> list[bytes]:
-    """Ids as they were typed. Raises ``SettingsError`` for what is none."""
-    found = []
-    for text in texts:
-        raw = os.fsencode(text)
-        try:
-            shard_of(raw)
-        except ValueError as error:
-            raise SettingsError(f"{text!r} is {error}; `postdate list` shows them") from None
-        found.append(raw)
-    return found
-
-
-def check_choice(ids: Sequence[str] | None, key: str | None) -> None:
-    """Raise ``SettingsError`` unless either ids or a key are given."""
-    if bool(ids) == (key is not None):
-        raise SettingsError("Give ids, or --key with --route.")
+_SAMPLE, _BATCH = 5, 500
 
 
 async def targets(
     desk: Desk, settings: Settings, ids: Sequence[str] | None, key: str | None, route: str | None
 ) -> list[bytes]:
-    """The ids that are meant. Raises ``SettingsError``, ``NotFound``, and ``Refused`` for a key that many have."""
-    check_choice(ids, key)
+    """Return the ids of the messages named by ids or by key.
+
+    Raises ``SettingsError``, ``NotFound``, and ``Refused`` for a key that too many messages have.
+    """
+    if bool(ids) == (key is not None):
+        raise SettingsError("Give ids, or --key with --route.")
     if key is None:
-        return read_ids(ids or [])
-    found = await desk.find(_route(settings, route), os.fsencode(key))
+        return _read_ids(ids or [])
+    name = _route(settings, route)
+    found = await desk.find(name, os.fsencode(key))
     if found.unlisted:
         raise Refused(
-            f"{found.unlisted} messages stand under key {key!r}, so it names none of them: "
-            f"find the one you mean with `postdate list --key`, and take its id"
+            f"Key {key!r} is not unique on route {name!r}. Messages: {found.unlisted}. "
+            "Find yours with `postdate list --key`, and use its id."
         )
     if not found.ids:
-        raise NotFound(
-            f"No message has key {key!r} on route {_route(settings, route)}{strange_route(settings, route)}."
-        )
+        fact = f"No message has key {key!r} on route {name!r}."
+        raise NotFound(f"{fact} {strange_route(settings, name)}".rstrip())
     return found.ids
 
 
-def strange_route(settings: Settings, route: str | None) -> str:
-    """Half a sentence about a route that the settings do not have, or that has no store, or nothing. It may have
-    messages all the same."""
-    from bridge.app.open_desk import no_store
-    from bridge.settings.mistakes import nearest
-
-    if route is None or route in settings.routes:
-        return f"; {text}" if (text := no_store(settings, route)) else ""
-    near = nearest(route, settings.routes)
-    return f"; there is no route {route} in the settings" + (f", the nearest is {near}" if near else "")
-
-
-def judge_strange_route(settings: Settings, route: str | None) -> None:
-    """Where nothing was found. Raises ``SettingsError`` for a route that the settings do not have."""
-    from bridge.telemetry.printable import complain
-
-    text = strange_route(settings, route).removeprefix("; ")
-    if route is not None and route not in settings.routes:
-        raise SettingsError(f"{text[0].upper()}{text[1:]}.")
-    if text:
-        complain(f"Warning: {text}.")
+def _read_ids(texts: Sequence[str]) -> list[bytes]:
+    """Read ids as they were typed. Raises ``SettingsError`` for what is none."""
+    found = []
+    for text in texts:
+        raw = os.fsencode(text)
+        try:
+            shard_of(raw)
+        except ValueError:
+            raise SettingsError(f"{text!r} is not a message id. `postdate list` prints the ids.") from None
+        found.append(raw)
+    return found
 
 
 def _route(settings: Settings, route: str | None) -> str:
-    """The route that is meant: messages of one that is no longer in the settings may still be parked."""
+    """Return the route of ``--key``. One that was removed from the settings may still have parked messages."""
     if route is not None:
         return route
     if len(settings.routes) == 1:
         return next(iter(settings.routes))
-    raise SettingsError(f"--key needs --route, one of {', '.join(settings.routes) or 'those in the settings'}.")
+    raise SettingsError(f"--key needs --route. Configured routes: {', '.join(settings.routes) or 'none'}.")
+
+
+def unknown_route(settings: Settings, route: str) -> str:
+    """Return the sentences about a route that is not configured. Pure."""
+    near = nearest(route, settings.routes)
+    hint = f"Did you mean {near!r}?" if near else f"Configured routes: {', '.join(settings.routes) or 'none'}."
+    return f"Route {route!r} is not configured. {hint}"
+
+
+def strange_route(settings: Settings, route: str | None) -> str:
+    """Return why a route can have no messages: it is not configured, or has no store; "" for neither. Pure. It may have
+    some all the same, parked under previous settings."""
+    if route is None or route in settings.routes:
+        text = no_store(settings, route)
+        return text and f"{text[0].upper()}{text[1:]}."
+    return unknown_route(settings, route)
+
+
+def judge_strange_route(settings: Settings, route: str | None) -> None:
+    """Explain why nothing was found. Raises ``SettingsError`` for a route that is not configured."""
+    text = strange_route(settings, route)
+    if route is not None and route not in settings.routes:
+        raise SettingsError(text)
+    if text:
+        complain(f"Warning: {text}")
+
+
+def at_dead_letters(
+    settings: Settings,
+    wanted: Filter,
+    verb: tuple[str, str],
+    yes: bool,
+    output: Output,
+    act: Act,
+    spares: Callable[[Row], bool] = lambda _: False,
+) -> None:
+    """Ask for confirmation, ``act`` on all dead letters that match, and print on how many.
+
+    ``verb`` is an order and a deed, such as "retry" and "retried". ``spares`` tells which ones are skipped.
+    """
+    order, deed = verb
+    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act, spares), wanted.route)
+    facts(output, {deed: done}, [(deed, str(done))])
+    if not done:
+        judge_strange_route(settings, wanted.route)
+
+
+async def _on_dead_letters(
+    desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act, spares: Callable[[Row], bool]
+) -> int:
+    """Return how many dead letters were acted on.
+
+    All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
+    where there is no terminal to ask on, ``typer.Exit`` where the answer is no.
+    """
+    sample: list[Row] = []
+    ids: list[bytes] = []
+    async for row in desk.rows(State.DEAD, wanted):
+        if spares(row):
+            continue
+        ids.append(row.id)
+        if len(sample) < _SAMPLE:
+            sample.append(row)
+    if not ids:
+        return 0
+    if not yes:
+        _ask(verb, len(ids), sample)
+    done = 0
+    for at in range(0, len(ids), _BATCH):
+        done += await act(desk, ids[at : at + _BATCH])
+        if at and sys.stderr.isatty():
+            say(f"{done} of {len(ids)} ...")
+    return done
+
+
+def _ask(verb: str, count: int, sample: Sequence[Row]) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingsError(
+            f"Dead letters to {verb}: {count}. Confirm with --yes, because there is no terminal to ask on."
+        )
+    for row in sample:
+        say(printable(f"  {row.id.decode()}  {row.route}  {row.reason}"))
+    if count > len(sample):
+        say(f"  ... and {count - len(sample)} more")
+    if not typer.confirm(f"{verb.capitalize()} these dead letters ({count})?", err=True):
+        say("Nothing was done.")
+        raise typer.Exit(FAILED)

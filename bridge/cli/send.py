@@ -1,70 +1,77 @@
-"""``postdate send``: parks a message without a broker."""
+"""``postdate send``: park a message without a broker."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.admin.payload import Draft
+from bridge.admin.send import Message
+from bridge.app.brokers import broker_of
+from bridge.app.open_desk import park_message, refuse_without_store
+from bridge.app.wiring import settings_with_routes
+from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption, due_ms, read_due
+from bridge.cli.output import facts
+from bridge.cli.select import unknown_route
 from bridge.core.errors import SettingsError
+from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
-
-if TYPE_CHECKING:
-    from bridge.admin.send import Message
-    from bridge.settings import Route, Settings
+from bridge.settings import Route, Settings
+from bridge.settings.plan import store_of
+from bridge.telemetry.printable import say
 
 _INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
 
 
 def send(
-    route: Annotated[str, typer.Argument(metavar="ROUTE", help="The route, as it is called in the settings.")],
-    body: Annotated[str, typer.Argument(metavar="BODY", help="The body; '' is an empty one, - reads standard input.")],
+    route: Annotated[str, typer.Argument(metavar="ROUTE", help="Name of a route in the settings.")],
+    body: Annotated[str, typer.Argument(metavar="BODY", help="Message body. '' is empty, - reads standard input.")],
     routing_key: Annotated[
         str | None,
-        typer.Option("--routing-key", metavar="TEXT", help="RabbitMQ, required: the routing key; '' is an empty one."),
+        typer.Option("--routing-key", metavar="TEXT", help="RabbitMQ, required: routing key. '' is an empty one."),
     ] = None,
     record_key: Annotated[
-        str | None, typer.Option("--record-key", metavar="TEXT", help="Kafka: the record's key; without, it has none.")
+        str | None, typer.Option("--record-key", metavar="TEXT", help="Kafka: record key. Default: none.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Kafka: as if on this intake topic of the route.")
+        str | None,
+        typer.Option(
+            "--topic", metavar="TOPIC", help="Kafka: intake topic of the record. Required if the route has several."
+        ),
     ] = None,
-    after: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="So long from now: 5m, 1h 30m.")] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help="RFC 3339 with an offset, or Unix ms.")
-    ] = None,
+    after: InOption = None,
+    at: AtOption = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="A header; as often as needed.")
+        list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Header to set. Repeatable.")
     ] = None,
-    key: Annotated[str, typer.Option("--key", metavar="KEY", help="To cancel and reschedule it by.")] = "",
-    content_type: Annotated[str | None, typer.Option("--content-type", metavar="TYPE", help="RabbitMQ.")] = None,
-    message_id: Annotated[str | None, typer.Option("--message-id", metavar="ID", help="RabbitMQ.")] = None,
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="Key to cancel or reschedule the message by.")] = "",
+    content_type: Annotated[
+        str | None, typer.Option("--content-type", metavar="TYPE", help="RabbitMQ: content type.")
+    ] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", metavar="ID", help="RabbitMQ: message id.")] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Park a message, past the broker. It is delivered by a running postdate; the answer is its id."""
-    from bridge.admin.payload import Draft
-    from bridge.admin.send import Message
-    from bridge.app.brokers import broker_of
-    from bridge.app.open_desk import park_message
-    from bridge.app.wiring import settings_with_routes
-    from bridge.cli.moments import due_ms, read_due
-    from bridge.settings.plan import store_of
+    """Park a message in the store, without a broker. A running postdate delivers it when it is due.
 
-    wait_ms, at_ms = read_due(after, at)
+    Give either --in or --at. Prints the id of the message.
+    """
+    delay_ms, time_ms = read_due(after, at)
     settings = settings_with_routes(config)
     found = _route(settings, route)
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     draft = Draft(content, _headers(header or []), routing_key, record_key, topic, content_type, message_id)
     order_key, payload = broker_of(found.broker).pack(settings, route, draft)
     if len(payload) > settings.limits.max_body:
-        raise SettingsError(f"It has {len(payload)} bytes and limits.max_body is {settings.limits.max_body}.")
+        raise SettingsError(
+            f"The message is too large: {len(payload)} bytes. limits.max_body allows {settings.limits.max_body} bytes."
+        )
 
     def make(now_ms: int) -> Message:
-        due = due_ms(wait_ms, at_ms, now_ms, settings.limits.max_delay)
+        due = due_ms(delay_ms, time_ms, now_ms, settings.limits.max_delay)
         return Message(
             route=route,
             order=found.order,
@@ -76,25 +83,19 @@ def send(
         )
 
     one, message = park_message(store_of(settings, found.broker).settings, make)
-    _tell(output, one.decode(), message.due_ms)
+    _print(output, one.decode(), message.due_ms)
 
 
-def _tell(output: Output, one: str, due_ms: int) -> None:
-    from bridge.cli.output import facts
-    from bridge.delay.duration import write_moment
-    from bridge.telemetry.printable import say
-
+def _print(output: Output, one: str, due_ms: int) -> None:
     due = write_moment(due_ms)
     facts(output, {"id": one, "state": "parked", "due": due, "due_ms": due_ms}, [("id", one), ("due", due)])
-    say(f"Take it back with: postdate cancel {one}")
+    say(f"To cancel it: postdate cancel {one}")
 
 
 def _route(settings: Settings, name: str) -> Route:
-    """The route of that name. Raises ``SettingsError`` if there is none, ``Refused`` if it has no store."""
-    from bridge.app.open_desk import refuse_without_store
-
+    """Return the route of that name. Raises ``SettingsError`` if there is none, ``Refused`` if it has no store."""
     if name not in settings.routes:
-        raise SettingsError(f"There is no route {name!r}; the settings have {', '.join(settings.routes)}.")
+        raise SettingsError(unknown_route(settings, name))
     refuse_without_store(settings, name)
     return settings.routes[name]
 
@@ -104,9 +105,9 @@ def _headers(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise SettingsError(f"--header {text!r} is not NAME=TEXT.")
+            raise SettingsError(f"--header {text!r} is not of the form NAME=TEXT.")
         if name in OWN_HEADERS:
-            raise SettingsError(f"--header {name} is for producers: use {_INSTEAD.get(name, '--in or --at')} here.")
+            raise SettingsError(f"--header {name} is for producers. Use {_INSTEAD.get(name, '--in or --at')}.")
         headers[name] = value
     return headers
 
@@ -118,5 +119,5 @@ def _key(text: str) -> bytes:
     except UnicodeDecodeError:
         raise SettingsError("--key is not UTF-8 text.") from None
     if len(raw) > 255:
-        raise SettingsError(f"--key has {len(raw)} bytes, a key has 255 at most.")
+        raise SettingsError(f"--key is too long: {len(raw)} bytes. The maximum is 255.")
     return raw

@@ -1,22 +1,21 @@
-"""``postdate setup``: makes the exchanges, queues, bindings and topics that the routes need."""
+"""``postdate setup``: create the exchanges, queues, bindings and topics that the routes need."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from bridge.admin.topology import Finding
+from bridge.app.topology import declare_topology, plan_topology
+from bridge.app.wiring import settings_with_routes
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
-from bridge.telemetry.plural import counted
+from bridge.cli.output import counts, rows
+from bridge.core.errors import FINE
+from bridge.settings import Settings
+from bridge.telemetry.printable import say
 
-if TYPE_CHECKING:
-    from bridge.admin.topology import Finding
-    from bridge.settings import Settings
-
-
-#: A route with more parts than this is told of in one line, and what its parts may be for that.
+#: Text output sums up the parts in these states where a route has more than ``_MANY``.
 _MANY = 12
 _CALM = ("made", "there", "planned")
 
@@ -26,25 +25,21 @@ def setup(
     output: OutputOption = Output.TEXT,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Make what all routes need: exchanges, queues and bindings on RabbitMQ, topics on Kafka.
+    """Create the exchanges, queues and topics that the routes need.
 
-    It includes what `postdate levels setup` makes, which is for routes with mode levels or ladder alone. What is there
-    already stays as it is; a difference that would lose messages is refused. An intake topic gets as many partitions as
-    the topic where it leads; as long as that is missing it waits, and the exit code is 1. It is 5 for what is refused,
-    and 4 where a broker cannot be reached.
+    Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is
+    refused (exit code 5).
+
+    A Kafka intake topic gets as many partitions as its destination topic. Where that is missing, the intake waits for
+    it (exit code 1).
+
+    `postdate levels setup` does the same for routes with mode levels or ladder alone.
     """
-    from bridge.app.wiring import settings_with_routes
-
     make(settings_with_routes(config), output, dry_run)
 
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:
-    """Make what these settings need, or only look, and print a row for each part."""
-    from bridge.app.topology import declare_topology, plan_topology
-    from bridge.cli.output import rows
-    from bridge.core.errors import FINE
-    from bridge.telemetry.printable import say
-
+    """Create what these settings need, or only compare, and print a row for each part."""
     found, warnings, code = plan_topology(settings) if dry_run else declare_topology(settings)
     made = [_row(one) for one in found]
     shown = [_with(row) for row in _brief(made)] if output is Output.TEXT else made
@@ -67,26 +62,20 @@ def _row(one: Finding) -> dict[str, Any]:
 
 
 def _brief(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of a route with very many parts, a line for each state that is no problem, with the number of each kind."""
+    """Replace many parts of a route by one row for each state, with the number of each kind; problems stay."""
     shown = []
     for route in dict.fromkeys(row["route"] for row in found):
-        rows = [row for row in found if row["route"] == route]
-        calm = [row for row in rows if row["state"] in _CALM] if len(rows) > _MANY else []
+        parts = [row for row in found if row["route"] == route]
+        calm = [row for row in parts if row["state"] in _CALM] if len(parts) > _MANY else []
         for state in dict.fromkeys(row["state"] for row in calm):
             name = counts(row["kind"] for row in calm if row["state"] == state)
             shown.append({"kind": "", "name": name, "route": route, "state": state, "arguments": {}})
-        shown += [row for row in rows if row not in calm]
+        shown += [row for row in parts if row not in calm]
     return shown
 
 
-def counts(kinds: Iterable[str]) -> str:
-    """Pure: how many of each kind: "2 queues, 1 exchange"."""
-    numbers = Counter(kinds)
-    return ", ".join(counted(number, kind) for kind, number in numbers.items())
-
-
 def _with(row: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as text; a header without a value stands for any value of it."""
+    """Add the arguments as text. A header argument without a value matches any value of the header."""
     written = (name if value is None else f"{name}={_value(value)}" for name, value in row["arguments"].items())
     return {**row, "with": " ".join(written)}
 

@@ -1,37 +1,42 @@
-"""``postdate show``: one message with its properties and body."""
+"""``postdate show``: messages with their properties and body."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from base64 import b64encode
+from codecs import getincrementaldecoder
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
+from bridge.admin.desk import Desk, Row
+from bridge.app.open_desk import at_desk, open_payload
+from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
-
-if TYPE_CHECKING:
-    from bridge.admin.desk import Desk, Row
+from bridge.cli.output import as_dict, document, facts, line
+from bridge.cli.select import targets
+from bridge.core.errors import NotFound, SettingsError
+from bridge.telemetry.printable import printable_lines
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
 BODY_BYTES = 4096
 _READ_BYTES = 260 + 256 * 1024 + BODY_BYTES
+#: Bytes on a line of a hex dump.
+_HEX_WIDTH = 16
 
 
 def show(
     ids: IdsArgument = None,
     key: KeyOption = None,
     route: RouteOption = None,
-    full: Annotated[bool, typer.Option("--full", help="The whole body, however long.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the body, as the bytes it is; for one message.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole body, however long.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Write only the body, byte for byte. For one message.")] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show messages: facts, properties, headers and body. Reading changes nothing."""
-    from bridge.app.open_desk import at_desk, open_payload
-    from bridge.app.wiring import settings_from
-    from bridge.cli.select import targets
-    from bridge.core.errors import NotFound, SettingsError
-
+    """Show messages with their properties, headers and body. Nothing is changed."""
     settings = settings_from(config)
 
     async def work(desk: Desk) -> list[Row]:
@@ -40,26 +45,24 @@ def show(
         for place, row in enumerate(rows):
             try:
                 open_payload(row)
-            except ValueError:  # properties of more than a frame: then everything is read
+            except ValueError:  # properties larger than a frame: read all of it
                 rows[place : place + 1] = await desk.look([row.id], -1)
         missing = set(meant) - {row.id for row in rows}
         if missing:
             names = ", ".join(sorted(one.decode() for one in missing))
-            raise NotFound(f"There is no message {names} (any more).")
+            raise NotFound(f"No message has id {names}. It was delivered or cancelled, or the id is wrong.")
         return rows
 
     rows = at_desk(settings, work, route)
     if raw:
         if len(rows) > 1:
-            raise SettingsError(f"--raw is for one message, and these are {len(rows)}.")
+            raise SettingsError(f"--raw writes one message. Messages given: {len(rows)}.")
         sys.stdout.buffer.write(open_payload(rows[0]).body)
         return
     _print(output, rows, None if full else BODY_BYTES)
 
 
 def _print(output: Output, rows: list[Row], most: int | None) -> None:
-    from bridge.cli.output import document, line
-
     if output is Output.TEXT:
         for place, row in enumerate(rows):
             if place:
@@ -75,13 +78,7 @@ def _print(output: Output, rows: list[Row], most: int | None) -> None:
 
 
 def _as_json(row: Row, most: int | None) -> dict[str, Any]:
-    """Everything; the body as text where it is UTF-8, else in base64."""
-    from base64 import b64encode
-
-    from bridge.app.open_desk import open_payload
-    from bridge.cli.bodies import whole_text
-    from bridge.cli.messages import as_dict
-
+    """Return all facts; the body as text where it is UTF-8, else in base64."""
     opened = open_payload(row)
     body = opened.body[:most]
     truncated = len(body) < opened.body_size
@@ -92,11 +89,6 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
 
 
 def _print_text(row: Row, most: int | None) -> None:
-    from bridge.app.open_desk import open_payload
-    from bridge.cli.bodies import body_lines
-    from bridge.cli.messages import as_dict
-    from bridge.cli.output import facts
-
     opened = open_payload(row)
     known = as_dict(row)
     del known["due_ms"], known["size"]
@@ -110,8 +102,8 @@ def _print_text(row: Row, most: int | None) -> None:
         print(one)
 
 
-def _properties(properties: Any) -> list[tuple[str, str]]:
-    """A line for each property and each header."""
+def _properties(properties: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return a line for each property and each header."""
     pairs: list[tuple[str, str]] = []
     for name, value in properties.items():
         if name == "headers" and isinstance(value, dict):
@@ -122,7 +114,32 @@ def _properties(properties: Any) -> list[tuple[str, str]]:
 
 
 def _value(value: object) -> str:
-    """Text as it is, everything else as JSON, which tells 5 from "5" and true from "true" in tables."""
-    import json
-
+    """Return text as it is and other values as JSON, which tells 5 from "5" and true from "true"."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def whole_text(body: bytes, truncated: bool) -> str | None:
+    """Return the body as text, or None where it is not UTF-8. A character that was cut at the end is dropped."""
+    try:
+        return getincrementaldecoder("utf-8")().decode(body, not truncated)
+    except UnicodeDecodeError:
+        return None
+
+
+def body_lines(body: bytes, truncated: bool) -> Iterator[str]:
+    """Yield the lines to print: text where the body is printable text, else a hex dump."""
+    text = whole_text(body, truncated)
+    if text is not None and all(one.isprintable() or one in "\n\r\t" for one in text):
+        yield from printable_lines(text.replace("\r\n", "\n")).split("\n")
+    else:
+        yield from hex_lines(body)
+    if truncated:
+        yield f"... cut after {len(body)} bytes. --full shows all of it, --raw writes the bytes."
+
+
+def hex_lines(body: bytes) -> Iterator[str]:
+    """Yield lines with the offset, the bytes, and the printable letters among them."""
+    for at in range(0, len(body), _HEX_WIDTH):
+        piece = body[at : at + _HEX_WIDTH]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        yield f"{at:08x}  {piece.hex(' '):<{_HEX_WIDTH * 3 - 1}}  {letters}"

@@ -1,7 +1,7 @@
 """The store's clock, as seen from this process.
 
-Leases are decided by the store alone (Redis ``TIME``, inside the scripts). This process needs to know it to stamp an
-arrival, to look in time and to let a message go at its moment; where it does not know it well, it errs towards late.
+The store alone decides leases (Redis ``TIME``, inside the scripts). This process estimates its clock to stamp arrivals,
+to claim in time, and to publish at the due moment. Where the estimate is uncertain, it errs towards late.
 """
 
 from __future__ import annotations
@@ -9,41 +9,41 @@ from __future__ import annotations
 import time
 from collections import deque
 
-#: What a stamp may be too early by.
+#: A stamp may be too early by this much.
 _STAMP_ERROR_US = 500.0
-#: Quartz drifts by less than so many microseconds a second, and an observation is trusted for so long.
+#: A quartz clock drifts by less than this many microseconds a second. An observation is used for the window.
 _DRIFT_US = 50.0
 _WINDOW_S = 20.0
-#: A step of the store's clock larger than this is worth a word in the log.
+#: A larger step of the store's clock is reported.
 JUMP_US = 500_000
 
 
 class StoreClock:
-    """Estimates the store's clock from replies that carry it; the quickest reply of the last seconds is the best one.
+    """Estimates the store's clock from replies that carry it. The quickest reply of the last seconds is the best.
 
-    An estimate that a new reply contradicts (the store's clock stepped, or another server took over) is thrown away
-    at once. ``jumped_us`` holds the last such step until somebody reads it.
+    A new reply that contradicts the estimate (the store's clock stepped, or another server took over) replaces it at
+    once. ``jumped_us`` is the last such step until the watchdog reports it and sets it to 0.
     """
 
     def __init__(self) -> None:
-        # Best first: of two replies, an older one that is no better will never be the best again.
+        # Best first. An older reply that is no better than a newer one can never be the best again.
         self._samples: deque[tuple[float, float, float, float]] = deque()
         self._offset_us = self._floor_us = self._stamp_us = time.time() * 1e6 - time.monotonic() * 1e6
         self.jumped_us = 0.0
 
     def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
-        """One reply: when it was asked for and when it came (monotonic seconds), and the store's clock in it."""
+        """Take one reply: when it was asked for, when it came (monotonic seconds), and the store's clock in it."""
         earliest, latest = store_us - received_s * 1e6, store_us - sent_s * 1e6
         if self._samples and not earliest - 1000 <= self._offset_us <= latest + 1000:
             step = (earliest + latest) / 2 - self._offset_us
-            # A slow reply says little of the moment at which the store looked, neither this one nor the one before.
+            # A slow reply, this one or the one before, does not tell when the store read its clock.
             unsure = (latest - earliest) / 2 + self._samples[0][2] * 5e5
             self._samples.clear()
             if abs(step) - unsure > JUMP_US:
                 self.jumped_us = step
         samples = self._samples
         took_s = received_s - sent_s
-        # Its error grows with its age, for all of them alike, so this order never changes.
+        # The error of each sample grows with its age at the same rate, so their order never changes.
         badness = took_s * 5e5 - received_s * _DRIFT_US
         while samples and samples[-1][0] >= badness:
             samples.pop()
@@ -52,28 +52,28 @@ class StoreClock:
             samples.popleft()
         _, seen_s, took_s, self._offset_us = samples[0]
         error_us = took_s * 5e5 + (received_s - seen_s) * _DRIFT_US
-        # The store read its clock before we read its reply, at the latest; a second passes until the next observation.
+        # The store read its clock before this process read the reply. The next observation comes within a second.
         self._floor_us = self._offset_us - error_us - _DRIFT_US
         self._stamp_us = self._offset_us + max(0.0, error_us - _STAMP_ERROR_US)
 
     def now_us(self) -> float:
-        """Unix microseconds by the store's clock."""
+        """Return Unix microseconds by the store's clock."""
         return time.monotonic() * 1e6 + self._offset_us
 
     def surely_us(self) -> float:
-        """What the store's clock shows at least: no message whose moment is not later than this is early."""
+        """Return the least that the store's clock shows. A message due at this moment or before is not early."""
         return time.monotonic() * 1e6 + self._floor_us
 
     def now_ms(self) -> int:
-        """Unix milliseconds by the store's clock, to the nearest.
+        """Return Unix milliseconds by the store's clock, rounded to the nearest.
 
-        Arrivals are stamped with this, so a due moment may be half a millisecond before arrival plus delay. The way
-        from the producer to here takes longer than that, so nothing comes before publish plus delay; rounding up
-        instead would make everything half a millisecond later for nothing. Where the estimate may be off by more, as
-        after an outage or on a machine that is too busy for a quick reply, it is the late side that is stamped.
+        Arrivals are stamped with this, so a due moment may be half a millisecond before arrival plus delay. A message
+        needs longer than that from the producer to here, so nothing is delivered before publish plus delay. Rounding
+        up would only add half a millisecond of lateness. Where the estimate may be off by more, as after an outage or
+        on a busy machine, the late side of it is used.
         """
         return round((self.now_us() + self._stamp_us - self._offset_us) / 1000)
 
     def seconds_until(self, due_ms: int) -> float:
-        """Seconds from now to a moment of the store's clock; negative when it has passed."""
+        """Return the seconds until a moment of the store's clock; negative when it has passed."""
         return (due_ms * 1000 - self.now_us()) / 1e6

@@ -1,37 +1,36 @@
-"""The errors of the house: a small tree, ordered by what the person who sees one should do.
+"""The errors of postdate: a small tree, ordered by what the reader should do.
 
 Foreign exceptions (pika's, redis-py's) are translated into these once, at the edge, in the adapter that met them.
-An unanswered publish is an outcome, not an error: see ``bridge.core.message.Outcome``.
+An unanswered publish is no error but an outcome: ``bridge.core.message.Outcome``.
 """
 
 
 class PostdateError(Exception):
-    """Root. Its text is one sentence for a person: what is wrong, where, and what to do."""
+    """Root. Its text says what is wrong and where, then what to do, as two sentences."""
 
 
 class SettingsError(PostdateError):
-    """Wrong settings or wrong use: correct the file, the environment or the command line (exit 2)."""
+    """Wrong settings or usage. Correct the file, the environment or the command line (exit 2)."""
 
 
 class HeaderError(PostdateError):
-    """A delay header that is not a moment: the producer's mistake. The message becomes a dead letter."""
+    """A delay header that names no time: the producer's mistake. The message becomes a dead letter."""
 
 
 class NotFound(PostdateError):
-    """No message, key or route of that name (exit 3)."""
+    """No message or key of that name (exit 3)."""
 
 
 class Unreachable(PostdateError):
-    """A broker or the store does not answer, or cannot take the work now: try again later (exit 4)."""
+    """A broker or the store does not answer, or cannot do the work now. Try again later (exit 4)."""
 
 
 class StoreUnavailable(Unreachable):
-    """The store cannot be asked, or refuses writes for now (memory full, disk full, loading, failing over)."""
+    """The store does not answer, or refuses writes for now (memory full, disk full, loading, failing over)."""
 
 
 class ShardsUnavailable(StoreUnavailable):
-    """Some shards cannot be asked. The part of the call that was for the others was carried out, with the sum
-    ``worked``."""
+    """Some shards do not answer. The call was carried out on the others; ``worked`` is the sum of their answers."""
 
     def __init__(self, text: str, shards: frozenset[int], worked: int) -> None:
         super().__init__(text)
@@ -40,22 +39,22 @@ class ShardsUnavailable(StoreUnavailable):
 
 
 class BrokerUnavailable(Unreachable):
-    """The connection to a broker is not there."""
+    """A broker does not answer, or closed the connection."""
 
 
 class Refused(PostdateError):
-    """Understood and not done: the message is claimed already, or it is not allowed (exit 5)."""
+    """A valid request that was not carried out: the message is claimed, or it is not allowed (exit 5)."""
 
 
 class TopologyMismatch(Refused):
-    """A queue or exchange exists with other arguments than postdate needs; nothing was changed."""
+    """A queue, exchange or topic exists with other arguments than postdate needs. Nothing was changed."""
 
 
 class StoreUnfit(PostdateError):
-    """The store runs with settings under which messages can be lost (exit 1): change them there."""
+    """The store runs with settings under which messages can be lost. Change them there (exit 1)."""
 
 
-#: Exit codes: what a script can tell from how a command ended.
+#: Exit codes, for scripts.
 FINE, FAILED, WRONG, NOT_FOUND, UNREACHABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 _CODES: tuple[tuple[type[PostdateError], int], ...] = (

@@ -1,4 +1,4 @@
-"""What moves through the house: a delivery comes in, is parked, claimed, and has an outcome."""
+"""What moves through the pipeline: a delivery comes in, is parked, is claimed, and has an outcome."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Timestamp(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A header value that can be no moment, whatever it holds: a table, an array, an unknown type.
+    """A header value of a type that cannot be a moment: a table, an array, an unknown type.
 
-    ``kind`` is a word for the reason text: "a table", "an array", "a value of unknown type '?'".
+    ``kind`` is its name in the reason: "a table", "an array", "a value of unknown type '?'".
     """
 
     kind: str
 
 
-#: What a source hands over as the value of a delay header, already freed of the broker's own encoding.
+#: The value of a delay header as a source hands it over, decoded from the broker's own format.
 HeaderValue = int | float | str | bytes | bool | None | Timestamp | Unreadable
 
 
-#: Where a record stands in a log that can be read again: the name of the log and the offset in it. Offsets rise, with
-#: gaps; below the next one that is new the store takes nothing of that name again. So a log that begins anew (a topic
-#: that was deleted and made again) needs another name, or its records would count as parked. A name has no NUL.
+#: The position of a record in a log that can be read again: the name of the log and the offset. Offsets rise, with
+#: gaps. The store takes nothing below the next new offset of a name. So a log that starts over (a topic that was
+#: deleted and recreated) needs another name, or its records would count as parked. A name has no NUL.
 Origin = tuple[bytes, int]
 
 
@@ -36,13 +36,14 @@ Origin = tuple[bytes, int]
 class Delivery:
     """One message as a source hands it over, not yet accepted.
 
-    ``tag`` is the source's own handle to accept it; ``payload`` is opaque to the house and only the same
-    broker's sink reads it; ``order_key`` is the RabbitMQ routing key or the Kafka key; ``headers`` holds only
-    the headers that the route's dialects name; ``arrived_ms`` is Unix milliseconds by the store's clock; ``fault`` says
-    why the source could not read the headers at all; ``digest`` is 8 bytes that a redelivery of the message repeats;
-    ``origin`` is None where the broker names no message. A source gives one to all its deliveries or to none, those of
-    one log with rising offsets and with one ``order_key``; it leaves none out that it has not accepted. ``tombstone``
-    says that it ends its ``message_id``: it cancels what waits under that, unless it is to be delivered later itself.
+    ``tag``: the source's own handle to accept it. ``payload``: opaque here, only the same broker's sink reads it.
+    ``order_key``: the RabbitMQ routing key or the Kafka key. ``headers``: only those that the route's dialects name.
+    ``arrived_ms``: Unix milliseconds by the store's clock. ``fault``: why the source could not read the headers.
+    ``digest``: 8 bytes that a redelivery of the message repeats. ``tombstone``: it cancels what waits under its
+    ``message_id``, unless it has a delay itself.
+
+    ``origin`` is None where the broker does not number messages. A source gives an origin to all its deliveries or to
+    none. Those of one log have rising offsets and one ``order_key``, and none is left out that was not accepted.
     """
 
     tag: Any
@@ -62,10 +63,10 @@ class Delivery:
 
 @dataclass(slots=True)
 class Claim:
-    """A parked message that this instance has taken until its lease ends.
+    """A parked message that this instance has taken until its lease expires.
 
-    ``due_ms`` and ``lease_ends`` differ in their clocks: due is Unix milliseconds by the store's clock, the lease's
-    end is this process's monotonic seconds, so that no clock jump can make a dead lease look alive.
+    Two clocks: ``due_ms`` is Unix milliseconds by the store's clock. ``lease_ends`` is monotonic seconds of this
+    process, so that no step of a clock makes an expired lease look valid.
     """
 
     id: bytes
@@ -82,27 +83,29 @@ class Claim:
 
 
 def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:
-    """A claim of which nothing but the identity can be read."""
+    """Return a claim of a message of which only the identity can be read."""
     return Claim(message_id, shard, token, 0, 0, 0, "", b"", b"", message_id, lease_ends)
 
 
 class Outcome(Enum):
-    """What became of one publish. UNKNOWN: it was sent and no answer came, so it may have arrived."""
+    """What became of one publish. UNKNOWN: sent without an answer, so the message may have arrived."""
 
     CONFIRMED = "confirmed"
     REFUSED = "refused"
     UNKNOWN = "unknown"
 
 
-#: The reason of a refusal for want of a route.
+#: The kind of a refusal because the settings lack the route.
 NO_ROUTE = "no_route"
 _NO_ROUTE_MS = 5000
 
 
 @dataclass(slots=True, frozen=True)
 class Refusal:
-    """Why a broker would not take a message. ``lasting``: another try cannot help, bury at once. ``again_ms``: it was
-    not tried at all, so this counts no try and it is looked at again after so long."""
+    """Why a broker did not take a message. ``lasting``: another try cannot help, so bury it at once.
+
+    ``again_ms``: it was not tried at all. That counts no try, and it is published again after this time.
+    """
 
     reason: str
     text: str
@@ -111,5 +114,5 @@ class Refusal:
 
 
 def no_route(route: str) -> Refusal:
-    """Its route is not in the settings here; perhaps in another instance's, while they are changed one by one."""
+    """Return the refusal of a message whose route this instance lacks. Another instance may have it."""
     return Refusal(NO_ROUTE, f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)

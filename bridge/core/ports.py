@@ -1,11 +1,11 @@
-"""What the house needs of the world: a store, sources and sinks. Each method says what it promises.
+"""The interfaces that the pipeline needs: a store, sources and sinks. Each method states its promise.
 
-Ports speak batches. The real adapters and the in-memory ones pass the same suites (``tests/conformance``).
+Ports speak batches. The stores on Redis and in memory pass the same suite (``tests/conformance``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -13,10 +13,15 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Delivery, Origin, Outcome, Refusal
 
+#: A loop that keeps a connection to a broker.
+Link = Callable[[], Coroutine[None, None, None]]
+
 
 class Keyed(NamedTuple):
-    """A message with its producer's own key: its position in the batch (from 1), its index field, and what to do when
-    the key is taken: replace, keep or reject."""
+    """A message with its producer's own key: its position in the batch (from 1) and its index field.
+
+    ``mode`` says what to do if the key is taken: replace, keep or reject.
+    """
 
     position: int
     field: bytes
@@ -27,11 +32,11 @@ class Keyed(NamedTuple):
 class Batch:
     """What is parked in one shard in one call.
 
-    ``token`` (8 bytes) names the call: the same token again changes nothing. ``messages`` are (id, due ms, envelope).
-    ``found`` maps an index field to the ids that may be found by it without ever replacing each other. ``recent`` is 28
-    bytes a message, digest and id, and ``recent_max`` how many such the store keeps. ``origins`` are those of the
-    messages, in the same places, or none at all: what the store has dealt with before is not parked again. ``owed`` are
-    origins of this shard that are to be rejected afterwards: that call still finds them new, whatever was parked here.
+    ``token`` (8 bytes) names the call: a second call with it changes nothing. ``messages`` are (id, due ms, envelope).
+    ``found`` maps an index field to ids that can be looked up by it and never replace each other. ``recent`` has 28
+    bytes a message, digest and id; the store keeps ``recent_max`` of them. ``origins`` has one for each message, or is
+    empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the caller rejects
+    afterwards: that call still finds them new, whatever was parked here.
     """
 
     token: bytes
@@ -45,8 +50,11 @@ class Batch:
 
 
 class Parked(NamedTuple):
-    """Positions (from 1) of messages that were not parked: an older one of their key was kept; or the message is to be
-    rejected for it; or it was dealt with ``before``, by its origin, and needs nothing more."""
+    """Positions (from 1) of messages that were not parked.
+
+    ``kept``: an older message with the key was kept. ``rejected``: the message is to be rejected for it. ``before``:
+    the store handled its origin before, so nothing is left to do.
+    """
 
     kept: tuple[int, ...]
     rejected: tuple[int, ...]
@@ -54,9 +62,12 @@ class Parked(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a claim took from one shard. ``owner`` names another instance that drains it (then nothing was taken);
-    ``next_due_ms`` is the next due moment of what is left, or None; ``newer`` are ids of envelopes of a newer version,
-    ``damaged`` are to be buried, each beside the reason, and are claims with nothing but their identity."""
+    """What a claim took from one shard.
+
+    ``owner`` names another instance that drains it; then nothing was taken. ``next_due_ms`` is the next due moment of
+    the remaining messages, or None. ``ghosts`` counts ids without a message. ``newer`` are ids of envelopes of a newer
+    version. ``damaged`` are claims with an identity only; each is to be buried with the reason beside it.
+    """
 
     claims: list[Claim]
     next_due_ms: int | None
@@ -67,14 +78,14 @@ class Claimed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The ids under an index field; or, where they are too many to be an identity, their number."""
+    """The ids of an index field; or their number, where they are too many to be an identity."""
 
     ids: list[bytes]
     unlisted: int
 
 
 class Release(NamedTuple):
-    """A claim to be given back. ``wait_ms`` after now is its next try, None its own due moment, so at once."""
+    """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once."""
 
     claim: Claim
     wait_ms: int | None
@@ -83,8 +94,10 @@ class Release(NamedTuple):
 
 
 class Dealt(NamedTuple):
-    """``deal`` is the text on which the instances agreed, "" before the first. ``reports`` are the last ones of the
-    instances that can deliver."""
+    """``deal`` is the text on which the instances agreed, "" before the first deal.
+
+    ``reports`` are the latest of the instances that can deliver.
+    """
 
     deal: str
     reports: Mapping[str, str]
@@ -100,106 +113,135 @@ class Store(Protocol):
     clock: StoreClock
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """Park a batch in each shard; a shard's answer means durable as configured. One call at a time an instance."""
+        """Park a batch in each shard. A shard's answer means durable as configured. One call at a time an instance."""
 
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``; the positions (from 1) of messages
-        that were dealt with before, and left alone."""
+        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``.
+
+        Return the positions (from 1) of messages that were handled before and are not kept again.
+        """
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """Those of the origins that were dealt with before: parked, kept away, dead, or a cancellation."""
+        """Return those of the origins that were handled before: parked, kept away, dead, or a cancellation."""
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """From now on they count as dealt with, as everything of their logs before them does that is not owed."""
+        """Mark origins as handled, and with them all earlier records of their logs that are not owed."""
 
     async def recent(self, shard: int) -> list[bytes]:
-        """Digests and ids (20 + 8 bytes each, many in a piece) of what was parked lately, oldest first."""
+        """Return digests and ids (8 + 20 bytes each, many in a piece) of recently parked messages, oldest first."""
 
     def new_token(self) -> bytes:
-        """Eight bytes that no other call of any process carries."""
+        """Return eight bytes that no other call of any process uses."""
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """What stands under each index field, in all shards, whether parked, claimed or dead."""
+        """Return the messages of each index field in all shards, whether parked, claimed or dead."""
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Those of the ids that are parked now."""
+        """Return those of the ids that are parked now."""
 
     async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
-        """Remove what is parked (and, if asked, dead). Each id's word is what it was: parked, dead, claimed (too late:
-        it stays), none."""
+        """Remove parked messages and, if asked, dead ones.
+
+        Return for each id what it was: parked, dead, claimed (too late: it stays), none.
+        """
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """Take up to ``limit`` messages of each shard that are due, or will be in ``ahead_ms``, in the order of due and
-        id, and drain it for ``drain_ms``."""
+        """Take messages that are due, or will be within ``ahead_ms``, in the order of due moment and id.
+
+        ``limit`` and ``bytes_max`` bound what each shard returns. The caller drains the shards for ``drain_ms``.
+        """
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """Lengthen leases; how many were still held."""
+        """Extend leases. Return how many were still held."""
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """Remove what was confirmed; how many were still the caller's."""
+        """Remove confirmed messages. Return how many were still the caller's."""
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """Park again; how many were still the caller's."""
+        """Park messages again. Return how many were still the caller's."""
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """Make dead letters, with reasons; how many were still the caller's."""
+        """Make dead letters, with reasons. Return how many were still the caller's."""
 
     async def recover(self, shards: Sequence[int]) -> int:
-        """Park again what has outlived its lease, and what a claim took whose reply never came."""
+        """Park again what expired leases hold, and what was claimed by a call whose reply was lost."""
 
     async def hand_over(self, shards: Iterable[int]) -> None:
         """Stop draining these shards, so that another instance can start at once."""
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """Say that this instance is there for ``ttl_ms`` (0: it leaves); names of those that are and can deliver."""
+        """Announce this instance for ``ttl_ms`` (0: it leaves). Return the names of instances that can deliver."""
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """Agree on which instance drains each shard. ``wanted`` replaces the deal if it is still ``read``; "" only
-        asks."""
+        """Agree on which instance drains each shard.
+
+        ``wanted`` replaces the deal if it is still ``read``; "" only asks.
+        """
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """Call ``heard(shard, due_ms)`` for each hint that a due moment came nearer, until cancelled; 0 means that the
-        shard is free. Hints may be lost."""
+        """Call ``heard(shard, due_ms)`` for each hint of a nearer due moment, until cancelled. Hints may be lost.
+
+        A moment of 0 means that no instance drains the shard.
+        """
 
 
 class Source(Protocol):
-    """Where messages come from. It buffers at most what its settings say and then stops reading."""
+    """Where messages come from. Its buffer has a limit; at the limit it stops reading. It reconnects by itself."""
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Wait for deliveries and return those there are, at least one. Routes share a batch, and each keeps its order.
-        It reconnects by itself."""
+        """Wait for deliveries and return at least one. Routes share a batch, and each keeps its order."""
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """Those there are now, perhaps none; of the routes ``without`` none. Routes share what they get."""
+        """Return the deliveries that are there now, except of the routes ``without``. Routes share the batch."""
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge deliveries that are durable. Those of a connection that is gone are ignored: they come again."""
+        """Acknowledge durable deliveries. Those of a lost connection are ignored: they are delivered again."""
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
         """Forget deliveries that are no longer ``alive``."""
 
     def alive(self, delivery: Delivery) -> bool:
-        """Whether accepting it would still be heard; otherwise it will be, or has been, delivered again."""
+        """Return whether the broker would still hear the acceptance. If not, it delivers the message again."""
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """Where a delivery was taken from, as facts for the log; none where the broker numbers no messages."""
+        """Return where a delivery was taken from, for the log; empty where the broker numbers no messages."""
 
     def stop(self) -> None:
-        """Ask the broker for nothing more. What was taken may still be accepted. What it has handed out and nobody has
-        taken yet is still there to be taken, where a broker that gets it back would give it out in another order."""
+        """Ask the broker for nothing more. Taken deliveries may still be accepted.
+
+        Deliveries in the buffer stay there to be taken, if giving them back would change their order.
+        """
 
     def emptied(self) -> bool:
-        """After ``stop``: whether nothing more is there to be taken, nor will be."""
+        """Return, after ``stop``, whether nothing is left to take and nothing will come."""
+
+
+class Letter(Protocol):
+    """What a sink reads of a message. A ``Claim`` is one as it is, so that nothing is copied.
+
+    ``route`` selects how the sink publishes. Times are Unix milliseconds by the store's clock.
+    """
+
+    @property
+    def route(self) -> str: ...
+    @property
+    def public_id(self) -> bytes: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def due_ms(self) -> int: ...
+    @property
+    def arrived_ms(self) -> int: ...
 
 
 class Result(NamedTuple):
-    """What became of one publish."""
+    """What became of one publish. ``letter`` is the object that was given to ``Sink.publish``."""
 
-    claim: Claim
+    letter: Letter
     outcome: Outcome
     refusal: Refusal | None
 
@@ -207,14 +249,20 @@ class Result(NamedTuple):
 class Sink(Protocol):
     """Where messages go. Order of publishing is order of sending."""
 
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results. The wiring calls this once, before the sink connects.
+
+        An empty batch tells the listener that there is room again.
+        """
+
     def ready(self) -> bool:
-        """May be published to now: connected and not blocked by the broker."""
+        """Return whether it may be published to now: connected, and not blocked by the broker."""
 
     def able(self) -> bool:
-        """Connected. A broker that blocks publishers blocks them for every instance, so that is no inability."""
+        """Return whether it is connected. A broker that blocks publishers blocks every instance, so that counts too."""
 
     def room(self) -> tuple[int, int]:
-        """How many messages and bytes may still be sent without an answer."""
+        """Return how many messages and bytes may still be sent without an answer."""
 
-    def publish(self, claims: Sequence[Claim]) -> None:
-        """Send. Each claim comes back exactly once through the callback given at construction, as a ``Result``."""
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Send. The listener gets exactly one ``Result`` for each letter."""

@@ -33,7 +33,7 @@ class Guard(Enum):
     DUE = "its due moment has come, or will within the look-ahead"
     LEASED = "the caller's token holds the lease"
     LAPSED = "the lease has expired, or the reply to its claim was lost"
-    ASKED = "none"
+    ASKED = "nothing else"
 
 
 class Move(NamedTuple):

@@ -1,11 +1,11 @@
-"""Durations and moments as text: what a person or a producer writes, to whole milliseconds and back.
+"""Read and write durations and moments as text, in whole milliseconds. Pure.
 
-Pure, and used for headers and for settings, so that "36h" means the same in both. Everything is integer
-arithmetic: a float would turn 0.1 s into something that is no whole number of milliseconds.
+Headers and settings share these functions, so that "36h" means the same in both. All arithmetic is on integers: a float
+would turn 0.1 s into a number that is not a whole number of milliseconds.
 
-Rules for all readers: at most ``TEXT_MAX`` characters, so that no text can cost more than a glance; spaces and
-tabs around are ignored, line breaks are not; digits are ASCII (``int()`` also takes "1_000" and "٥", which no other
-reader of the same header would understand). Every refusal is a ValueError of one printable sentence.
+All readers take at most ``TEXT_MAX`` characters, which bounds their cost. They ignore spaces and tabs around the text,
+but not line breaks. Digits are ASCII: ``int()`` also takes "1_000" and "٥", which no other reader of the same header
+would understand. Every refusal is a ValueError of one printable sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, timedelta
 
-#: The longest text that is read, in characters. The longest sensible one, RFC 3339 with nanoseconds, has 35.
+#: The longest text that is read, in characters. RFC 3339 with nanoseconds has 35.
 TEXT_MAX = 64
 
 _BLANKS = " \t"
@@ -22,7 +22,7 @@ _DECIMAL = re.compile(r"([+-]?)([0-9]+)\.([0-9]+)")
 _PART = re.compile(r"([0-9]+)(?:\.([0-9]+))?[ \t]*([A-Za-z]+)[ \t]*")
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-# Units from large to small: a text must keep that order. Lower case only, "15M" is months to half of its readers.
+# A text must use units in this order. Lower case only: many readers take "15M" for months.
 _UNITS = {"w": 7 * _DAY, "d": _DAY, "h": _HOUR, "m": _MINUTE, "s": _SECOND, "ms": 1}
 _ISO_DATE = {"W": 7 * _DAY, "D": _DAY}
 _ISO_TIME = {"H": _HOUR, "M": _MINUTE, "S": _SECOND}
@@ -34,17 +34,17 @@ _RFC3339 = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # 0001-01-01 to 9999-12-31, all that datetime holds
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # 0001-01-01 to 9999-12-31, the range of datetime
 
 
 def quoted(text: str | bytes) -> str:
-    """``text`` for an error sentence: quoted, at most 60 characters, nothing in it that a terminal would obey."""
-    shown = repr(text[:TEXT_MAX]).removeprefix("b")  # of bytes: Python's way of writing them is nobody else's
+    """Return ``text`` for an error sentence: quoted, at most 60 characters, without control characters."""
+    shown = repr(text[:TEXT_MAX]).removeprefix("b")  # only Python writes bytes with a b in front
     return shown if len(shown) <= 60 else f"{shown[:56]}...{shown[0]}"
 
 
 def read_integer(text: str) -> int:
-    """Read ASCII decimal digits with an optional sign. ValueError for anything else, "5000.0" and "1e3" included."""
+    """Read ASCII decimal digits with an optional sign. Raises ValueError for all else, "5000.0" and "1e3" included."""
     bare = _bare(text)
     if _INTEGER.fullmatch(bare) is None:
         raise ValueError(f"{quoted(text)} is not a whole number in decimal digits")
@@ -61,12 +61,12 @@ def read_decimal(text: str) -> int | None:
 
 
 def read_duration_ms(text: str) -> int:
-    """Read a duration as milliseconds; a leading minus makes it negative (a header may be, a setting checks).
+    """Read a duration as milliseconds. A leading minus makes it negative.
 
-    Three forms: bare digits are milliseconds; numbers with w, d, h, m, s, ms from large to small ("90s", "1.5h",
-    "1h 30m"); ISO 8601 with weeks, days, hours, minutes, seconds in either case ("PT15M", "P1DT2H", "P2W", after
-    ISO 8601-1:2019 5.5.2, decimal comma too). A fraction needs a unit and must come to whole milliseconds.
-    Raises ValueError with the reason; for years and months too, as their length is not fixed.
+    Three forms. Bare digits are milliseconds. Numbers with w, d, h, m, s, ms from large to small: "90s", "1.5h",
+    "1h 30m". ISO 8601 with weeks, days, hours, minutes, seconds in either case: "PT15M", "P1DT2H", "P2W" (ISO
+    8601-1:2019 5.5.2, decimal comma too). A fraction needs a unit and must make whole milliseconds.
+    Raises ValueError with the reason, also for years and months, because their length is not fixed.
     """
     bare = _bare(text)
     if _INTEGER.fullmatch(bare):
@@ -80,10 +80,7 @@ def read_duration_ms(text: str) -> int:
 
 
 def read_moment_ms(text: str) -> int:
-    """Read a moment as Unix milliseconds: RFC 3339 text, or bare digits that are Unix milliseconds already.
-
-    Raises ValueError with the reason; see ``read_rfc3339_ms``.
-    """
+    """Read a moment as Unix milliseconds, from RFC 3339 text or from digits. Raises ValueError with the reason."""
     bare = _bare(text)
     return int(bare) if _INTEGER.fullmatch(bare) else read_rfc3339_ms(bare)
 
@@ -92,8 +89,8 @@ def read_rfc3339_ms(text: str, *, naive_is_utc: bool = False) -> int:
     """Read RFC 3339 text (section 5.6: T and Z in either case, a blank for the T) as Unix milliseconds.
 
     A fraction finer than a millisecond is rounded up, so that nothing is early. The offset is required, unless
-    ``naive_is_utc``: a guess at the producer's zone would be hours early for half of the world. Second 60 is refused,
-    because Unix time has no number for a leap second (POSIX, Seconds Since the Epoch).
+    ``naive_is_utc``: a guess at the producer's time zone could be hours early. Second 60 is refused, because Unix time
+    has no number for a leap second (POSIX, Seconds Since the Epoch).
     Raises ValueError with the reason.
     """
     match = _RFC3339.fullmatch(_bare(text))
@@ -118,7 +115,7 @@ def read_rfc3339_ms(text: str, *, naive_is_utc: bool = False) -> int:
 
 
 def write_duration(ms: int) -> str:
-    """Write ``ms`` for people: "500ms", "2.5s", "1h 30m", "-1d". ``read_duration_ms`` reads it back exactly."""
+    """Write ``ms`` as "500ms", "2.5s", "1h 30m", "-1d". ``read_duration_ms`` reads it back exactly."""
     if ms < 0:
         return "-" + write_duration(-ms)
     if ms < _SECOND:
@@ -138,7 +135,7 @@ def write_duration(ms: int) -> str:
 def write_moment(ms: int) -> str:
     """Write Unix milliseconds as RFC 3339 in UTC, "2026-01-31T09:30:00.000Z".
 
-    Outside of the years 1 to 9999, which RFC 3339 cannot name, the bare number: ``read_moment_ms`` reads both back.
+    Outside the years 1 to 9999, which RFC 3339 cannot name, it is the number. ``read_moment_ms`` reads both back.
     """
     if not _FIRST_MS <= ms <= _LAST_MS:
         return str(ms)

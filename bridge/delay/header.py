@@ -1,13 +1,13 @@
-"""Reads the delay headers: from what a producer wrote to the moment the message is due. Pure and total.
+"""Read the delay headers: from what a producer wrote to the moment at which the message is due. Pure and total.
 
-Whatever stands in a header, the answer is a ``Due`` or a HeaderError with the reason; never another exception, and
-never an earlier moment than the one asked for. A value that could be guessed at is refused rather than guessed.
+For every header value the answer is a ``Due`` or a HeaderError with the reason. It is never another exception, and
+never an earlier moment than the one asked for. An ambiguous value is refused and not guessed.
 
-A null value counts as no header. Text: UTF-8, at most 64 bytes, spaces and tabs around it ignored, ASCII digits with an
-optional sign; "1_000", "0x10" and "1e3" are refused. A fraction of a millisecond, in a float or as decimal text, is
-rounded up, so that nothing is early; a number of seconds and a level are whole. Eight bytes that begin with 0 or 255
-are a number, big-endian and signed, where the route says so (``HeaderRules.binary``): no text begins with either, and
-no moment of ours is so large that it begins with another.
+A null value counts as no header. Text is UTF-8, at most 64 bytes, ASCII digits with an optional sign; spaces and tabs
+around it are ignored. "1_000", "0x10" and "1e3" are refused. A fraction of a millisecond, in a float or as decimal
+text, is rounded up, so that nothing is early. A number of seconds and a level must be whole. Eight bytes that begin
+with 0 or 255 are a signed big-endian number, if the route says so (``HeaderRules.binary``): no text begins with either,
+and no sensible moment is large enough to begin with another byte.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Kind(Enum):
     AT_ISO = "ISO 8601 text, UTC where it has no offset: absolute"
 
 
-# Which header is read, and how. The order is the precedence: the first one present decides, the others are not even
-# looked at. postdate's own come first, then the dialects, absolute before relative, a number before a level.
+# Which header is read, and how. The order is the precedence: the first one present decides, and the others are ignored.
+# postdate's own come first, then the dialects, absolute before relative, a number before a level.
 _OWN = {"x-deliver-at": Kind.MOMENT, "x-delay": Kind.DURATION, "x-delay-level": Kind.LEVEL}
 _DIALECTS = {
     "x-opt-delivery-time": Kind.AT_MS,  # AMQP 1.0: ActiveMQ, Artemis, Qpid JMS, Tanzu
@@ -64,11 +64,11 @@ _DIALECTS = {
 _KEY = "x-delay-key"
 CANCEL = "x-delay-cancel"
 
-#: The names that a route may switch on, in their order of precedence.
+#: The names that a route may switch on, in the order of precedence.
 KNOWN_DIALECTS = tuple(_DIALECTS)
 #: The headers that make a message one to intercept; a key alone does not.
 DUE_HEADERS = frozenset({*_OWN, CANCEL})
-#: postdate's own headers, removed on the way out.
+#: postdate's own headers, which are removed at delivery.
 OWN_HEADERS = DUE_HEADERS | {_KEY}
 #: RocketMQ's eighteen (MessageStoreConfig.messageDelayLevel), in milliseconds.
 LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
@@ -79,8 +79,10 @@ _Reader = Callable[[HeaderValue], int]
 
 @dataclass(frozen=True, slots=True)
 class HeaderRules:
-    """What a route accepts. ``dialects`` switches names on beyond postdate's own; their order does not matter. With
-    ``binary`` a number may also be eight bytes; ``binary_setting`` is what a person calls that, where it can be set.
+    """What a route accepts.
+
+    ``dialects``: names beyond postdate's own, in any order. ``binary``: a number may also be eight bytes.
+    ``binary_setting``: the name of that setting, where there is one.
 
     Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
     """
@@ -90,7 +92,7 @@ class HeaderRules:
     max_delay_ms: int = 365 * 86_400_000
     binary: bool = False
     binary_setting: str = ""
-    # (name, reader, absolute), worked out once: read_due runs for every message.
+    # (name, reader, absolute), computed once, because read_due runs for every message.
     plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -123,23 +125,23 @@ _NOT_DELAYED = Due(None)
 
 
 def wanted(rules: HeaderRules) -> frozenset[str]:
-    """The names that a source has to hand over: postdate's own, and the dialects that are switched on."""
+    """Return the names that a source has to hand over: postdate's own, and the dialects that are switched on."""
     return OWN_HEADERS | frozenset(rules.dialects)
 
 
 def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: int | None, rules: HeaderRules) -> Due:
     """Read when a message is due. All times are Unix milliseconds.
 
-    A relative delay counts from ``published_ms`` where the broker gave one above 0 (Kafka writes -1 for "none", and
-    a clock at 0 was never set), else from ``arrived_ms``. Zero, negative and past moments are due on arrival.
-    Raises HeaderError, and only that: the header's name, its value made printable, and the reason.
+    A relative delay counts from ``published_ms`` if that is above 0 (Kafka writes -1 for "none", and a clock at 0 was
+    never set), else from ``arrived_ms``. Zero, negative and past moments are due on arrival.
+    Raises HeaderError, and only that, with the header's name, its printable value, and the reason.
     """
     if headers.get(CANCEL) is not None:
         return Due(None, None, None, _read_key(CANCEL, headers[CANCEL]))
     for name, read, absolute in rules.plan:
         value = headers.get(name)
         if value is None:
-            continue  # as the plugin does; and Celery writes a null "eta" where there is no delay
+            continue  # as the plugin does. Celery writes a null "eta" where there is no delay
         if rules.binary:
             value = _unpacked(value)
         try:
@@ -156,27 +158,27 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
 def _due_ms(
     asked: int, absolute: bool, value: HeaderValue, arrived_ms: int, published_ms: int | None, rules: HeaderRules
 ) -> int:
-    """Raises ValueError if the wait would go beyond the limit, counted from the publish like the delay itself."""
+    """Return the due moment. Raises ValueError if the wait, counted from the publish, is above the limit."""
     if asked <= (arrived_ms if absolute else 0):
         return arrived_ms
     start = published_ms if published_ms is not None and published_ms > 0 else arrived_ms
-    # A producer's clock may be wrong, in microseconds even. It must neither lift the limit of an absolute moment ...
+    # A producer's clock may be wrong, or count microseconds. It must not lift the limit of an absolute moment ...
     delay_ms = asked - (start if start < arrived_ms else arrived_ms) if absolute else asked
     if delay_ms > rules.max_delay_ms:
         raise ValueError(f"{_shown(value)} goes beyond limits.max_delay, {write_duration(rules.max_delay_ms)}")
     if absolute:
         return asked
-    if start - arrived_ms > rules.max_delay_ms:  # ... nor park a relative delay for ever
+    if start - arrived_ms > rules.max_delay_ms:  # ... and not park a relative delay for ever
         raise ValueError(f"{_shown(value)} has no start, the message's own timestamp is too far ahead of its arrival")
     return max(start + asked, arrived_ms)
 
 
 def _read_key(name: str, value: HeaderValue) -> bytes:
-    """A key in UTF-8, not stripped: it has to be found again exactly as it was written."""
+    """Return a key in UTF-8. It is not stripped, because it has to be found exactly as it was written."""
     if type(value) is int and value.bit_length() <= 4 * _KEY_MAX:  # str() of an int beyond 4300 digits raises
         value = str(value)
     if isinstance(value, str):
-        value = value.encode(errors="surrogatepass")  # a lone surrogate is then no UTF-8 below
+        value = value.encode(errors="surrogatepass")  # a lone surrogate then fails as UTF-8 below
     if not isinstance(value, bytes):
         raise HeaderError(f"header {name}: {_shown(value)} is not a key, which is text")
     if not 0 < len(value) <= _KEY_MAX:
@@ -191,14 +193,14 @@ def _read_key(name: str, value: HeaderValue) -> bytes:
 
 
 def _unpacked(value: HeaderValue) -> HeaderValue:
-    """The number where the value is one of eight bytes; see the head of this file."""
+    """Return the number if the value is one of eight bytes, as the head of this file says; else the value."""
     if isinstance(value, bytes) and len(value) == 8 and value[0] in (0, 255):
         return int.from_bytes(value, "big", signed=True)
     return value
 
 
 def _perhaps_a_number(value: HeaderValue, rules: HeaderRules) -> str:
-    """What to do where a value that is no text is likely a number as Java writes it; "" where it is not."""
+    """Return advice for a value that is probably a number as Java writes it; "" for another."""
     if not rules.binary_setting or not isinstance(value, bytes) or value[:1] not in (b"\0", b"\xff"):
         return ""
     if len(value) == 8:
@@ -223,8 +225,8 @@ def _text(value: str | bytes) -> str:
 
 
 def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
-    """A whole number of whatever the header counts; text goes through ``read_text``."""
-    if type(value) is int:  # not isinstance: True is an int too, and no delay
+    """Return a whole number of the header's unit. Text goes through ``read_text``."""
+    if type(value) is int:  # not isinstance: True is an int, too, but not a delay
         return value
     if isinstance(value, (str, bytes)):
         return read_text(_text(value))
@@ -236,7 +238,7 @@ def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) 
 
 
 def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
-    """A number of milliseconds, of which a fraction is rounded up; text goes through ``read_text``."""
+    """Return a number of milliseconds. A fraction is rounded up. Text goes through ``read_text``."""
     if isinstance(value, float) and isfinite(value):
         return ceil(value)
     if isinstance(value, (str, bytes)) and (rounded := read_decimal(_text(value))) is not None:
@@ -245,7 +247,7 @@ def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_int
 
 
 def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
-    # RocketMQ takes 0 as "now" and 19 as 18. Both are refused: no level is called 0, and 18 would be early.
+    # RocketMQ takes 0 as "now" and 19 as 18. Both are refused: there is no level 0, and 18 would be early.
     level = _number(value)
     if not 1 <= level <= len(levels_ms):
         raise ValueError(f"{_shown(value)} is not a level from 1 to {len(levels_ms)}")
@@ -259,8 +261,11 @@ def _moment(value: HeaderValue) -> int:
 
 
 def _at_ms(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
-    """Unix seconds of our days, read as milliseconds, are a day in January 1970: past, so "deliver now". That would be
-    the one silent early delivery that a producer can cause by a plain mistake, and nobody means that January."""
+    """Return Unix milliseconds. Refuse what looks like Unix seconds.
+
+    Current Unix seconds, read as milliseconds, are a day in January 1970: past, so the message would be delivered at
+    once. That would be a silent early delivery by a plain mistake, and no producer means that January.
+    """
     moment = _milliseconds(value, read_text)
     if 10**9 <= moment < 10**10:
         raise ValueError(f"{_shown(value)} looks like Unix seconds, and this header counts in milliseconds")
@@ -286,7 +291,7 @@ _ABSOLUTE = frozenset({Kind.MOMENT, Kind.AT_MS, Kind.AT_S, Kind.AT_ISO})
 
 
 def _shown(value: HeaderValue) -> str:
-    """Any value for an error sentence: what it is and a short, printable form of it."""
+    """Return a short, printable form of any value for an error sentence."""
     if isinstance(value, Unreadable):
         return quoted(value.kind)[1:-1]
     if isinstance(value, Timestamp):

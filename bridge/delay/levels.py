@@ -1,7 +1,7 @@
-"""What becomes of a delivery on a route without a store: held by the broker for so long, delivered, or dead. Pure.
+"""Decide what becomes of a delivery on a route without a store: held by the broker, delivered, or dead. Pure.
 
-Such a route has queues in which everything waits equally long (``levels``), or powers of two of a second (``ladder``).
-``bridge.pipeline.relay`` carries it out.
+Such a route has queues in which every message waits equally long (``levels``), or powers of two of a second
+(``ladder``). ``bridge.pipeline.relay`` carries the decision out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_CANCEL = "not_possible: a route without a store cannot cancel, so x-delay-can
 
 
 class Hold(NamedTuple):
-    """It waits in the broker for ``wait_ms``; a level, or the sum of a ladder's steps."""
+    """It waits in the broker for ``wait_ms``: a level, or the sum of ladder steps."""
 
     wait_ms: int
 
@@ -38,14 +38,14 @@ class Bury(NamedTuple):
 
 
 Move = Hold | Deliver | Bury
-#: The wait that is left (ms, above 0) and the one that was asked for (None: a moment was) to what is really waited.
-#: Raises ValueError, with the second half of a sentence, where there is no such wait.
+#: From the remaining wait (ms, above 0) and the delay asked for (None for a moment) to the actual wait.
+#: Raises ValueError, with the second half of a sentence, if there is no such wait.
 Round = Callable[[int, int | None], int]
 
 
 @dataclass(frozen=True)
 class LevelRules:
-    """What the way in of a route without a store needs to know. ``trust``: as in ``pipeline.decide.RouteRules``."""
+    """What the relay needs to know of a route without a store. ``trust``: as in ``pipeline.decide.RouteRules``."""
 
     headers: HeaderRules
     round: Round
@@ -55,7 +55,7 @@ class LevelRules:
 
 
 def decide(delivery: Delivery, rules: LevelRules, now_ms: int) -> Move:
-    """What becomes of what came to the intake. ``now_ms``: Unix ms; the wait begins when the broker has it again."""
+    """Return what becomes of a delivery from the intake. ``now_ms``: Unix ms, when the wait in the broker begins."""
     if delivery.fault:
         return Bury(f"bad_header: {delivery.fault}")
     if len(delivery.payload) > rules.body_max:
@@ -75,7 +75,7 @@ def _move(due: Due, rules: LevelRules, now_ms: int) -> Move:
     if due.due_ms is None or due.due_ms <= now_ms:
         return Deliver()
     wait_ms = due.due_ms - now_ms
-    if due.delay_ms is not None:  # where the producer's clock is ahead, or 30 s would be more than the level of 30 s
+    if due.delay_ms is not None:  # if the producer's clock is ahead, 30 s would exceed the level of 30 s
         wait_ms = min(wait_ms, due.delay_ms)
     try:
         return Hold(rules.round(wait_ms, due.delay_ms))
@@ -84,8 +84,11 @@ def _move(due: Due, rules: LevelRules, now_ms: int) -> Move:
 
 
 def rounding(levels_ms: Sequence[int], how: str) -> Round:
-    """How a wait becomes a level. ``how``: up, nearest (a level may then be shorter than the wait), or refuse: only
-    what was asked for as exactly a level."""
+    """Return how a wait becomes a level.
+
+    ``how``: up; nearest, where a level may be shorter than the wait; or refuse, which takes only delays that are
+    levels.
+    """
     ordered = sorted(levels_ms)
 
     def to_level(wait_ms: int, asked_ms: int | None) -> int:
@@ -104,18 +107,21 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
 
 
 def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
-    """How a wait becomes one of the ladder's: see ``Round``."""
+    """Round a wait up to one that the ladder has (``Round``)."""
     if ladder.whole_seconds(_longest(wait_ms, asked_ms)) > ladder.LONGEST_S:
         raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the ladder, {ladder.LONGEST_S} s")
     return 1000 * ladder.whole_seconds(wait_ms)
 
 
 def _longest(wait_ms: int, asked_ms: int | None) -> int:
-    """What must not be too long. What was asked for, or a delay just above would be refused or taken by chance: by
-    the milliseconds that have passed."""
+    """Return the wait that must not be too long.
+
+    It is the delay asked for. With the remaining wait, the milliseconds that have passed would decide whether a delay
+    just above the limit is refused.
+    """
     return wait_ms if asked_ms is None else max(wait_ms, asked_ms)
 
 
 def _said(wait_ms: int, asked_ms: int | None) -> str:
-    """As the producer knows it: of what he asked for, some milliseconds have passed when it is decided."""
+    """Return the delay as the producer wrote it, without the milliseconds that have passed since."""
     return write_duration(wait_ms if asked_ms is None else asked_ms)

@@ -1,7 +1,7 @@
-"""From the topic that is taken from to the topic that is delivered to: by name, or by a rule with one ``*``. Pure.
+"""Map intercepted topics to their destinations, by name or by a rule with one ``*``. Pure.
 
-A rule's ``*`` stands for the same text, of one character or more, in both names: ``*.delay`` and ``*`` send what comes
-on ``orders.delay`` to ``orders``. Topics that begin with two underscores are their makers' own and match no rule.
+The ``*`` of a rule stands for the same text, of one character or more, in both names: ``*.delay`` and ``*`` map
+``orders.delay`` to ``orders``. Topics that begin with two underscores are internal and match no rule.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def is_topic(name: str) -> bool:
-    """Whether a topic may have this name (org.apache.kafka.common.internals.Topic)."""
+    """Return whether a topic may have this name (org.apache.kafka.common.internals.Topic)."""
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 class Naming(NamedTuple):
-    """What comes on ``intercept`` goes to ``deliver_to``: two names, or a rule."""
+    """From ``intercept`` to ``deliver_to``: two names, or a rule."""
 
     intercept: str
     deliver_to: str
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is about many topics."""
+        """Return whether it has a ``*``."""
         return STAR in self.intercept
 
     def text_in(self, topic: str) -> str | None:
-        """What the ``*`` stands for in a topic that is taken from ("" without a ``*``); None for any other topic."""
+        """Return what the ``*`` stands for in a topic ("" without a ``*``); None for a topic that does not match."""
         if not self.is_rule:
             return "" if topic == self.intercept else None
         head, _, tail = self.intercept.partition(STAR)
@@ -41,17 +41,17 @@ class Naming(NamedTuple):
         return topic[len(head) : len(topic) - len(tail)] if topic.startswith(head) and topic.endswith(tail) else None
 
     def target(self, topic: str) -> str | None:
-        """Where what comes on ``topic`` goes; None where it is not taken from. It may be no legal name of a topic."""
+        """Return the destination of ``topic``; None if it does not match. The result may be an illegal topic name."""
         text = self.text_in(topic)
         return None if text is None else self.deliver_to.replace(STAR, text)
 
     def expression(self) -> str:
-        """A regular expression for the whole name of a topic that is taken from."""
+        """Return a regular expression for the whole names of intercepted topics."""
         head, star, tail = self.intercept.partition(STAR)
         return rf"(?!__){re.escape(head)}.+{re.escape(tail)}" if star else re.escape(head)
 
     def meets(self, other: Naming) -> bool:
-        """Whether there can be a topic that both take from."""
+        """Return whether one topic can match both."""
         if not self.is_rule or not other.is_rule:
             plain, rule = (other, self) if self.is_rule else (self, other)
             return rule.text_in(plain.intercept) is not None
@@ -61,7 +61,7 @@ class Naming(NamedTuple):
         return heads_agree and (tail.endswith(other_tail) or other_tail.endswith(tail))
 
     def always_feeds(self, other: Naming) -> bool:
-        """Whether everything that this one delivers comes on a topic that the other takes from."""
+        """Return whether every destination of this one is intercepted by the other."""
         if STAR not in self.deliver_to:
             return other.text_in(self.deliver_to) is not None
         if not other.is_rule:
@@ -72,23 +72,23 @@ class Naming(NamedTuple):
 
 
 def read_naming(text: str) -> Naming | None:
-    """What is written as "from -> to"; None for anything else."""
+    """Read "from -> to"; None for other text."""
     intercept, arrow, deliver_to = text.partition(_ARROW)
     return Naming(intercept.strip(), deliver_to.strip()) if arrow else None
 
 
 def mistake(naming: Naming) -> str:
-    """What is wrong with it, as the second half of a sentence; "" where nothing is."""
+    """Return what is wrong with a naming, as the second half of a sentence; "" if nothing is."""
     stars = {naming.intercept.count(STAR), naming.deliver_to.count(STAR)}
     if stars not in ({0}, {1}):
         return f"must have one {STAR} where its other half has one, and none where that has none"
     if not all(is_topic(name.replace(STAR, "x")) for name in naming):
         return "must be the name of a topic: 1 to 249 letters, digits, dots, dashes or underscores"
     if "__" in {name[:2] for name in naming if STAR in name}:
-        return f'must not begin with "__" and have a {STAR}: topics of that kind are their makers\' own'
+        return f'must not begin with "__" and have a {STAR}: such topics are internal'
     return ""
 
 
 def taken_by(topic: str, routes: Iterable[tuple[str, Naming]]) -> str | None:
-    """The route (of those beside their namings) that takes from a topic; None where none does."""
+    """Return the route that intercepts a topic; None if no route does."""
     return next((route for route, naming in routes if naming.text_in(topic) is not None), None)

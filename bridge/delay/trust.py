@@ -1,29 +1,34 @@
-"""What a route does not let its producers do: cancel in-band, or name a queue that is not on its list. Pure.
+"""What a route lets its producers do: name a destination or a queue from its list, and cancel in-band. Pure.
 
-The bridge publishes with its own rights and must not lend them. A message that asks for too much becomes a dead letter:
-its producer meant something by it that nobody may guess at. ``delay.destination`` is the same for ``x-delay-to``.
+The bridge publishes with its own rights and must not lend them. A message that asks for more becomes a dead letter,
+because what its producer meant cannot be guessed. A destination in a header is checked twice: on arrival, so that its
+producer need not wait for the answer, and on departure, because the list may have changed by then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from bridge.core.message import Delivery
-from bridge.delay.destination import NOT_ALLOWED
+from bridge.core.message import Delivery, HeaderValue
 from bridge.delay.duration import quoted
 from bridge.delay.header import CANCEL
+
+#: The header with which a producer names a destination.
+DESTINATION = "x-delay-to"
+#: The kind of the refusal.
+NOT_ALLOWED = "not_allowed"
 
 
 @dataclass(frozen=True)
 class Trust:
-    """``queues``: the routing keys that a producer may use; None for any, where an exchange of the consumers decides
-    what they lead to, or where the settings have no list."""
+    """``cancel``: whether a header may cancel. ``queues``: the routing keys that a producer may use; None for any."""
 
     cancel: bool = True
     queues: frozenset[bytes] | None = None
 
     def refusal(self, delivery: Delivery) -> str:
-        """Why a delivery becomes a dead letter; "" where it does not."""
+        """Return why a delivery becomes a dead letter; "" if it does not."""
         if delivery.headers.get(CANCEL) is not None:  # it goes nowhere, so its routing key does not matter
             said = f"{NOT_ALLOWED}: header {CANCEL} cancels nothing here, the route's cancel is false"
             return "" if self.cancel else said
@@ -33,10 +38,26 @@ class Trust:
 
 
 def is_cancellation(reason: str) -> bool:
-    """Whether a dead letter with this reason is a cancellation: one is never delivered, so it cannot be retried."""
+    """Return whether a dead letter with this reason is a cancellation, which is never delivered and never retried."""
     return reason.startswith(("not_unique:", "long_key:", "not_possible:", f"{NOT_ALLOWED}: header {CANCEL}"))
 
 
 def no_such_queue(routing_key: bytes) -> str:
-    """What is said of a routing key that is not on the list."""
+    """Return the sentence about a routing key that is not on the list."""
     return f"the routing key {quoted(routing_key)} is not in the route's allow_to"
+
+
+def destination_refusal(value: HeaderValue, allowed: Collection[str]) -> str:
+    """Return why a message may not go where its header says; "" if it may. ``allowed`` are names."""
+    name = value
+    if isinstance(value, bytes):
+        try:
+            name = value.decode()
+        except UnicodeDecodeError:
+            name = None
+    if isinstance(name, str) and name in allowed:
+        return ""
+    shown = quoted(value) if isinstance(value, (str, bytes)) else "no name"
+    if not allowed:
+        return f"header {DESTINATION} says {shown}, and the route's allow_to is empty"
+    return f"header {DESTINATION} says {shown}, which is not in the route's allow_to"

@@ -4,11 +4,12 @@
 
     version u8 | due_ms u64 | tries u16 | arrived_ms u64 | route u8+text | key u8+text | first u8+text | payload
 
-All integers big-endian. ``adapters/redis/lua/include/envelope.lua`` reads and rewrites the head, so a change here is a
-change there and a new version. ``first`` is the id of the first copy when this is a redelivered one, else empty. A
-newer version is refused by name and its bytes are left alone: a newer instance wrote it and can deliver it. It is
-claimed like any other, so that it blocks nobody, and comes back when that lease ends; for this version and due_ms stand
-in the same place in every version. A damaged envelope, which no instance can deliver, becomes a dead letter.
+All integers are big-endian. ``adapters/redis/lua/include/envelope.lua`` reads and rewrites the head, so a change here
+is a change there, and a new version. ``first`` is the id of the first copy of a redelivered message, else empty.
+
+An envelope of a newer version is left untouched: a newer instance wrote it and can deliver it. It is claimed like any
+other, so that it blocks nothing, and parked again when that lease expires. That is why version and due_ms have the same
+place in every version. A damaged envelope, which no instance can deliver, becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _HEAD = struct.Struct(">BQHQ")
 _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 _HEAD_BYTES = _HEAD.size
-_DAMAGED = "damaged: its bytes in the store are no envelope, so its route and its body are not known"
-#: Versions beyond this are taken for damage: no upgrade skips so many.
+_DAMAGED = "damaged: the stored bytes are not an envelope, so route and body are unknown"
+#: A version above this counts as damage: no upgrade skips that many.
 _NEWEST = VERSION + 15
 
 
@@ -41,7 +42,7 @@ class Envelope(NamedTuple):
 
 
 class UnopenedEnvelope(PostdateError):
-    """An envelope that this code cannot read. The message is one sentence, and begins with a word for its kind."""
+    """An envelope that this code cannot read. The text begins with a word for the kind."""
 
 
 class NewerEnvelope(UnopenedEnvelope):
@@ -53,7 +54,7 @@ class DamagedEnvelope(UnopenedEnvelope):
 
 
 def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, payload: bytes) -> bytes:
-    """One new message as bytes. ``route``, ``key`` and ``first`` are at most 255 bytes each."""
+    """Return a new message as bytes. ``route``, ``key`` and ``first`` have at most 255 bytes each."""
     return b"".join(
         (
             _pack_head(VERSION, due_ms, 0, arrived_ms),
@@ -69,23 +70,22 @@ def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, p
 
 
 def found_key(message_id: bytes) -> bytes:
-    """A message id as a key that finds a message and never replaces one.
+    """Return a message id as a key that finds a message and never replaces one.
 
-    The NUL in front keeps it apart from a key of the producer's own, which cannot begin with one (``delay.header``):
-    or a new ``x-delay-key`` would replace messages that only have the same word for a ``message_id``. Empty where it
-    has no room for the NUL: a message of which the id has 255 bytes is not found by it.
+    The NUL in front distinguishes it from a producer's own key, which cannot begin with one (``delay.header``).
+    Otherwise an ``x-delay-key`` would replace messages that have the same text as their ``message_id``. Empty for an id
+    of 255 bytes, which has no room for the NUL: such a message is not found by its id.
     """
     return b"\0" + message_id if len(message_id) < 255 else b""
 
 
 def plain_key(key: bytes) -> bytes:
-    """A key as the producer wrote it."""
+    """Return a key as the producer wrote it."""
     return key[1:] if key[:1] == b"\0" else key
 
 
 def index_fields(route: bytes, key: bytes) -> tuple[bytes, ...]:
-    """All fields under which a message may be found by ``key``: as its own key, which begins with no NUL, and as its
-    message id."""
+    """Return all fields under which ``key`` may find a message: as its own key, and as its message id."""
     fields = [] if key[:1] == b"\0" else [index_field(route, key)]
     if found := found_key(key):
         fields.append(index_field(route, found))
@@ -93,12 +93,12 @@ def index_fields(route: bytes, key: bytes) -> tuple[bytes, ...]:
 
 
 def index_field(route: bytes, key: bytes) -> bytes:
-    """The field of the key index under which a message with this key is found."""
+    """Return the field of the key index for messages with this key."""
     return route + b"\0" + key
 
 
 def unseal(data: bytes) -> Envelope:
-    """Raise ``NewerEnvelope`` or ``DamagedEnvelope`` for an envelope this code cannot read."""
+    """Open an envelope. Raises ``NewerEnvelope`` or ``DamagedEnvelope`` for one that this code cannot read."""
     if len(data) > 9 and VERSION < data[0] <= _NEWEST:
         raise NewerEnvelope(f"newer: it has envelope version {data[0]}, and this postdate reads {VERSION}")
     if not data or data[0] != VERSION:

@@ -1,22 +1,25 @@
-"""The id of a parked message: 20 characters that sort in the order of arrival.
+"""Ids and shards. The id of a parked message has 20 characters that sort in the order of arrival.
 
 ::
 
     milliseconds, 9 | counter, 3 | instance, 6 | shard, 2        in base 32, digits before letters
 
-The store breaks ties between equal due moments by the bytes of the id, so this is where "messages with the same due
-moment leave in the order they came" comes from. A number from the store (INCR) was rejected: it would have to be
-drawn inside the park script and a retried script would draw again; an id chosen by the caller makes parking repeatable.
+The store orders equal due moments by the bytes of the id. So messages with the same due moment leave in the order they
+came. A number from the store (INCR) was rejected: the park script would have to draw it, and a repeated script would
+draw another. An id that the caller chose makes parking repeatable.
 Twenty characters are what a 24-byte string in Redis holds, and every message pays for two of them.
+
+A shard is the unit of order and of scaling: one instance at a time drains it (``bridge.process.deal``).
 """
 
 from __future__ import annotations
 
 import secrets
+from zlib import crc32
 
 ID_BYTES = 20
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
-#: Ids that one instance can make in one millisecond before it borrows the next one.
+#: Ids of one instance in one millisecond. After that it uses the next millisecond.
 _COUNTS = 32**3
 
 
@@ -33,12 +36,12 @@ SHARD_TEXTS = [_text(n, 2).encode() for n in range(1024)]
 
 
 def new_instance() -> str:
-    """A name for this process, unlike any other's: six characters of base 32, 30 random bits."""
+    """Return a name for this process: six characters of base 32, 30 random bits."""
     return _text(secrets.randbits(30), 6)
 
 
 def shard_of(message_id: bytes) -> int:
-    """The shard that an id names. Raises ``ValueError`` for bytes that are no id."""
+    """Return the shard of an id. Raises ``ValueError`` for bytes that are not an id."""
     if len(message_id) != ID_BYTES:
         raise ValueError("not a message id: it has 20 characters")
     if any(byte not in _DIGITS.encode() for byte in message_id):
@@ -47,7 +50,7 @@ def shard_of(message_id: bytes) -> int:
 
 
 class Ids:
-    """Makes ids for one instance; they rise even when the clock steps back."""
+    """Makes the ids of one instance. They rise even when the clock steps back."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance.encode()
@@ -57,7 +60,7 @@ class Ids:
         self._head = b""
 
     def next(self, now_ms: int, shard: int) -> bytes:
-        """The next id. ``now_ms`` is the store's clock; an older one than the last is taken as the last."""
+        """Return the next id. ``now_ms`` is the store's clock; a moment before the last one counts as the last one."""
         if now_ms > self._ms:
             self._start(now_ms)
         elif self._count == _COUNTS:
@@ -70,3 +73,13 @@ class Ids:
         self._ms = ms
         self._count = 0
         self._head = _text(ms, 9).encode()
+
+
+def shard_for(order_key: bytes, shards: int) -> int:
+    """Return the shard of an order key. CRC-32 gives the same answer in every process and every version. Pure."""
+    return crc32(order_key) % shards
+
+
+def shard_of_record(log: bytes, offset: int, shards: int) -> int:
+    """Return the shard of a record whose order does not matter. A record that is read again has the same one. Pure."""
+    return (crc32(log) + offset) % shards

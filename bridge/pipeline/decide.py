@@ -1,4 +1,4 @@
-"""What becomes of a delivery: parked, rejected, or a cancellation. Pure; ``bridge.pipeline.park`` carries it out."""
+"""Decide what becomes of a delivery: parked, rejected, or a cancellation. ``bridge.pipeline.park`` carries it out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from typing import NamedTuple
 
 from bridge.core.errors import HeaderError
 from bridge.core.message import Delivery
-from bridge.delay import destination
 from bridge.delay.duration import quoted
 from bridge.delay.header import HeaderRules, read_due
-from bridge.delay.trust import Trust
+from bridge.delay.trust import DESTINATION, NOT_ALLOWED, Trust, destination_refusal
 from bridge.parking.envelope import found_key
 
 SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
 
+#: How far two moments may lie apart that mean one, in milliseconds.
+_NEAR_MS = 8
+#: How many logs are remembered. A forgotten one starts over.
+_LOGS_MAX = 4096
+
 
 @dataclass(frozen=True)
 class RouteRules:
-    """What the way in needs to know of a route. ``allow_to`` are the destinations that a header may name; None where
-    that header means nothing. ``trust`` is None where a producer may do whatever a message can ask for."""
+    """What parking needs to know of a route.
+
+    ``allow_to``: the destinations that a header may name; None where that header has no meaning. ``trust``: None where
+    producers are not restricted.
+    """
 
     name: str
     headers: HeaderRules
@@ -33,8 +40,10 @@ class RouteRules:
 
 
 class Parking(NamedTuple):
-    """Park it until ``due_ms``. ``owned`` says that ``key`` is the producer's own and obeys ``on_same_key``;
-    ``relative`` that the moment was counted from the publish (``bridge.pipeline.neighbours``)."""
+    """Park it until ``due_ms``. ``owned``: ``key`` is the producer's own and obeys ``on_same_key``.
+
+    ``relative``: the moment was counted from the publish (``Neighbours``).
+    """
 
     due_ms: int
     key: bytes
@@ -49,21 +58,21 @@ class Rejection(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """Cancel what is parked under ``key``; the message itself goes no further."""
+    """Cancel what is parked under ``key``. The message itself is not delivered."""
 
     key: bytes
 
 
 def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
-    """Pure: what becomes of one delivery."""
+    """Return what becomes of one delivery. Pure."""
     if delivery.fault:
         return Rejection(f"bad_header: {delivery.fault}")
     if len(delivery.payload) > rules.body_max:
         return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
-    if rules.allow_to is not None and destination.HEADER in delivery.headers:
-        refused = destination.why_not(delivery.headers[destination.HEADER], rules.allow_to)
+    if rules.allow_to is not None and DESTINATION in delivery.headers:
+        refused = destination_refusal(delivery.headers[DESTINATION], rules.allow_to)
         if refused:
-            return Rejection(f"{destination.NOT_ALLOWED}: {refused}")
+            return Rejection(f"{NOT_ALLOWED}: {refused}")
     if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
         return Rejection(refused)
     try:
@@ -87,16 +96,17 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
 
 
 def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
-    """It goes on at once, and has no key: nobody means to cancel or to replace what was not to wait."""
+    """Decide about a delivery without a delay. It has no key: what does not wait cannot be cancelled or replaced."""
     if not delivery.tombstone or not delivery.message_id:
         return Parking(delivery.arrived_ms, b"", False)
     if not found_key(delivery.message_id):
-        return Rejection(f"long_key: nothing is found by a key of {len(delivery.message_id)} bytes, so not cancelled")
+        size = len(delivery.message_id)
+        return Rejection(f"long_key: a key of {size} bytes cannot be looked up, so nothing was cancelled")
     return Cancellation(delivery.message_id)
 
 
 def not_unique(key: bytes, number: int) -> Rejection:
-    """A cancellation by what is no identity."""
+    """Return the rejection of a cancellation whose key fits too many messages."""
     return Rejection(
         f"not_unique: {number} messages are parked under {quoted(key)}, so nothing was cancelled; "
         "give each its own x-delay-key"
@@ -104,8 +114,32 @@ def not_unique(key: bytes, number: int) -> Rejection:
 
 
 class Step(NamedTuple):
-    """A delivery, what becomes of it, and the shard it belongs to."""
+    """A delivery, what becomes of it, and its shard."""
 
     delivery: Delivery
     decision: Parking | Rejection | Cancellation
     shard: int
+
+
+class Neighbours:
+    """Keeps the order of a log among delays that end within a few milliseconds of each other.
+
+    A relative delay counts from the record's timestamp. A producer that means one moment computes each delay, cuts it
+    to whole milliseconds, and publishes a little later, at a timestamp that is cut once more. So of two records that
+    mean the same moment, the later may come out earlier (measured: by up to 6 ms in a burst of 20,000). That cannot be
+    told from two moments, so the log decides: the later record is due with the earlier one. It is a few milliseconds
+    late at most, and never early. A moment that was given as such is exact and is not changed.
+    """
+
+    def __init__(self) -> None:
+        self._last_ms: dict[bytes, int] = {}
+
+    def due_ms(self, log: bytes, due_ms: int) -> int:
+        """Return when the next record of ``log`` is due, which asked for ``due_ms``. Call it in the log's order."""
+        last_ms = self._last_ms.get(log, due_ms)
+        if due_ms < last_ms <= due_ms + _NEAR_MS:
+            return last_ms
+        if log not in self._last_ms and len(self._last_ms) >= _LOGS_MAX:
+            del self._last_ms[next(iter(self._last_ms))]
+        self._last_ms[log] = due_ms
+        return due_ms

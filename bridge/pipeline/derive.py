@@ -1,21 +1,21 @@
-"""What the parts of the house need to know, each in its own words, from the settings. Pure."""
+"""Derive the rules of each stage from the settings. Pure."""
 
 from __future__ import annotations
 
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
 from bridge.delay.trust import Trust
-from bridge.pipeline.claim import DispatchRules
+from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
-from bridge.pipeline.retry import RetryRules
+from bridge.pipeline.settle import RetryRules
 from bridge.settings import Settings
 
-#: What is claimed and not settled, in windows: one without its confirms, and one that is being settled meanwhile.
+#: The bound of what is claimed and not settled, in windows: one unconfirmed, and one that is being settled.
 _WINDOWS_HELD = 2
 
 
 def route_rules(settings: Settings, name: str) -> RouteRules:
-    """What the way in needs to know of a route."""
+    """Return what parking needs to know of a route."""
     route, headers = settings.routes[name], settings.headers
     kafka = route.broker == "kafka"
     return RouteRules(
@@ -38,13 +38,13 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
 
 
 def trust(settings: Settings, name: str) -> Trust | None:
-    """What a route refuses its producers; None where that is nothing."""
+    """Return what a route refuses its producers; None if it refuses nothing."""
     cancel, queues = settings.routes[name].cancel, settings.allow_list_of(name)
     return None if cancel and queues is None else Trust(cancel, queues)
 
 
 def level_rules(settings: Settings, name: str) -> LevelRules:
-    """What the way in needs to know of a route without a store."""
+    """Return what the relay needs to know of a route without a store."""
     route, rules = settings.routes[name], route_rules(settings, name)
     by_level = rounding(settings.headers.levels, settings.levels.rounding)
     return LevelRules(
@@ -56,10 +56,10 @@ def level_rules(settings: Settings, name: str) -> LevelRules:
     )
 
 
-def dispatch_rules(settings: Settings, window: int) -> DispatchRules:
-    """How the store is looked at; ``window`` is how many messages the broker's side publishes before a confirm."""
+def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
+    """Return the rules of claiming. ``window``: how many messages the sink publishes before a confirm."""
     dispatch, limits = settings.dispatch, settings.limits
-    return DispatchRules(
+    return ClaimRules(
         lease_ms=dispatch.lease,
         drain_ms=dispatch.takeover,
         pace_ms=dispatch.pace,
@@ -70,6 +70,6 @@ def dispatch_rules(settings: Settings, window: int) -> DispatchRules:
 
 
 def retry_rules(settings: Settings) -> RetryRules:
-    """How often, and when, what was refused is tried again."""
+    """Return how often, and when, a refused message is tried again."""
     retry = settings.retry
     return RetryRules(retry.first, retry.factor, retry.max, retry.attempts)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bridge.core.ports import Result, Sink, Source
+from bridge.core.ports import Link, Sink, Source
 from bridge.pipeline.relay import Packing
-
-#: A loop that keeps a connection to the broker.
-Link = Callable[[], Coroutine[None, None, None]]
-Answered = Callable[[list[Result]], None]
 
 
 class Ends(NamedTuple):
@@ -27,12 +23,12 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RelayEnds:
-    """The broker's side of one relay. ``routes`` are those it serves, ``batch_max`` bounds what it takes at once."""
+    """The broker's side of one relay. ``held_max`` bounds the refused messages that wait for another try."""
 
     routes: tuple[str, ...]
     source: Source
-    source_link: Link
-    open_sink: Callable[[Answered], tuple[Sink, Link]]
+    sink: Sink
+    links: tuple[Link, ...]
     packing: Packing
     held_max: int
 

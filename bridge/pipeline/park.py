@@ -1,12 +1,12 @@
-"""The way in: takes deliveries, reads their headers, parks them durably, and only then accepts them from the source.
+"""Park: take deliveries, read their headers, park them durably, and only then accept them from the source.
 
-What is to happen to each delivery is decided by ``decide``, what of a route may go together by ``runs``.
-The loop goes in rounds (``round``): the next run of each route, in a handful of calls. The rest of a route waits
-for the next round, beside what other routes have by then, so that no route delays another. One round is under way at a
-time; meanwhile the next one gathers in the source's buffer, so the rounds grow with the load by themselves.
+``decide`` says what becomes of each delivery. The loop works in rounds (``round``): the next run of each route, in a
+few calls to the store. The rest of a route waits for the next round, together with what other routes have by then, so
+that no route delays another. One round runs at a time. Meanwhile the next one gathers in the source's buffer, so rounds
+grow with the load.
 
-Where deliveries have an origin, the store passes over what it has dealt with, and takes an offset that it has gone
-beyond for such. So nothing of a log may be parked after something of it went back to the source unparked.
+Where deliveries have an origin, the store skips what it has handled, and takes every offset below its mark as handled.
+So once a record of a log went back to the source unparked, no later record of that log may be parked before it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery
 from bridge.core.ports import Source, Store
-from bridge.parking.identity import Ids
+from bridge.parking.identity import Ids, shard_for, shard_of_record
 from bridge.parking.redelivery import Given
-from bridge.parking.shard import shard_for, shard_of_record
-from bridge.pipeline.decide import Parking, RouteRules, Step, decide
-from bridge.pipeline.neighbours import Neighbours
-from bridge.pipeline.round import Round, RoundParts
-from bridge.pipeline.runs import Run, next_run, urgent
+from bridge.pipeline.decide import Neighbours, Parking, RouteRules, Step, decide
+from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-#: Messages that can wait, wait so long for others to be parked with: a call costs the same for one and for fifty.
+#: Messages that are not urgent wait this long for others: a call costs the same for one message and for fifty.
 _GATHER_S = 0.016
-#: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: some milliseconds of
-#: work. Another route's message waits for the rest of one round and for its own.
+#: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: a few milliseconds of
+#: work. A message of another route waits for the rest of one round, and for its own.
 _HEAVY_MAX = 128
 
 
@@ -53,7 +50,7 @@ class ParkLimits:
 
 
 class Parker:
-    """The loop on the way in."""
+    """The loop that parks."""
 
     def __init__(
         self,
@@ -65,50 +62,53 @@ class Parker:
         health: Health,
         limits: ParkLimits,
     ) -> None:
-        """``parked(shard, due ms)`` is told of the earliest due moment that was parked in a shard."""
+        """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard."""
         self._source = source
         self._store = store
         self._routes = routes
         self._health = health
         self._limits = limits
         self._dead = Notices(log.warning)
-        self._passed_over = Notices(log.info)
+        self._skipped = Notices(log.info)
         self._parts = RoundParts(
-            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._passed_over
+            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._skipped
         )
         self._neighbours = Neighbours()
         self._spread = 0
-        #: By route, in order: what is taken and decided, and has not been in a round yet. No queue here is empty.
+        #: By route, in order: steps that were not in a round yet. No queue here is empty.
         self._waiting: dict[str, deque[Step]] = {}
-        #: Set when the process stops: what the store does not take now goes back to the source.
-        self.stopping = False
-        #: Something went back to the source for that, and so does all that comes after it.
+        self._stopping = False
+        #: While stopping, something went back to the source, and so does everything after it.
         self._gave_up = False
-        #: Deliveries are in hand that are not accepted yet.
+        #: Whether there are deliveries that are taken and not accepted.
         self.busy = False
         self.received = 0
         self._rounds = 0
         self._failures = 0
 
     def mark(self) -> object:
-        """What changes with every round, and every failure of the store; None where nothing is in hand."""
+        """Return what changes with every round and every failure of the store; None while nothing is to be parked."""
         return (self.received, self._rounds, self._failures) if self.busy else None
 
     async def run(self) -> None:
         """Park until cancelled."""
-        with closing(self._dead), closing(self._passed_over):
+        with closing(self._dead), closing(self._skipped):
             while True:
                 await self._gather()
                 await self._advance()
 
-    async def park(self, deliveries: Sequence[Delivery]) -> None:
-        """One pass: everything in ``deliveries`` is parked, rejected or has cancelled something, and is accepted."""
+    def stop(self) -> None:
+        """Give back to the source what the store does not take now. The source is stopped by its owner."""
+        self._stopping = True
+
+    async def once(self, deliveries: Sequence[Delivery]) -> None:
+        """One pass over these deliveries: each is parked, is rejected or cancels something, and is then accepted."""
         self._queue(deliveries)
         while self._waiting:
             await self._advance()
 
     async def _gather(self) -> None:
-        """Take what there is. A route of which something waits gets nothing more, and nobody waits for company then."""
+        """Take what there is. While steps wait, take only of routes without any, and do not wait for more."""
         limits, source = self._limits, self._source
         if self._waiting:
             self._queue(source.more(limits.batch_max, limits.batch_bytes, self._waiting))
@@ -121,7 +121,7 @@ class Parker:
             self._queue(source.more(limits.batch_max - len(steps), limits.batch_bytes))
 
     def _queue(self, deliveries: Iterable[Delivery]) -> list[Step]:
-        """Decide what becomes of these, and let them wait for their round."""
+        """Decide what becomes of deliveries, and queue them for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
         for route, some in groupby(steps, lambda step: step.delivery.route):
             self._waiting.setdefault(route, deque()).extend(some)
@@ -134,7 +134,7 @@ class Parker:
             shard = shard_for(delivery.route.encode(), self._store.shards)
         elif rules.order == "key":
             shard = shard_for(delivery.order_key, self._store.shards)
-        elif delivery.origin is not None:  # each shard has a mark for this log: read again, it must come to the same
+        elif delivery.origin is not None:  # each shard has its own mark for this log, so a repeat needs the same shard
             shard = shard_of_record(*delivery.origin, self._store.shards)
         else:
             self._spread += 1
@@ -142,13 +142,12 @@ class Parker:
         decision = decide(delivery, rules)
         if delivery.origin is not None and isinstance(decision, Parking) and decision.relative:
             due_ms = self._neighbours.due_ms(delivery.origin[0], decision.due_ms)
-            if due_ms != decision.due_ms:  # seldom, and a new tuple for every record costs a microsecond
+            if due_ms != decision.due_ms:  # rare, and a new tuple for every record costs a microsecond
                 decision = decision._replace(due_ms=due_ms)
         return Step(delivery, decision, shard)
 
     async def _advance(self) -> None:
-        """Carry out the next run of each route that has something waiting: first those that are only parked, which is
-        one call, then the others."""
+        """Carry out the next run of each waiting route: first those that need one call, then the others."""
         self._rounds += 1
         plain: list[Run] = []
         heavy: list[Run] = []
@@ -161,21 +160,21 @@ class Parker:
             (heavy if run.heavy else plain).append(run)
         for runs in (plain, heavy):
             if runs:
-                await self._until_answered(Round(runs, self._parts))
+                await self._carry_out(Round(runs, self._parts))
 
-    async def _until_answered(self, one: Round) -> None:
-        """Repeat until the store has answered, or until nobody would hear our accepting it: then it comes again."""
+    async def _carry_out(self, one: Round) -> None:
+        """Repeat a round until the store has answered. Give it up when the source can hear nothing of it any more."""
         reconnect, failed = Reconnect(), self._gave_up
-        while any(map(self._source.alive, one.pending())) and not (self.stopping and failed):
+        while any(map(self._source.alive, one.pending())) and not (self._stopping and failed):
             try:
                 await one.attempt()
             except StoreUnavailable as error:
                 failed = True
                 self._failures += 1
-                self._health.say("store intake", f"nothing is parked: {error}")
+                self._health.say("store park", f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
-                self._health.say("store intake", "")
+                self._health.say("store park", "")
                 return
-        self._gave_up = self.stopping and failed
+        self._gave_up = self._stopping and failed
         self._source.drop(one.pending())

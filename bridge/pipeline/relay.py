@@ -1,17 +1,17 @@
-"""The way of a message on a route without a store: taken, sent on to where it waits or is wanted, then accepted.
+"""Routes without a store: take a message, send it on to where it waits or is wanted, then accept it.
 
 A delivery is accepted only when the broker has confirmed what it became: a message in a level's queue, at its
-destination, or among the dead letters. Until then the source has it, so a crash costs copies and no message. What the
-destination refuses is tried again for a while, by its own timer, in nobody's way; only so many wait like that, and
-those beyond become dead letters at once, so that a destination that is gone holds up nobody else's messages. At a stop
-they become dead letters, too, where the broker would not wait for the next process with what it gets back.
+destination, or among the dead letters. Until then the source has it, so a crash makes copies and loses nothing. What
+the destination refuses is tried again after a wait, by a timer of its own, and delays nothing else. A limited number
+waits like that. Those beyond become dead letters at once, so that a missing destination delays no other messages. At a
+stop they become dead letters, too, unless the broker keeps what it gets back for the next process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -19,26 +19,30 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from bridge.core.clock import StoreClock
-from bridge.core.message import Claim, Delivery, Outcome, Refusal
-from bridge.core.ports import Result, Sink, Source
+from bridge.core.message import Delivery, Outcome, Refusal
+from bridge.core.ports import Link, Result, Sink, Source
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
-from bridge.pipeline.retry import RetryRules, next_try_ms
+from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, verdict
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.notices import Notices
 
 log = structlog.get_logger("postdate")
 
-#: What had no answer, because the connection went, is looked at again after so long.
+#: What had no answer, because the connection was lost, is sent again after this time.
 _UNKNOWN_S = 0.05
-#: So long it waits for the sink before it looks again.
+#: The longest wait for room in the sink before it is checked again.
 _ROOM_S = 1.0
-#: A place that is gone is made again within this.
+#: A missing queue or topic is recreated within this time.
 _MENDED_MS = 1000
+#: A dead letter to which no reason is added: for one that the broker refuses with it.
+_PLAIN = Bury("")
 
 
 class Parcel(NamedTuple):
-    """A message as it is to be sent: the name of the place for the sink (``Claim.route``), and its payload. The sink
-    may tell the consumer an id, and when it was due (Unix ms; None for the moment that the move means)."""
+    """A message as it is to be sent. ``place`` is the sink's name for where (``Letter.route``).
+
+    The sink may tell the consumer an id, and when the message was due (Unix ms; None: when the move means it to be).
+    """
 
     place: str
     payload: bytes
@@ -46,38 +50,53 @@ class Parcel(NamedTuple):
     due_ms: int | None = None
 
 
+class Owed(NamedTuple):
+    """Delay that a delivery has not waited yet.
+
+    ``queue_gone``: because a queue where it should have waited is missing.
+    """
+
+    wait_ms: int
+    queue_gone: bool
+
+
 class Packing(Protocol):
-    """What the broker's side makes of a move."""
+    """What a broker makes of a move. Adapters subclass it; the methods with a body are for what some brokers need."""
 
     def route_of(self, delivery: Delivery) -> str:
-        """The route of the settings that a delivery belongs to, wherever it was taken from."""
+        """Return the route of the settings that a delivery belongs to, wherever it was taken from."""
 
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
-        """``due_ms``: when a held message will be due, Unix ms."""
+        """Return a delivery as it is to be sent. ``due_ms``: when a held message will be due, Unix ms.
 
-    def cut_short(self, delivery: Delivery) -> int | None:
-        """The wait (ms) that ended before its time, by the message's own expiration, and has to be waited again."""
+        Raises ``ValueError`` for what cannot be read, but not for ``Bury("")``, which adds no reason.
+        """
 
-    def left_out(self, delivery: Delivery) -> int | None:
-        """The part of its wait (ms) that a delivery has not had, because a place was gone where it should have been."""
+    def owed(self, delivery: Delivery) -> Owed | None:
+        """Return the delay that a delivery from a level still has to wait."""
+        return None
 
     def may_go_back(self, delivery: Delivery) -> bool:
-        """Whether the broker, when it gets a delivery back, keeps it until it is taken again."""
-
-    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
-        """A dead letter with nothing added to it: for one that the broker would not take with its reason."""
+        """Return whether the broker keeps a delivery that it gets back until it is taken again."""
+        return True
 
     def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel] | None:
-        """A dead letter that the broker would not take as a whole, in parts that it takes, one after the other; None
-        where a message cannot be parted."""
+        """Return the parts of a dead letter that is too large as a whole; None where a message cannot be split."""
+        return None
 
 
 @dataclass(slots=True)
-class Carried(Claim):
-    """A delivery on its way, as the sink knows it. Of what goes in parts, ``parts`` are those still to come."""
+class Carried:
+    """A delivery on its way: a ``Letter`` for the sink. Of what goes in parts, ``parts`` are those still to come."""
 
+    route: str
+    public_id: bytes
+    payload: bytes
+    due_ms: int
+    arrived_ms: int
     delivery: Delivery
     move: Move
+    tries: int = 0
     parts: Iterator[Parcel] | None = None
 
 
@@ -91,7 +110,7 @@ class RelayLimits:
 
 
 class Relay:
-    """The loops. ``rules`` are by ``Delivery.route``; what has none there has waited already, and is delivered."""
+    """The loops. ``rules`` are by ``Delivery.route``. A delivery without rules comes from a level and is due."""
 
     def __init__(
         self,
@@ -104,8 +123,12 @@ class Relay:
         mend: Callable[[], None],
         health: Health,
         limits: RelayLimits,
+        links: Sequence[Link] = (),
     ) -> None:
-        """``mend()`` is called when the broker has no place where a message could wait or be kept."""
+        """``mend()`` is called when a queue or topic of postdate is missing.
+
+        ``links`` keep the broker's connections.
+        """
         self._source = source
         self._sink = sink
         self._clock = clock
@@ -115,11 +138,11 @@ class Relay:
         self._mend = mend
         self._health = health
         self._limits = limits
+        self._links = links
         self._room = asyncio.Event()
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
-        #: What waits for another try, by its id, with its timer and why it does.
-        self._resting: dict[bytes, tuple[Carried, asyncio.TimerHandle, str]] = {}
-        self._number = 0
+        #: What waits for another try, by the id of the object, with its timer and the reason.
+        self._resting: dict[int, tuple[Carried, asyncio.TimerHandle, str]] = {}
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -129,43 +152,59 @@ class Relay:
         self._idle = True
 
     def able(self) -> bool:
-        """Whether it may publish."""
+        """Return whether the sink is connected."""
         return self._sink.able()
 
     def mark(self) -> object:
-        """What changes with every turn of the loop; None where it waits for something to come."""
+        """Return what changes with every turn of the loop; None while it waits for deliveries."""
         return None if self._idle else self._turns
 
     def under_way(self) -> int:
-        """Deliveries that are taken, neither accepted nor given back, and not waiting for another try."""
+        """Return how many deliveries are neither accepted, nor given back, nor waiting for another try."""
         return self._open - len(self._resting)
 
+    def finished(self) -> bool:
+        """Return whether nothing is under way, and the source has nothing more, after ``stop``."""
+        return self._source.emptied() and self.under_way() == 0
+
+    def loops(self) -> Iterator[Coroutine[None, None, None]]:
+        """Return the loops. None of them ends by itself."""
+        yield from (link() for link in self._links)
+        yield self.run()
+        yield self.run_again()
+
     def stop(self) -> None:
-        """The process stops: there is no other try. What waits for one goes back to the source, or becomes a dead
-        letter where it may not."""
+        """Take nothing new and try nothing again. What the broker has handed out already is still sent.
+
+        What waits for another try goes back to the source, or becomes a dead letter where it may not go back.
+        """
+        self._source.stop()
         self._stopping = True
         for carried, timer, reason in tuple(self._resting.values()):
             if self._must_be_kept(carried):
                 timer.cancel()
-                del self._resting[carried.id]
+                del self._resting[id(carried)]
                 self._again.put_nowait(self._carried(carried.delivery, Bury(reason)))
 
     async def run(self) -> None:
         """Take and send on until cancelled."""
-        limits = self._limits
         with closing(self._dead), closing(self._refused):
             while True:
-                self._idle = True
-                deliveries = await self._source.take(limits.batch_max, limits.batch_bytes)
-                self._idle = False
-                self._turns += 1
-                self._open += len(deliveries)
-                now_ms = self._clock.now_ms()
-                carried = [self._begun(delivery, now_ms) for delivery in deliveries]
-                await self._send([one for one in carried if one is not None])
+                await self.once()
+
+    async def once(self) -> None:
+        """One pass: take a batch and send it on."""
+        self._idle = True
+        deliveries = await self._source.take(self._limits.batch_max, self._limits.batch_bytes)
+        self._idle = False
+        self._turns += 1
+        self._open += len(deliveries)
+        now_ms = self._clock.now_ms()
+        carried = [self._begun(delivery, now_ms) for delivery in deliveries]
+        await self._send([one for one in carried if one is not None])
 
     async def run_again(self) -> None:
-        """Send once more what came back, until cancelled."""
+        """Send what is to be sent again, until cancelled."""
         while True:
             waiting = [await self._again.get()]
             while not self._again.empty():
@@ -173,18 +212,15 @@ class Relay:
             await self._send(waiting)
 
     def answered(self, results: Sequence[Result]) -> None:
-        """The sink's answers; none at all says that there may be room again."""
+        """Take the sink's answers. An empty batch means that the sink has room again."""
         done: list[Delivery] = []
         for result in results:
-            carried = result.claim
+            carried = result.letter
             assert isinstance(carried, Carried)
-            if result.outcome is Outcome.CONFIRMED:
-                if carried.parts is None or not self._next_part(carried, carried.parts):
-                    done.append(carried.delivery)
-            elif result.outcome is Outcome.UNKNOWN or result.refusal is None:
-                self._soon(carried, _UNKNOWN_S)
-            else:
-                self._on_refusal(carried, result.refusal)
+            if result.outcome is not Outcome.CONFIRMED:
+                self._not_delivered(carried, result.outcome, result.refusal)
+            elif carried.parts is None or not self._next_part(carried, carried.parts):
+                done.append(carried.delivery)
         self._source.accept(done)
         if done and self._refused_routes:
             self._refused_routes.delivered({self._packing.route_of(delivery) for delivery in done})
@@ -194,24 +230,25 @@ class Relay:
     # -- one delivery -----------------------------------------------------------------------------------------------
 
     def _begun(self, delivery: Delivery, now_ms: int) -> Carried | None:
-        """As it is to be sent; None if that is not yet."""
+        """Return a delivery as it is to be sent; None if it is to be sent later."""
         rules = self._rules.get(delivery.route)
         if rules is not None:
             return self._carried(delivery, decide(delivery, rules, now_ms))
-        left_ms = self._packing.left_out(delivery)
-        if left_ms is not None:
-            self._mend()
-            self._wait_on(delivery, left_ms)
-            return None
-        wait_ms = self._packing.cut_short(delivery)
-        return self._carried(delivery, Deliver() if wait_ms is None else Hold(wait_ms))
+        owed = self._packing.owed(delivery)
+        if owed is None:
+            return self._carried(delivery, Deliver())
+        if not owed.queue_gone:
+            return self._carried(delivery, Hold(owed.wait_ms))
+        self._mend()
+        self._hold_later(delivery, owed.wait_ms)
+        return None
 
-    def _wait_on(self, delivery: Delivery, left_ms: int) -> None:
-        """Hold what is early, when the place that it has not been in is there again."""
-        route, reason = self._packing.route_of(delivery), "early: a queue that it should have waited in was gone"
+    def _hold_later(self, delivery: Delivery, owed_ms: int) -> None:
+        """Hold a delivery that came early once the missing queue is there again."""
+        route, reason = self._packing.route_of(delivery), "early: a queue where it should have waited was missing"
         self._refused_routes.refused(route, reason)
         self._refused.tell("refused", route, reason, next_ms=_MENDED_MS)
-        self._again_later(self._carried(delivery, Hold(left_ms)), _MENDED_MS, reason)
+        self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, reason)
 
     def _carried(self, delivery: Delivery, move: Move) -> Carried:
         now_ms = self._clock.now_ms()
@@ -219,28 +256,13 @@ class Relay:
         if isinstance(move, Bury):
             self._dead.tell("dead letter", self._packing.route_of(delivery), move.reason)
         try:
-            parcel = self._packing.parcel(delivery, move, due_ms)
+            place, payload, public_id, said_due_ms = self._packing.parcel(delivery, move, due_ms)
         except ValueError as error:
-            if isinstance(move, Bury):
-                parcel = self._packing.plain_dead_letter(delivery)
-            else:
+            if not isinstance(move, Bury):
                 return self._carried(delivery, Bury(f"unreadable: {error}"))
-        self._number += 1
-        return Carried(
-            id=self._number.to_bytes(8, "big"),
-            shard=0,
-            token=b"",
-            due_ms=due_ms if parcel.due_ms is None else parcel.due_ms,
-            arrived_ms=delivery.arrived_ms,
-            tries=0,
-            route=parcel.place,
-            key=b"",
-            payload=parcel.payload,
-            public_id=parcel.public_id,
-            lease_ends=0.0,
-            delivery=delivery,
-            move=move,
-        )
+            place, payload, public_id, said_due_ms = self._packing.parcel(delivery, _PLAIN, due_ms)
+        due_ms = due_ms if said_due_ms is None else said_due_ms
+        return Carried(place, public_id, payload, due_ms, delivery.arrived_ms, delivery, move)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -258,14 +280,14 @@ class Relay:
                 await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        """A second at most: no single event is trusted to wake it."""
+        """Wait for a second at most: no single event is trusted to wake this loop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_ROOM_S):
                 await self._room.wait()
         self._turns += 1
 
     def _still_heard(self, waiting: list[Carried]) -> list[Carried]:
-        """Those whose acceptance would still be heard; the others have been, or will be, delivered again."""
+        """Return those whose acceptance the source would still hear. The others are delivered again."""
         alive = [carried for carried in waiting if self._source.alive(carried.delivery)]
         if len(alive) < len(waiting):
             self._give_back(carried for carried in waiting if not self._source.alive(carried.delivery))
@@ -278,46 +300,53 @@ class Relay:
 
     # -- what came back ---------------------------------------------------------------------------------------------
 
-    def _on_refusal(self, carried: Carried, refusal: Refusal) -> None:
-        reason = f"{refusal.reason}: {refusal.text}"
-        if isinstance(carried.move, Bury):
-            self._on_refused_dead_letter(carried, carried.move, refusal)
-            return
-        route = self._packing.route_of(carried.delivery)
-        self._refused_routes.refused(route, reason)
+    def _not_delivered(self, carried: Carried, outcome: Outcome, refusal: Refusal | None) -> None:
+        decided = verdict(carried.tries, outcome, refusal, self._retries, _spread())
+        match decided:
+            case _ if refusal is None:
+                self._soon(carried, _UNKNOWN_S)
+            case _ if isinstance(carried.move, Bury):
+                self._dead_letter_refused(carried, carried.move, refusal)
+            case Verdict(Ending.LATER, int(wait_ms), tries, reason) if self._may_rest(refusal):
+                self._refused_by_broker(carried, refusal, reason)
+                self._refused.tell(
+                    "refused", self._packing.route_of(carried.delivery), reason, tries=tries, next_ms=wait_ms
+                )
+                carried.tries = tries
+                self._again_later(carried, wait_ms, reason)
+            case Verdict(reason=reason):
+                self._refused_by_broker(carried, refusal, reason)
+                self._soon(self._carried(carried.delivery, Bury(reason)), 0)
+
+    def _may_rest(self, refusal: Refusal) -> bool:
+        """Return whether one more refused message may wait. What was not tried at all always may."""
+        return refusal.again_ms is not None or len(self._resting) < self._limits.refused_max
+
+    def _refused_by_broker(self, carried: Carried, refusal: Refusal, reason: str) -> None:
+        self._refused_routes.refused(self._packing.route_of(carried.delivery), reason)
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
-        wait_ms = refusal.again_ms
-        if wait_ms is None:
-            wait_ms = self._next_try_ms(carried)
-            if refusal.lasting or wait_ms is None or len(self._resting) >= self._limits.refused_max:
-                self._soon(self._carried(carried.delivery, Bury(reason)), 0)
-                return
-        self._refused.tell("refused", route, reason, tries=carried.tries, next_ms=wait_ms)
-        self._again_later(carried, wait_ms, reason)
 
-    def _next_try_ms(self, carried: Carried) -> int | None:
-        carried.tries += 1
-        return next_try_ms(carried.tries, self._retries, random.random())  # noqa: S311 (jitter, not a secret)
-
-    def _on_refused_dead_letter(self, carried: Carried, move: Bury, refusal: Refusal) -> None:
-        """There is nowhere else to put it, so it goes in parts, or is tried for ever, in a place made anew."""
+    def _dead_letter_refused(self, carried: Carried, move: Bury, refusal: Refusal) -> None:
+        """Send a dead letter in parts, or try again for ever: there is nowhere else to keep it."""
         delivery, reason = carried.delivery, f"{refusal.reason}: {refusal.text}"
         if refusal.lasting and carried.parts is None and (parts := self._packing.in_parts(delivery, move.reason)):
             self._dead.tell("dead letter in parts", self._packing.route_of(delivery), reason)
             self._next_part(carried, parts)
             return
-        words = f"a dead letter cannot be kept, and as many as are taken at once stop their route, {reason}"
+        words = f"a dead letter cannot be stored, and enough of them block their route: {reason}"
         self._health.say("dead letters", words, for_s=60)
         if not refusal.lasting:
             self._mend()
         if carried.parts is None:
-            plain = self._packing.plain_dead_letter(delivery)
+            plain = self._packing.parcel(delivery, _PLAIN, carried.due_ms)
             carried.route, carried.payload = plain.place, plain.payload
-        self._again_later(carried, self._next_try_ms(carried) or self._retries.max_ms, reason)
+        carried.tries += 1
+        wait_ms = next_try_ms(carried.tries, self._retries, _spread()) or self._retries.max_ms
+        self._again_later(carried, wait_ms, reason)
 
     def _next_part(self, carried: Carried, parts: Iterator[Parcel]) -> bool:
-        """Send the next part; false when there is none left."""
+        """Send the next part. Return False when none is left."""
         part = next(parts, None)
         if part is None:
             return False
@@ -325,29 +354,33 @@ class Relay:
         return True
 
     def _again_later(self, carried: Carried, wait_ms: int, reason: str) -> None:
-        """Another try of what was refused; when the process stops there is none."""
+        """Try what was refused again. While the process stops, give it back or bury it instead."""
         if not self._stopping:
             timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._rested, carried)
-            self._resting[carried.id] = carried, timer, reason
+            self._resting[id(carried)] = carried, timer, reason
         elif self._must_be_kept(carried):
             self._soon(self._carried(carried.delivery, Bury(reason)), 0)
         else:
             self._give_back((carried,))
 
     def _must_be_kept(self, carried: Carried) -> bool:
-        """Whether it has to become a dead letter before the process ends; what is one already had its try."""
+        """Return whether it has to become a dead letter before the process ends. A dead letter had its try."""
         return not isinstance(carried.move, Bury) and not self._packing.may_go_back(carried.delivery)
 
     def _rested(self, carried: Carried) -> None:
-        del self._resting[carried.id]
+        del self._resting[id(carried)]
         self._again.put_nowait(carried)
 
     def _soon(self, carried: Carried, wait_s: float) -> None:
         asyncio.get_running_loop().call_later(wait_s, self._again.put_nowait, carried)
 
 
+def _spread() -> float:
+    return random.random()  # noqa: S311 (jitter, not a secret)
+
+
 def _fitting(waiting: Sequence[Carried], messages_max: int, bytes_max: int) -> int:
-    """Pure: how many of the first may be sent; one that is larger than all room goes when the room is empty."""
+    """Return how many of the first may be sent now. Pure. One that is larger than the window is sent alone."""
     count = size = 0
     for carried in waiting:
         size += len(carried.payload)

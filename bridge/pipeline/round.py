@@ -1,33 +1,115 @@
-"""One round of the way in: runs of several routes, carried out in a handful of calls to the store.
+"""One round of parking: runs of several routes, carried out in a few calls to the store.
 
-Everything is looked up, then cancelled, then parked, then rejected, then marked as done. A call that fails is repeated
-with the same token, so that a lost reply parks nothing twice. A delivery is accepted as soon as it is durable.
+A round looks up keys, cancels, parks, rejects, and then marks records as done. This has the same outcome as one step
+after the other, as long as no step of a run cancels, or replaces in another shard, what the same run parks.
+``next_run`` is pure and sees to that. A failed call is repeated with the same token, so that a lost reply parks nothing
+twice. A delivery is accepted as soon as it is durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery, Origin
 from bridge.core.ports import Batch, Found, Keyed, Parked, Source, Store
-from bridge.parking.envelope import index_field, index_fields, seal
+from bridge.parking.envelope import found_key, index_field, index_fields, seal
 from bridge.parking.identity import Ids, shard_of
 from bridge.parking.redelivery import FirstCopies, Given
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, not_unique
-from bridge.pipeline.runs import Run
 from bridge.telemetry.notices import Notices
 
-#: The reason in the log, of which the first word is its kind.
-PARKED_BEFORE = "parked_before: the source gave it again, and the store has dealt with it"
+#: A reason for the log. Its first word is its kind.
+PARKED_BEFORE = "parked_before: the source delivered it again, and the store has already handled it"
+
+#: A message due later than this can wait a little to be parked with others.
+SOON_MS = 100
+
+
+class Run(NamedTuple):
+    """The next steps of a route.
+
+    ``superseded``: deliveries that are not parked because a later one of the run replaces them, with its shard.
+    ``heavy``: the run has more work than parking, such as a key to look up or a dead letter.
+    """
+
+    steps: list[Step]
+    superseded: list[tuple[Delivery, int]]
+    heavy: bool
+
+
+def urgent(steps: Iterable[Step], now_ms: int) -> bool:
+    """Return whether a step is due so soon that gathering more first could make it late."""
+    return any(
+        isinstance(step.decision, Cancellation)
+        or (isinstance(step.decision, Parking) and step.decision.due_ms < now_ms + SOON_MS)
+        for step in steps
+    )
+
+
+def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -> Run:
+    """Take the next run from the front of a route's queue, as much as its order allows.
+
+    ``heavy_max`` bounds its cancellations, rejections, and messages with keys of their own. ``replace``: the route
+    replaces a parked message with the same key.
+    """
+    superseded: list[Step] = []
+    parked: dict[bytes, list[Step]] = {}
+    cancelled: dict[bytes, int] = {}
+    heavy = count = 0
+    for step in waiting:
+        decision = step.decision
+        if isinstance(decision, Cancellation):
+            if heavy == heavy_max or decision.key in parked or found_key(decision.key) in parked:
+                break
+            heavy += 1
+            cancelled[decision.key] = cancelled[found_key(decision.key)] = step.shard
+        elif isinstance(decision, Rejection):
+            if heavy == heavy_max:
+                break
+            heavy += 1
+        elif decision.key:
+            if step.delivery.origin is not None and cancelled.get(decision.key, step.shard) != step.shard:
+                break  # another shard marks the cancellation, so a repeat of it would cancel this
+            if decision.owned:
+                older = parked.get(decision.key, [])
+                moves = bool(older) and older[0].shard != step.shard
+                if heavy == heavy_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
+                    break
+                heavy += 1
+                if moves:
+                    superseded += parked.pop(decision.key)
+            parked.setdefault(decision.key, []).append(step)
+        count += 1
+    steps = [waiting.popleft() for _ in range(count)]
+    if not superseded:
+        return Run(steps, [], heavy > 0)
+    left_out = {id(step) for step in superseded}
+    heirs = {step.decision.key: step.shard for step in steps if isinstance(step.decision, Parking)}
+    replaced = [(step.delivery, heirs[step.decision.key]) for step in superseded if isinstance(step.decision, Parking)]
+    return Run([step for step in steps if id(step) not in left_out], replaced, heavy > 0)
+
+
+def _leave_no_trace(older: Sequence[Step], younger: Step, now_ms: int) -> bool:
+    """Return whether messages that are replaced at once need not be parked: no consumer could have got them by then.
+
+    A record of a log is always parked: only the store knows whether the younger one is new.
+    """
+    return younger.delivery.origin is None and all(
+        step.delivery.origin is None and isinstance(step.decision, Parking) and step.decision.due_ms >= now_ms + SOON_MS
+        for step in older
+    )
 
 
 @dataclass(frozen=True)
 class RoundParts:
-    """What every round needs. ``parked(shard, due ms)`` is told of the earliest due moment that was parked in a shard;
-    the store remembers ``recent_max`` messages for redeliveries."""
+    """What every round needs. ``parked(shard, due ms)`` is called with the earliest due moment parked in a shard.
+
+    The store remembers ``recent_max`` messages for redeliveries.
+    """
 
     source: Source
     store: Store
@@ -37,11 +119,11 @@ class RoundParts:
     recent_max: int
     given: Given
     dead: Notices
-    passed_over: Notices
+    skipped: Notices
 
 
 class _Load:
-    """What goes to one shard in one call, and the deliveries it came from, position by position."""
+    """What goes to one shard in one call, and its deliveries, position by position."""
 
     __slots__ = ("batch", "deliveries", "rejections", "rejections_token")
 
@@ -53,8 +135,11 @@ class _Load:
 
 
 class _Looked(NamedTuple):
-    """What the store says of a round's keys: ``taken`` are those that must not be parked, because a message in another
-    shard has them; ``refused`` says why a cancellation, by its key, cancelled nothing."""
+    """What the store has under the keys of a round.
+
+    ``taken``: keys that must not be parked, because a message in another shard has them. ``refused``: why a
+    cancellation, by its key, cancelled nothing.
+    """
 
     taken: set[tuple[str, bytes]]
     refused: dict[tuple[str, bytes], Rejection]
@@ -64,14 +149,14 @@ _NOTHING = _Looked(set(), {})
 
 
 def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str) -> tuple[Delivery, bytes, bytes, str]:
-    """A dead letter from the start. It has no key: nothing replaces it, and it is found by its id."""
+    """Return the row of a dead letter. It has no key, so nothing replaces it. It is found by its id."""
     arrived_ms = delivery.arrived_ms
     envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), b"", first, delivery.payload)
     return delivery, message_id, envelope, reason
 
 
 class Round:
-    """See the head of this file. Call ``attempt`` until it has not failed."""
+    """The calls of one round. Repeat ``attempt`` until it succeeds, or as long as ``pending`` has living deliveries."""
 
     def __init__(self, runs: Sequence[Run], parts: RoundParts) -> None:
         self._parts = parts
@@ -83,11 +168,11 @@ class Round:
                 self._superseded.setdefault(shard, []).append(delivery)
         self._heavy = any(run.heavy for run in runs)
         self._loads: dict[int, _Load] | None = None
-        #: By shard: records of a log that leave nothing in the store. They are marked there when all else is durable.
+        #: By shard: records of a log that leave nothing in the store. They are marked when all else is durable.
         self._quiet: dict[int, list[Delivery]] = {}
 
     def pending(self) -> list[Delivery]:
-        """The deliveries that are neither accepted nor dropped: a source counts each of them once."""
+        """Return the deliveries that are neither accepted nor dropped, each once."""
         waiting = [delivery for older in self._superseded.values() for delivery in older]
         if self._loads is None:
             return [step.delivery for step in self._steps] + waiting
@@ -98,7 +183,7 @@ class Round:
         return waiting
 
     async def attempt(self) -> None:
-        """Go on to the end. Raises ``StoreUnavailable``; what was done by then is not done again."""
+        """Continue to the end. Raises ``StoreUnavailable``; the next attempt does not repeat what succeeded."""
         if self._loads is None:
             self._leave_dead()
             firsts = await self._first_copies()
@@ -108,8 +193,11 @@ class Round:
             await self._mark()
 
     def _leave_dead(self) -> None:
-        """Drop what is not alive: it comes again, to another instance perhaps, which may have gone on from there. To
-        carry it out here would take back what came after it."""
+        """Drop deliveries of lost connections.
+
+        They are delivered again, perhaps to another instance, which may have gone on from there. To carry them out
+        here as well could undo what came after them.
+        """
         alive = self._source.alive
         dead = [step.delivery for step in self._steps if not alive(step.delivery)]
         for shard, older in tuple(self._superseded.items()):
@@ -122,7 +210,7 @@ class Round:
     # -- what the store has -----------------------------------------------------------------------------------------
 
     async def _first_copies(self) -> FirstCopies:
-        """Only redelivered messages need it, so the store is asked only when there are any."""
+        """Ask the store for recently parked messages, if the round has redelivered ones."""
         firsts = FirstCopies(self._parts.given.is_held)
         shards: set[int] = set()
         for step in self._steps:
@@ -134,12 +222,11 @@ class Round:
         return firsts
 
     async def _look(self) -> _Looked:
-        """Look under all keys of the round, and cancel what its cancellations and its new keys take away.
+        """Look up all keys of the round, and cancel what its cancellations and its new keys replace.
 
-        What a new key replaces in another shard is cancelled before the new one is parked: a crash in between leaves
-        the new one with the source, which delivers it again. A step that was dealt with before has had its say. That is
-        asked after the look under the keys: what was found then is older than a step that is new now, however late the
-        cancellation comes.
+        What a new key replaces in another shard is cancelled before the new one is parked. After a crash in between,
+        the source delivers the new one again. Steps that were handled before cancel nothing. The store is asked for
+        those after the lookup: so what the lookup found is older than every step that is new.
         """
         fields = {n: _fields(step) for n, step in enumerate(self._steps)}
         fields = {n: found for n, found in fields.items() if found}
@@ -170,7 +257,7 @@ class Round:
     def _to_cancel(
         self, route: str, key: bytes, fields: Sequence[bytes], found: Mapping[bytes, Found], looked: _Looked
     ) -> list[bytes]:
-        """Everything parked under the key, in whichever shard; nothing where the key is no identity."""
+        """Return everything parked under the key, in all shards; nothing where the key is no identity."""
         ids = [message_id for field in fields for message_id in found[field].ids]
         unlisted = sum(found[field].unlisted for field in fields)
         if unlisted and not ids:
@@ -178,7 +265,7 @@ class Round:
         return ids
 
     async def _done(self, steps: Sequence[Step]) -> set[Origin]:
-        """The origins of those steps that were dealt with before; the store is asked only where there are any."""
+        """Return the origins of those steps that were handled before."""
         by_shard: dict[int, list[Origin]] = {}
         for step in steps:
             if step.delivery.origin is not None:
@@ -191,8 +278,11 @@ class Round:
     # -- from steps to calls ----------------------------------------------------------------------------------------
 
     def _sort(self, firsts: FirstCopies, looked: _Looked) -> None:
-        """Sort the steps into calls. What RabbitMQ gave and needs no call is accepted first: if its acknowledgement
-        came behind that of a newer message and was lost, the cancellation would come again and take that one."""
+        """Sort the steps into calls. Accept at once what RabbitMQ delivered and needs no call.
+
+        If that acknowledgement came after the one of a newer message and was lost, the repeated cancellation would
+        cancel the newer message.
+        """
         self._leave_dead()
         self._loads = loads = dict[int, _Load]()
         over: list[Delivery] = []
@@ -209,7 +299,7 @@ class Round:
         self._source.accept(over)
 
     def _leaves_nothing(self, step: Step, looked: _Looked) -> bool:
-        """Whether a step is a cancellation that is done, or gives way to a message in another shard."""
+        """Return whether a step is a finished cancellation, or an older message in another shard is kept."""
         delivery, decision = step.delivery, step.decision
         if isinstance(decision, Cancellation):
             return (delivery.route, decision.key) not in looked.refused
@@ -251,7 +341,7 @@ class Round:
     # -- the calls --------------------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """Park and reject; a shard's deliveries are accepted as soon as they are durable, and leave the round."""
+        """Park and reject. Accept a shard's deliveries, and drop them from the round, as soon as they are durable."""
         loads = self._loads
         assert loads is not None
         failed: StoreUnavailable | None = None
@@ -262,7 +352,7 @@ class Round:
             if isinstance(reply, StoreUnavailable):
                 failed = reply
             else:
-                durable += self._superseded.pop(shard, ())  # not behind the newer one: it would replace that again
+                durable += self._superseded.pop(shard, ())  # not after the newer one: a repeat would replace that
                 durable += self._durable(shard, loads[shard], reply)
         self._source.accept(durable)  # of all shards together, so that their tags make one run
         for shard, load in tuple(loads.items()):
@@ -285,22 +375,21 @@ class Round:
                 self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
 
     def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
-        """What may be accepted now; those whose key is taken are to be rejected first."""
+        """Return what may be accepted now. Deliveries whose key is taken have to be rejected first."""
         messages = load.batch.messages
         for position in reply.rejected:
             delivery, message_id = load.deliveries[position - 1], messages[position - 1][0]
             load.rejections.append(_rejection(delivery, message_id, b"", SAME_KEY))
         for position in reply.before:
             delivery = load.deliveries[position - 1]
-            self._parts.passed_over.tell("passed over", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
+            self._parts.skipped.tell("skipped", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)
         return [d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries
 
     async def _mark(self) -> None:
-        """Accept records of a log that leave nothing in the store. They are marked there first, whether they had been
-        dealt with or not, so that the mark is durable."""
+        """Mark records of a log that leave nothing in the store, so that the mark is durable. Then accept them."""
         for shard, quiet in tuple(self._quiet.items()):
             await self._store.mark_done(shard, [delivery.origin for delivery in quiet if delivery.origin is not None])
             self._source.accept(quiet)
@@ -312,7 +401,7 @@ def _is_taken(delivery: Delivery, parking: Parking, looked: _Looked) -> bool:
 
 
 def _fields(step: Step) -> tuple[bytes, ...]:
-    """The index fields that have to be looked up for a step."""
+    """Return the index fields to look up for a step."""
     decision, route = step.decision, step.delivery.route.encode()
     if isinstance(decision, Cancellation):
         return index_fields(route, decision.key)

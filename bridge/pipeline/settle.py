@@ -1,8 +1,8 @@
-"""After the broker's answer: gone, parked again for later, or dead.
+"""Record the broker's answers: gone, parked again for later, or dead.
 
-``verdict`` decides, purely, from the outcome and the number of tries; ``Settler`` tells the store in batches and keeps
-what it could not tell until it can. A settle that comes after the lease has ended is refused by the store: the message
-was recovered meanwhile and will be delivered again, which is the named window for duplicates.
+``verdict`` is pure and decides from the outcome and the number of tries. ``Settler`` tells the store in batches, and
+repeats what the store did not take. The store refuses to settle a recovered lease: that message will be delivered
+again, which is a named window for duplicates.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
-from bridge.core.message import NO_ROUTE, Claim, Outcome
+from bridge.core.message import NO_ROUTE, Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
-from bridge.pipeline.elsewhere import Elsewhere
-from bridge.pipeline.retry import RetryRules, next_try_ms
+from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
 from bridge.telemetry.notices import Notices
@@ -30,13 +29,63 @@ from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-#: Settling waits this long for more to settle: nobody waits for it, and every call costs the same.
+#: Settling waits this long for more results, because every call costs the same.
 _GATHER_S = 0.016
 _BATCH_MAX = 1000
-#: What is of shards that cannot be asked is told again so late.
+#: Results of shards that do not answer are repeated after this time.
 _ASIDE_S = 1.0
 
 T = TypeVar("T")
+
+#: The largest part of a wait that ``spread`` takes off.
+JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """The first and the longest wait (ms), the factor between two, and the number of tries in all.
+
+    Raises ValueError for rules that do not wait, shrink, or never try.
+    """
+
+    first_ms: int
+    factor: float
+    max_ms: int
+    attempts: int
+
+    def __post_init__(self) -> None:
+        if self.first_ms < 1:
+            raise ValueError("the first wait must be 1 ms or more")
+        if not 1 <= self.factor < float("inf"):
+            raise ValueError("the factor must be 1 or more")
+        if self.max_ms < self.first_ms:
+            raise ValueError("the longest wait must not be shorter than the first")
+        if self.attempts < 1:
+            raise ValueError("there must be at least 1 attempt")
+
+
+def next_try_ms(tries: int, rules: RetryRules, spread: float) -> int | None:
+    """Return the wait (ms, at least 1) before the next try, or None when all tries are used. Pure.
+
+    ``tries`` counts failed tries, from 1. ``spread``, 0 to 1, is the caller's random number. It takes up to a fifth off
+    the wait, so that messages refused together do not come back together. It only shortens, so that ``max_ms`` holds.
+    Full jitter (0 to the wait) was rejected: it retries half of the messages too early for a broker that is restarting.
+    Raises ValueError if ``tries`` or ``spread`` are out of range.
+    """
+    if tries < 1:
+        raise ValueError("tries counts from 1")
+    if not 0 <= spread <= 1:
+        raise ValueError("spread lies between 0 and 1")
+    if tries >= rules.attempts:
+        return None
+    return max(1, int(_full_wait(tries, rules) * (1 - JITTER * spread)))
+
+
+def _full_wait(tries: int, rules: RetryRules) -> float:
+    try:
+        return min(rules.first_ms * float(rules.factor) ** (tries - 1), rules.max_ms)
+    except OverflowError:  # a float power beyond 1e308 raises instead of becoming infinite
+        return rules.max_ms
 
 
 class Ending(Enum):
@@ -49,7 +98,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``wait_ms`` and ``tries`` are for LATER; ``reason`` is one sentence for a person."""
+    """``wait_ms`` is for LATER; None: at once. ``reason`` is one sentence for a person."""
 
     ending: Ending
     wait_ms: int | None
@@ -60,21 +109,20 @@ class Verdict:
 _GONE = Verdict(Ending.GONE, None, 0, "")
 
 
-def verdict(result: Result, rules: RetryRules, spread: float) -> Verdict:
-    """Pure. An unknown outcome is tried again at once and counts no try: the message is not to blame."""
-    claim, outcome, refusal = result
+def verdict(tries: int, outcome: Outcome, refusal: Refusal | None, rules: RetryRules, spread: float) -> Verdict:
+    """Decide what becomes of a message after ``tries`` failed tries and one more answer. Pure.
+
+    An unknown outcome is tried again at once and counts no try: the message did not cause it.
+    """
     if outcome is Outcome.CONFIRMED:
         return _GONE
     if refusal is None:
-        return Verdict(Ending.LATER, None, claim.tries, "")
-    if refusal.again_ms is not None:
-        return Verdict(Ending.LATER, refusal.again_ms, claim.tries, f"{refusal.reason}: {refusal.text}")
-    tries = claim.tries + 1
+        return Verdict(Ending.LATER, None, tries, "")
     reason = f"{refusal.reason}: {refusal.text}"
-    wait_ms = None if refusal.lasting else next_try_ms(tries, rules, spread)
-    if wait_ms is None:
-        return Verdict(Ending.DEAD, None, tries, reason)
-    return Verdict(Ending.LATER, wait_ms, tries, reason)
+    if refusal.again_ms is not None:
+        return Verdict(Ending.LATER, refusal.again_ms, tries, reason)
+    wait_ms = None if refusal.lasting else next_try_ms(tries + 1, rules, spread)
+    return Verdict(Ending.DEAD if wait_ms is None else Ending.LATER, wait_ms, tries + 1, reason)
 
 
 class Settler:
@@ -86,18 +134,15 @@ class Settler:
         clock: StoreClock,
         rules: RetryRules,
         lateness: Lateness,
-        ended: Callable[[Sequence[Claim]], None],
+        leases: Leases,
         health: Health,
-        elsewhere: Elsewhere,
     ) -> None:
-        """``ended`` is told of claims that this instance no longer holds."""
         self._store = store
         self._clock = clock
         self._rules = rules
         self._lateness = lateness
-        self._ended = ended
+        self._leases = leases
         self._health = health
-        self._elsewhere = elsewhere
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -105,13 +150,15 @@ class Settler:
         self._releases: list[Release] = []
         self._burials: list[tuple[Claim, str]] = []
         self._event = asyncio.Event()
+        self._gather_s = _GATHER_S
         self._aside = 0
         self._trouble = ""
         self.delivered = 0
 
     def answered(self, results: Sequence[Result]) -> None:
-        """Take in what a sink says. Called for every batch of answers, so it only sorts."""
-        confirmed = [result.claim for result in results if result.outcome is Outcome.CONFIRMED]
+        """Take a batch of the sink's answers. It only sorts them, because it runs for every batch."""
+        letters = [result.letter for result in results if result.outcome is Outcome.CONFIRMED]
+        confirmed = cast("list[Claim]", letters)  # the sink returns what it was given, and it was given claims
         if confirmed:
             self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
             self._confirmed += confirmed
@@ -125,13 +172,14 @@ class Settler:
         self._event.set()
 
     def _not_delivered(self, result: Result) -> None:
+        claim = cast("Claim", result.letter)
         if result.refusal is not None and result.refusal.reason == NO_ROUTE:
-            untouched = self._elsewhere.release(result.claim)
+            untouched = self._leases.elsewhere.release(claim)
             if untouched is not None:
                 self._releases.append(untouched)
                 return
-        decided = verdict(result, self._rules, random.random())  # noqa: S311 (jitter, not a secret)
-        claim = result.claim
+        spread = random.random()  # noqa: S311 (jitter, not a secret)
+        decided = verdict(claim.tries, result.outcome, result.refusal, self._rules, spread)
         name = claim.public_id.decode()
         if result.refusal is not None:
             self._refused_routes.refused(claim.route, decided.reason)
@@ -145,7 +193,7 @@ class Settler:
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, decided.reason))
 
     def pending(self) -> int:
-        """How many results the store has not been told of."""
+        """Return how many results the store has not recorded yet."""
         return len(self._confirmed) + len(self._releases) + len(self._burials) + self._aside
 
     async def run(self) -> None:
@@ -154,13 +202,18 @@ class Settler:
         with closing(self._dead), closing(self._refused):
             while True:
                 await self._event.wait()
-                await asyncio.sleep(_GATHER_S)
+                await asyncio.sleep(self._gather_s)
                 self._event.clear()
-                await self._next_pass(reconnect)
+                await self._repeat(reconnect)
 
-    async def _next_pass(self, reconnect: Reconnect) -> None:
+    def stop(self) -> None:
+        """Settle what comes without gathering, so that the process can end. ``run`` goes on until cancelled."""
+        self._gather_s = 0.0
+        self._event.set()
+
+    async def _repeat(self, reconnect: Reconnect) -> None:
         try:
-            await self.settle()
+            await self.once()
         except StoreUnavailable as error:
             self._health.say("store settle", f"deliveries cannot be recorded: {error}")
             self._event.set()
@@ -169,8 +222,8 @@ class Settler:
             reconnect.worked()
             self._health.say("store settle", self._trouble if self._aside else "")
 
-    async def settle(self) -> None:
-        """One pass: tell the store everything there is to tell. What it does not take stays for the next pass."""
+    async def once(self) -> None:
+        """One pass: tell the store all results. What it does not take stays for the next pass."""
         await self._tell(self._confirmed, self._store.settle, lambda claim: claim)
         await self._tell(self._releases, self._store.release, lambda release: release.claim)
         await self._tell(self._burials, self._store.bury, lambda burial: burial[0])
@@ -193,7 +246,7 @@ class Settler:
             self._finish([claim_of(row) for row in batch], settled)
 
     def _set_aside(self, waiting: list[T], rows: list[T]) -> None:
-        """Tell these later, so that they hold up nothing of other shards."""
+        """Repeat these later, so that they do not delay other shards."""
 
         def back() -> None:
             self._aside -= len(rows)
@@ -205,5 +258,5 @@ class Settler:
 
     def _finish(self, claims: Sequence[Claim], settled: int) -> None:
         if settled < len(claims):
-            log.warning("leases had ended", messages=len(claims) - settled, meaning="these may be delivered twice")
-        self._ended(claims)
+            log.warning("leases expired before settling", messages=len(claims) - settled, risk="delivered twice")
+        self._leases.ended(claims)

@@ -1,7 +1,7 @@
-"""When to look at the store next: at the next due moment, at a hint, and once a second whatever happens.
+"""When to ask the store next: at the next due moment, at a hint, and once a second in any case.
 
-No single sign is trusted. The next due moment comes with every claim; a nearer one is told by our own parking at once
-and by other instances through the store's hints, which may be lost; and the idle look finds what both have missed.
+No single signal is trusted. Every claim returns the next due moment. This instance reports a nearer one when it parks,
+other instances by the store's hints, which may be lost. The look once a second finds what both missed.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ from collections.abc import Iterable, Mapping
 
 from bridge.core.clock import StoreClock
 
-#: The longest sleep, and so the longest that a missed hint can cost.
+#: The longest sleep, and so the most that a lost hint can cost.
 IDLE_S = 1.0
-#: Sleeping ends this long after the due moment, so that a clock estimate that is off does not cost an empty look.
+#: Sleep this much beyond the due moment, so that an imprecise clock estimate does not cost an empty look.
 _MARGIN_S = 0.0001
 
 
 def sleep_s(until_due: Iterable[float], since_look_s: float, pace_s: float, lead_s: float = 0.0) -> float:
-    """Pure: seconds to sleep, given the seconds until each shard's next due moment and those since the last look; a
-    look takes ``lead_s``."""
+    """Return the seconds to sleep, given those until each shard's next due moment and those since the last look. Pure.
+
+    The look comes ``lead_s`` before the due moment.
+    """
     until = min(until_due, default=IDLE_S) + _MARGIN_S - lead_s
     return max(min(until, IDLE_S), pace_s - since_look_s, 0.0)
 
 
 def pace_s(messages_per_s: float, shortest_s: float) -> float:
-    """Pure: seconds between two looks at the store at this load; from ``shortest_s`` up to five times that.
+    """Return the seconds between two looks at this load, from ``shortest_s`` to five times that. Pure.
 
-    Every look costs this process and the store the same, whether it finds one message or fifty. At 2,000 a second a
-    look each millisecond is worth it; at 7,400 the same would eat a fifth of a core, and the messages would be later
-    for it, not earlier (measured: p99 36 ms with a look every 3 ms, 21 to 26 ms with one every 4.6 ms).
+    A look costs the same whether it finds one message or fifty. At 2,000 messages a second a look each millisecond
+    pays. At 7,400 it would take a fifth of a core and make messages later (measured: p99 36 ms with a look every 3 ms,
+    21 to 26 ms with one every 4.6 ms).
     """
     return min(5 * shortest_s, max(shortest_s, (messages_per_s - 500) / 1500 * 0.001))
 
 
 class Wake:
-    """Sleeps until there is reason to look, and remembers the next due moment of each shard that is ours.
+    """Sleeps until there is reason to ask the store, and keeps the next due moment of each shard of this instance.
 
-    A look takes everything that is due within ``ahead_ms``, and comes when the first of it is due in half of that: so
-    there is no need to look again for the other half.
+    A look takes everything due within ``ahead_ms``. It comes when the first message is due in half of that, so that
+    one look serves the other half, too.
     """
 
     def __init__(self, clock: StoreClock, ahead_ms: int = 0) -> None:
@@ -47,24 +49,25 @@ class Wake:
         self.ahead_ms = ahead_ms
         self._lead_ms = ahead_ms / 2
         self._event = asyncio.Event()
+        self._room = asyncio.Event()
         self._next_due_ms: dict[int, int | None] = {}
         self._heard_since: dict[int, int] = {}
         self._sleeping_until_ms = 0.0
         self._resting_until_s: dict[int, float] = {}
 
     def watch(self, shards: Iterable[int]) -> None:
-        """These shards are ours from now on; new ones are looked at at once."""
+        """Watch these shards from now on. New ones are asked at once."""
         known = self._next_due_ms
         self._next_due_ms = {shard: known.get(shard, 0) for shard in shards}
         self.nudge()
 
     def nudge(self) -> None:
-        """Look now."""
+        """Ask the store now."""
         self._sleeping_until_ms = 0
         self._event.set()
 
     def heard(self, shard: int, due_ms: int) -> None:
-        """A shard has something due at this moment, perhaps earlier than what was known."""
+        """Take a hint that a shard has something due at this moment, perhaps earlier than what was known."""
         known = self._next_due_ms.get(shard, -1)
         if known == -1:
             return
@@ -76,23 +79,26 @@ class Wake:
             self._event.set()
 
     def asking(self, shards: Iterable[int]) -> None:
-        """A claim of these shards is about to be sent; it will see all that was heard of until now."""
+        """A claim of these shards is about to be sent. It will see everything that was hinted at until now."""
         for shard in shards:
             self._heard_since.pop(shard, None)
 
     def learnt(self, shard: int, due_ms: int | None) -> None:
-        """What a claim found to be the shard's next due moment. What was heard since it was asked, it may have missed:
-        its reply and the hint come by different connections, in any order."""
+        """Take the next due moment that a claim returned.
+
+        The claim may have missed what was hinted at since it was sent: its reply and the hint come by different
+        connections, in any order.
+        """
         if shard in self._next_due_ms:
             known = [moment for moment in (due_ms, self._heard_since.pop(shard, None)) if moment is not None]
             self._next_due_ms[shard] = min(known, default=None)
 
     def rest(self, shards: Iterable[int], seconds: float) -> None:
-        """Do not look at these for a while, whatever is due there."""
+        """Do not ask these shards for a while."""
         self._resting_until_s |= dict.fromkeys(shards, time.monotonic() + seconds)
 
     def awake(self, shards: Iterable[int]) -> list[int]:
-        """Those of the shards that do not rest."""
+        """Return those of the shards that do not rest."""
         if not self._resting_until_s:
             return list(shards)
         now_s = time.monotonic()
@@ -100,17 +106,31 @@ class Wake:
         return [shard for shard in shards if shard not in self._resting_until_s]
 
     def due(self) -> list[int]:
-        """The shards that have something to be looked for, as far as is known, the most overdue first."""
+        """Return the shards that are known to have something due, the most overdue first."""
         now_ms = self._clock.now_us() / 1000 + self.ahead_ms
         known = [(due_ms, shard) for shard, due_ms in self._next_due_ms.items() if due_ms is not None]
         return self.awake(shard for due_ms, shard in sorted(known) if due_ms <= now_ms)
 
     def known(self) -> Mapping[int, int | None]:
-        """The next due moment of each of our shards; None for an empty one."""
+        """Return the next due moment of each watched shard; None for an empty one."""
         return self._next_due_ms
 
+    def room_again(self) -> None:
+        """There may be room for more claims: the broker answered, or claims were settled."""
+        self._room.set()
+
+    async def wait_for_room(self) -> bool:
+        """Wait for ``room_again``, for a second at most. Return whether it came."""
+        self._room.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):  # wait_for of Python 3.11 swallows a cancellation now and then
+                await self._room.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def sleep(self, since_look_s: float, pace_s: float) -> None:
-        """Sleep until there is reason to look."""
+        """Sleep until there is reason to ask the store."""
         awake = [due_ms for shard in self.awake(self._next_due_ms) if (due_ms := self._next_due_ms[shard]) is not None]
         until_due = [self._clock.seconds_until(due_ms) for due_ms in awake]
         seconds = sleep_s(until_due, since_look_s, pace_s, self._lead_ms / 1000)

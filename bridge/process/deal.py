@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 from zlib import crc32
 
-#: Loads are averages over about so many seconds.
+#: Loads are averages over about this time.
 WINDOW_S = 10.0
 #: Shards move when the busiest instance loses at least this part of a fair share. A move costs milliseconds.
 _WORTH = 0.15
-#: A gain must also exceed so many standard deviations of the measured load, so that chance moves no shard.
+#: A gain must also exceed this many standard deviations of the measured load, so that chance moves no shard.
 _SIGMAS = 2.0
 #: An instance with this part more than a fair share that cannot be relieved takes turns with the least busy one.
 _UNEVEN = 0.22

@@ -6,19 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from bridge.admin.leftovers import Remains
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.core.message import Delivery
-from bridge.pipeline.ways import Way
-from bridge.process.loops import together
+from bridge.pipeline.relay import Relay
+from bridge.process.loops import Running, together
 from bridge.telemetry.reconnect import Reconnect
-
-if TYPE_CHECKING:
-    from bridge.process.service import Running
 
 log = structlog.get_logger("postdate")
 
@@ -107,21 +103,21 @@ class LevelsDrain:
     of one.
     """
 
-    def __init__(self, look: Callable[[], Sequence[str]], drain: Callable[[str], Way]) -> None:
+    def __init__(self, look: Callable[[], Sequence[str]], drain: Callable[[str], Relay]) -> None:
         self._look = look
         self._drain = drain
-        self._ways: list[Way] = []
+        self._relays: list[Relay] = []
         self._stopping = False
 
     async def run(self) -> None:
         """Drain until cancelled. Raises what a loop raised."""
         routes = await self._routes()
         if not self._stopping:
-            self._ways = [self._drain(route) for route in routes]
+            self._relays = [self._drain(route) for route in routes]
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.Event().wait())
-            for way in self._ways:
-                for loop in way.loops():
+            for relay in self._relays:
+                for loop in relay.loops():
                     group.create_task(loop)
 
     async def _routes(self) -> Sequence[str]:
@@ -133,15 +129,15 @@ class LevelsDrain:
             except PostdateError:
                 await reconnect.wait()
 
-    def take_no_more(self) -> None:
+    def stop(self) -> None:
         """Take no more messages."""
         self._stopping = True
-        for way in self._ways:
-            way.take_no_more()
+        for relay in self._relays:
+            relay.stop()
 
     def finished(self) -> bool:
         """Return whether no message is under way."""
-        return all(way.finished() for way in self._ways)
+        return all(relay.finished() for relay in self._relays)
 
 
 class NoIntake:

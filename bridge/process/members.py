@@ -1,39 +1,173 @@
-"""Announce this instance to the others once a second, and drain its part of the shards (``bridge.process.sharing``)."""
+"""Meet the other instances once a second, and agree which shards each drains.
+
+Shards are dealt by load where all instances have the same routes. Where routes differ, instances take turns. There is
+no leader: the deal is in the store, each instance may replace it by a better one, and all follow it. If two instances
+disagree for a moment, the drain key of each shard lets only one of them claim.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping
+from math import exp
+from typing import Any, NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Store
-from bridge.pipeline.claim import Dispatcher
-from bridge.process.sharing import Sharing
+from bridge.pipeline.leases import Leases, RoutesElsewhere
+from bridge.process.deal import WINDOW_S, deal
 from bridge.telemetry.health import Health
 
 BEAT_S = 1.0
-#: Between two beats an instance checks so often whether it must meet the others now.
+#: Between two beats an instance checks this often whether it must meet the others now.
 _LOOKS = 10
+#: A deal that cannot be even stays for this time, then a shard changes sides.
+TURN_S = 10.0
+
+
+class Said(NamedTuple):
+    """What an instance announces: its routes, and the messages a second that it claims from each shard."""
+
+    routes: frozenset[str]
+    loads: Mapping[int, float]
+
+
+def read_said(report: str) -> Said:
+    """Return what a report announces. One that cannot be read announces nothing, so its instance gets no shard."""
+    try:
+        told: dict[str, Any] = json.loads(report)
+        return Said(frozenset(told["routes"]), {int(shard): float(load) for shard, load in told["loads"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Said(frozenset(), {})
+
+
+def candidates(said: Mapping[str, Said]) -> list[str]:
+    """Return the instances that have every route which any of them has. Pure."""
+    every = frozenset().union(*(one.routes for one in said.values()))
+    return [name for name, one in said.items() if one.routes == every]
+
+
+def read_deal(text: str, shards: int) -> list[str]:
+    """Return the instance that drains each shard; "" for none, also if the text is not a deal of ``shards``. Pure."""
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = []
+    fits = isinstance(names, list) and len(names) == shards and all(isinstance(name, str) for name in names)
+    return names if fits else [""] * shards
+
+
+class Loads:
+    """Messages a second that were claimed from each shard, averaged over ``WINDOW_S``.
+
+    When a shard moves, the average of the old holder falls as that of the new one rises. Their sum is the load.
+    """
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._per_s: dict[int, float] = {}
+
+    def add(self, taken: Mapping[int, int]) -> None:
+        """Add the number of messages that were claimed from each shard since the last call."""
+        now_s = time.monotonic()
+        passed_s, self._at = max(now_s - self._at, 0.001), now_s
+        kept = exp(-passed_s / WINDOW_S)
+        self._per_s = {
+            shard: load
+            for shard in self._per_s.keys() | taken.keys()
+            if (load := self._per_s.get(shard, 0.0) * kept + taken.get(shard, 0) / passed_s * (1 - kept)) > 0.01
+        }
+
+    def said(self) -> dict[str, float]:
+        """Return the loads as a report has them."""
+        return {str(shard): round(load, 2) for shard, load in sorted(self._per_s.items())}
+
+
+class Sharing:
+    """This instance's part of the agreement."""
+
+    def __init__(self, store: Store, instance: str, routes: Collection[str], elsewhere: RoutesElsewhere) -> None:
+        """``routes`` are those that this instance can deliver."""
+        self._store = store
+        self._instance = instance
+        self._routes = sorted(routes)
+        self._elsewhere = elsewhere
+        self._loads = Loads()
+        self._last: frozenset[int] = frozenset()
+        self._seen = ("", 0.0)
+
+    def report(self, taken: Mapping[int, int]) -> dict[str, object]:
+        """Return what this instance announces. ``taken``: messages claimed from each shard since the last report."""
+        self._loads.add(taken)
+        return {"routes": self._routes, "loads": self._loads.said()}
+
+    def asks(self) -> bool:
+        """Return whether the next beat should come at once."""
+        return self._elsewhere.asks
+
+    async def mine(self, able: Collection[str]) -> frozenset[int]:
+        """Return the shards that this instance drains. ``able`` are the instances that can deliver."""
+        everything = frozenset(range(self._store.shards))
+        if self._instance not in able or len(able) == 1:
+            self._elsewhere.learn(())
+            self._last = everything if self._instance in able else frozenset()
+            return self._last
+        dealt = await self._store.deal("", "")
+        said = {name: read_said(report) for name, report in dealt.reports.items()}
+        self._elsewhere.learn(route for name, one in said.items() if name != self._instance for route in one.routes)
+        having_all = candidates(said)
+        if not having_all:
+            self._last = everything  # by turns: see Leases.give_way
+            return everything
+        return self._settled(await self._agree(dealt.deal, said, having_all))
+
+    async def _agree(self, text: str, said: Mapping[str, Said], able: Collection[str]) -> list[str]:
+        shards = self._store.shards
+        held = read_deal(text, shards)
+        loads = [sum(one.loads.get(shard, 0.0) for one in said.values()) for shard in range(shards)]
+        wanted = deal(held, loads, able, turn=self._stood_s(text) >= TURN_S)
+        if wanted == held:
+            return held
+        return read_deal((await self._store.deal(text, json.dumps(wanted))).deal, shards)
+
+    def _stood_s(self, text: str) -> float:
+        """Return for how many seconds this instance has seen this deal."""
+        now_s = time.monotonic()
+        if text != self._seen[0]:
+            self._seen = (text, now_s)
+        return now_s - self._seen[1]
+
+    def _settled(self, names: list[str]) -> frozenset[int]:
+        """Return the shards dealt to this instance, and for one more beat those it had before.
+
+        By then their next holder knows of the deal.
+        """
+        mine = frozenset(shard for shard, name in enumerate(names) if name == self._instance)
+        both, self._last = mine | self._last, mine
+        return both
 
 
 class Members:
-    """Meets the others once a second."""
+    """Announces this instance once a second, and drains its part of the shards."""
 
     def __init__(
         self,
         store: Store,
-        dispatcher: Dispatcher,
+        leases: Leases,
         ttl_ms: int,
         able: Callable[[], bool],
         report: Callable[[], dict[str, object]],
         health: Health,
         sharing: Sharing,
     ) -> None:
-        """``able``: whether this instance could deliver anything; while it cannot, others take its shards.
-        ``report``: how it is, for ``postdate stats``."""
+        """``able``: whether this instance can deliver anything. While it cannot, others take its shards.
+
+        ``report``: its state, for ``postdate stats``.
+        """
         self._store = store
-        self._dispatcher = dispatcher
+        self._leases = leases
         self._ttl_ms = ttl_ms
         self._able = able
         self._report = report
@@ -44,10 +178,10 @@ class Members:
         self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
-        """Meet until cancelled."""
+        """Meet the other instances until cancelled."""
         while True:
             try:
-                await self.meet()
+                await self.once()
             except StoreUnavailable as error:
                 self._health.say("store", f"the store cannot be reached: {error}")
             else:
@@ -55,33 +189,34 @@ class Members:
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:
-        """Wait for a beat; less when this instance became able or unable, or has missed a route."""
+        """Wait for the next beat; less if this instance became able or unable, or lacks the route of a message."""
         for _ in range(_LOOKS):
             await asyncio.sleep(BEAT_S / _LOOKS)
             if self._able() != self._said_able or self._sharing.asks():
                 return
 
-    async def meet(self) -> None:
-        """One beat: report, learn who is there, renew leases, recover what nobody holds any more."""
+    async def once(self) -> None:
+        """One pass: report, learn which instances run, renew leases, and recover expired ones."""
         async with self._meeting:
             if self._left:
                 return
-            report = {**self._report(), **self._sharing.report(self._dispatcher.taken())}
+            report = {**self._report(), **self._sharing.report(self._leases.taken())}
             self._said_able = self._able()
             try:
                 names = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
                 mine = await self._sharing.mine(names)
-                if mine != self._dispatcher.shards():
-                    self._dispatcher.take_over(mine)
-            finally:  # on a Cluster the instances are on one node, and its absence must not cost the others' leases
-                await self._dispatcher.renew()
-                if self._dispatcher.shards():
-                    await self._store.recover(sorted(self._dispatcher.shards()))
+                if mine != self._leases.shards():
+                    self._leases.take_over(mine)
+            finally:  # a Cluster keeps the list on one node. Leases on other nodes must survive its absence.
+                await self._leases.renew()
+                await self._leases.recover()
 
     async def leave(self) -> None:
-        """Say goodbye and give back what is claimed. After the beat that is under way: one that came after the goodbye
-        would list an instance that is gone."""
+        """Give back every claim and shard, and remove this instance from the list.
+
+        It waits for a beat that is under way: that one would list the instance again.
+        """
         self._left = True
         async with self._meeting:
-            await self._dispatcher.leave(self._dispatcher.held())
+            await self._leases.leave()
             await self._store.meet(0, False, "{}")

@@ -1,4 +1,4 @@
-"""Makes the topology again when a part of it turns out to be gone: one attempt at a time, and not too often."""
+"""Recreate missing parts of the topology: one attempt at a time, and at most one every few seconds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _EVERY_S = 3.0
 
 
 class Mend:
-    """Call it whenever something is missing."""
+    """Call it whenever a queue or topic is missing."""
 
     def __init__(self, declare: Callable[[], object], health: Health) -> None:
-        """``declare`` makes the topology again, blocking."""
+        """``declare`` recreates the topology. It blocks."""
         self._declare = declare
         self._health = health
         self._task: asyncio.Task[None] | None = None

@@ -1,5 +1,6 @@
-"""What every accountant does: a producer and a consumer in a thread each, a book of what is owed and of what has come,
-and the wait for the one to become the other. What a message is, and how it goes out and comes in, a ledger says."""
+"""The base of both ledgers: a producer and a consumer thread, and a book of what is owed and what has arrived.
+
+A subclass says what a message is, and how it is produced and consumed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.devstack.service import wait_for
 
 
 class Accountant(ABC):
-    """Enter it, and it consumes. ``patience_s``: how long what is owed is waited for where a test says nothing."""
+    """It consumes from the start of the ``with`` block. ``patience_s``: the default limit when waiting for messages."""
 
     patience_s: ClassVar[float]
 
@@ -40,20 +41,20 @@ class Accountant(ABC):
 
     @abstractmethod
     def _consume(self) -> None:
-        """Write down what comes, until ``_stop_consuming``."""
+        """Record arrivals until ``_stop_consuming``."""
 
     def arrived(self) -> int:
-        """How many different messages have come."""
+        """The number of different messages that have arrived."""
         return len(self._receipts)
 
     def wait_arrivals(self, more: int, deadline_s: float | None = None) -> None:
-        """Until so many more different messages have come."""
+        """Wait until this many more different messages have arrived."""
         wanted = len(self._receipts) + more
         patience_s = self.patience_s if deadline_s is None else deadline_s
         wait_for(lambda: len(self._receipts) >= wanted, f"{more} more messages arrive", patience_s)
 
     def settle(self, deadline_s: float | None = None, linger_s: float = 0.5) -> Verdict:
-        """Wait until all that is owed has come, or until the time is up; then a little longer, for copies."""
+        """Wait until everything owed has arrived or the time is up, then a little longer for copies."""
         give_up = time.monotonic() + (self.patience_s if deadline_s is None else deadline_s)
         while time.monotonic() < give_up and missing(self._owed, self._receipts):
             self._raise_failures()
@@ -62,7 +63,7 @@ class Accountant(ABC):
         return self.verdict()
 
     def verdict(self) -> Verdict:
-        """How it stands."""
+        """The verdict at this moment."""
         return judge(self._owed, self._receipts, self._strangers)
 
     def _raise_failures(self) -> None:

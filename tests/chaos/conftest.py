@@ -1,4 +1,4 @@
-"""A delayed path with quick reactions, its ledger, and servers that may be hurt."""
+"""Delayed paths with quick reactions, and their ledgers, on servers that may be killed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def open_line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> Iterat
 
 @pytest.fixture
 def open_ledger(rabbitmq: RabbitMQ) -> Iterator[OpenLedger]:
-    """The accountant of a line; it talks to the broker itself, whatever stands between the bridge and the broker."""
+    """The ledger of a line. It talks to the broker directly, past any proxy of the bridge."""
     with ExitStack() as opened:
         yield lambda line: opened.enter_context(Ledger(rabbitmq.url, line.front, line.queue))
 
 
 @contextmanager
 def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKafkaLine, list[LedgerLine]]]:
-    """A way to open lines, and those that were opened; the bridges end here, the topics stay."""
+    """A function that opens lines, and the lines it opened. Bridges end with the block, topics stay."""
     lines: list[LedgerLine] = []
     with ExitStack() as opened:
 
@@ -64,8 +64,8 @@ def kafka_lines(url: str, store_url: str, folder: Path) -> Iterator[tuple[OpenKa
 
 @pytest.fixture
 def open_kafka_line(kafka: Kafka, redis_server: Redis, tmp_path: Path) -> Iterator[OpenKafkaLine]:
-    """``open_kafka_line(settings, broker_url=..., store_url=...)``: its topics, without a bridge; ``broker_url`` is the
-    way of the bridges to the broker, where it is another than the ledger's."""
+    """``open_kafka_line(settings, broker_url=..., store_url=...)``: its topics, without a bridge. The bridges
+    use ``broker_url``, for example through a proxy."""
     with kafka_lines(kafka.url, redis_server.url, tmp_path) as (open_one, lines):
         yield open_one
     if kafka.owned:

@@ -1,6 +1,6 @@
-"""``postdate run`` as a member of a group that is given up early when it does not poll.
+"""``postdate run`` with a short ``max.poll.interval.ms``: Kafka's default of five minutes is too long for a test.
 
-Five minutes, Kafka's default, is longer than a test should last. Run by the tests:
+The tests run it as a script:
 ``python -m tests.chaos.impatient MILLISECONDS --config FILE``.
 """
 

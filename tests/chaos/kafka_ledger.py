@@ -61,7 +61,7 @@ class KafkaLedger(Accountant):
     # -- what a test asks for ---------------------------------------------------------------------------------------
 
     def produce(self, rate: float, delays_ms: tuple[int, int], count: int | None = None) -> None:
-        """From now on so many a second, each delayed by something between the two; or only ``count`` of them."""
+        """Start to produce ``rate`` records a second, each with a random delay in ``delays_ms``; at most ``count``."""
         self._stop_producing.clear()
         self._spawn(partial(self._produce, rate, delays_ms, count))
 
@@ -77,11 +77,11 @@ class KafkaLedger(Accountant):
         self._raise_failures()
 
     def confirmed(self) -> int:
-        """How many records Kafka has acknowledged."""
+        """The number of records that Kafka has acknowledged."""
         return len(self._confirmed_at)
 
     def verdict(self) -> Verdict:
-        """How it stands."""
+        """The verdict at this moment, with the order of records."""
         found = super().verdict()
         found.misordered = out_of_order(list(self._order.values()))
         return found
@@ -117,15 +117,15 @@ class KafkaLedger(Accountant):
         value = None if seeded.random() < 0.05 else seeded.randbytes(seeded.randrange(300))
         self._owed[number] = Owed(due_ms / 1000, _digest(key, value, headers))
         carried: Any = [*headers[:place], asked, *headers[place:]]
-        told = partial(self._told, number)
+        heard = partial(self._answered, number)
         while True:
             try:
-                self._producer.produce(self._intake, value, key, on_delivery=told, timestamp=now_ms, headers=carried)
+                self._producer.produce(self._intake, value, key, on_delivery=heard, timestamp=now_ms, headers=carried)
                 return
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _told(self, number: int, error: object, message: Message) -> None:
+    def _answered(self, number: int, error: object, message: Message) -> None:
         if error is None:
             self._owed[number].confirmed = True
             self._confirmed_at[number] = time.time()

@@ -1,4 +1,4 @@
-"""A delayed path of a test's own on Kafka: two topics, and bridges between them."""
+"""A Kafka line with a ledger, for the tests that kill something."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.devstack.service import wait_for
 from tests.kafka_line import KafkaLine
 
 PARTITIONS = 12
-#: So long after the last fault everything must have been delivered.
+#: Everything must have been delivered within this time after the last fault.
 HEALED_S = LEASE_S + 10
-#: A sentence that nobody takes back, as that of a commit which failed, is forgotten after so long.
+#: A health sentence without an end of its own, such as a failed commit, expires after this time.
 LINGERS_S = 5
 
 
@@ -42,11 +42,11 @@ class LedgerLine(KafkaLine):
         kafka_admin.create_topic(url, partitions, name=self.intake)
 
     def ledger(self) -> KafkaLedger:
-        """Its accountant; it talks to the brokers itself, whatever stands between the bridge and them."""
+        """Its ledger. It talks to the brokers directly, past any proxy of the bridges."""
         return self._open.enter_context(KafkaLedger(self.url, self.intake, self.topic, self.partitions))
 
     def flowing(self, rate: float, instances: int = 1) -> tuple[KafkaLedger, list[Bridge]]:
-        """Bridges in the middle of their work."""
+        """A ledger and bridges that already deliver."""
         ledger = self.ledger()
         bridges = [self.bridge().start() for _ in range(instances)]
         for bridge in bridges:
@@ -56,7 +56,7 @@ class LedgerLine(KafkaLine):
         return ledger, bridges
 
     def settled(self, ledger: KafkaLedger, deadline_s: float = 40.0) -> Verdict:
-        """The verdict when everything has arrived and nothing is left in the store that might still come."""
+        """Wait until everything has arrived and the store is empty; returns the verdict."""
         ledger.settle(deadline_s, linger_s=0)
         wait_for(lambda: self.stored() == 0, "the store is empty", LEASE_S + 10)
         return ledger.settle(1, linger_s=0.3)
@@ -70,7 +70,7 @@ def go_on(
     healed_s: float = HEALED_S,
     more: int = 1000,
 ) -> None:
-    """They recover alone and in time, so many ``more`` come, and the promises were kept."""
+    """Check that the bridges recover in time without help, deliver ``more`` records and kept the promises."""
     healed = time.time()
     for bridge in bridges:
         bridge.wait_health("All well.", healed_s + LINGERS_S)

@@ -1,8 +1,8 @@
-"""The accountant: a producer and a consumer that outlive every fault, and the verdict over what went between them.
+"""The ledger on RabbitMQ: a producer and a consumer that outlive every fault, and the verdict over their messages.
 
-Only a message whose publish was confirmed is owed. One whose confirm never came is neither owed nor wrong. The consumer
-acknowledges what it has written down; when its own connection breaks, RabbitMQ gives it again what it had not heard
-acknowledged, marked as redelivered, and such a one that stands in the book already is no copy of the bridge's.
+Only a message whose publish was confirmed is owed. One without a confirm is neither owed nor wrong. The consumer
+acknowledges what it has recorded. When its own connection breaks, RabbitMQ redelivers what was not acknowledged. Such a
+redelivered message that is already in the book is not a copy made by the bridge.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ class Ledger(Accountant):
     # -- what a test asks for ---------------------------------------------------------------------------------------
 
     def produce(self, rate: float, delays_ms: tuple[int, int], count: int | None = None) -> None:
-        """From now on so many a second, each delayed by something between the two; or only ``count`` of them."""
+        """Start to publish ``rate`` messages a second, each with a random delay in ``delays_ms``; at most ``count``."""
         self.rate, self.delays_ms, self._left = rate, delays_ms, count
         self._stop_producing.clear()
         self._spawn(self._produce)
 
     def stop_producing(self) -> None:
-        """Publish nothing more; what has been sent may still be confirmed."""
+        """Stop publishing and wait for the open confirms."""
         self._stop_producing.set()
         self._threads[-1].join(30)
         self._raise_failures()
 
     def produced(self) -> None:
-        """Wait until all of ``count`` have been sent."""
+        """Wait until all ``count`` messages were sent."""
         self._threads[-1].join(60)
         self._raise_failures()
 
     def confirmed(self) -> int:
-        """How many publishes are confirmed."""
+        """The number of confirmed publishes."""
         return self._confirmed
 
     # -- the producer -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Ledger(Accountant):
         return number, b"key.%d" % seeded.randrange(50), raw, body
 
     def confirm(self, number: int) -> None:
-        """The broker has confirmed it: it is owed."""
+        """Record that the broker confirmed a message: it is owed."""
         self._owed[number].confirmed = True
         self._confirmed += 1
 
@@ -154,7 +154,7 @@ class Ledger(Accountant):
 
 
 def settled(line: Line, ledger: Ledger, deadline_s: float = 30.0) -> Verdict:
-    """The verdict when everything has arrived and nothing is left in the store that might still come."""
+    """Wait until everything has arrived and the store is empty; returns the verdict."""
     ledger.settle(deadline_s, linger_s=0)
     wait_for(lambda: line.stored() == 0, "the store is empty", LEASE_S + 10)
     return ledger.settle(1, linger_s=0.3)
@@ -171,7 +171,7 @@ class _Publishing:
         self._lowest = 1
 
     def run(self) -> None:
-        """Until the ledger says stop and all is confirmed; ``Closed`` when the connection ends before."""
+        """Publish until the ledger stops and all is confirmed. Raises ``Closed`` if the connection ends first."""
         began, sent = time.monotonic(), 0
         while not self._ledger.stopping():
             wanted = int((time.monotonic() - began) * self._ledger.rate) - sent

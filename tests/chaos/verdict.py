@@ -1,4 +1,4 @@
-"""The book of an accountant: what is owed, what came, and the verdict over both."""
+"""The book of a ledger: what is owed, what has arrived, and the verdict over both."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Receipt:
 
 @dataclass
 class Verdict:
-    """``lost`` and the like are numbers of messages; ``copies`` are arrivals beyond the first; ``misordered`` is known
-    only to an accountant who looks at the order."""
+    """``lost`` and ``mangled`` list message numbers. ``copies`` counts arrivals beyond the first. Only the Kafka ledger
+    counts ``misordered``."""
 
     owed: int = 0
     arrived: int = 0
@@ -55,20 +55,20 @@ class Verdict:
         )
 
     def assert_kept(self, copies_max: int | None = None) -> None:
-        """The promises: nothing lost, nothing early, nothing changed; copies at most so many, each with the same id."""
+        """Assert the promises: nothing lost, early or changed; at most ``copies_max`` copies, each with the same id."""
         print(self)
         assert self.owed, "nothing was published"
         assert not self.lost, f"lost {len(self.lost)}: {self.lost[:10]}; {self}"
         assert not self.early, f"early by {[f'{seconds * 1000:.1f} ms' for seconds in self.early[:10]]}; {self}"
         assert not self.mangled, f"mangled {self.mangled[:10]}; {self}"
-        assert not self.strangers, f"{self.strangers} messages that nobody sent; {self}"
+        assert not self.strangers, f"messages from another sender: {self.strangers}; {self}"
         assert not self.copies_with_another_id, str(self)
         if copies_max is not None:
             assert self.copies <= copies_max, str(self)
 
 
 def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], strangers: int) -> Verdict:
-    """How it stands, by the numbers of the messages; ``strangers`` are arrivals that bear none of them."""
+    """The verdict over all messages by number. ``strangers`` are arrivals without a known number."""
     found = Verdict(strangers=strangers, arrived=len(receipts))
     for number, one in list(owed.items()):
         found.owed += one.confirmed
@@ -82,7 +82,7 @@ def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], s
 
 
 def missing(owed: Mapping[int, Owed], receipts: Mapping[int, object]) -> bool:
-    """Whether anything that is owed has not come."""
+    """True while anything owed has not arrived."""
     return any(one.confirmed and number not in receipts for number, one in list(owed.items()))
 
 
@@ -99,7 +99,7 @@ def _judge_one(found: Verdict, number: int, owed: Owed, receipts: Sequence[Recei
 
 
 def out_of_order(sequences: Iterable[Sequence[int]]) -> int:
-    """How many numbers come after a higher one, over all sequences."""
+    """The count of numbers that follow a higher one, over all sequences."""
     found = 0
     for numbers in sequences:
         highest = -1

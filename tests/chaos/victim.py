@@ -1,6 +1,6 @@
-"""``postdate run`` with a wish to die: the process kills itself when one stage comes up for the n-th time.
+"""``postdate run`` that kills itself when one stage runs for the n-th time.
 
-Built as the real one is, then methods of the finished objects are wrapped from outside. Run as a script by the tests:
+It is built like the real one, then methods of the finished objects are wrapped. The tests run it as a script:
 ``python -m tests.chaos.victim --config FILE STEP N``.
 """
 
@@ -32,12 +32,12 @@ AFTER_PUBLISH = "after-publish"
 AFTER_CONFIRM = "after-confirm"
 STEPS = (BEFORE_PARK, AFTER_PARK, AFTER_CLAIM, AFTER_PUBLISH, AFTER_CONFIRM)
 
-#: So long before a death that must leave nothing else unfinished: the other loops go on and come to their ends.
+#: The other loops get this time to finish their work before a death that must leave nothing else unfinished.
 _QUIET_S = 0.5
 
 
 class Countdown:
-    """SIGKILL at the n-th call that has something to do."""
+    """SIGKILL at the n-th call with work to do."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -65,13 +65,13 @@ def arm(parts: Any, step: str, nth: int) -> None:
 
 
 def _before_park(parts: Any, countdown: Countdown) -> None:
-    """What was parked before is accepted, and the broker has heard it. Nothing is on its way out either."""
+    """Die before a park, when earlier parks are acknowledged to the broker and no claim is held."""
     park = parts.store.park
 
     async def wrapped(batches: Any) -> Any:
         if countdown.step():
             await asyncio.sleep(_QUIET_S)
-            while parts.dispatcher.held():  # noqa: ASYNC110 (a look at the real parts, which tell nobody)
+            while parts.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
                 await asyncio.sleep(0.001)
             countdown.die()
         return await park(batches)
@@ -80,7 +80,7 @@ def _before_park(parts: Any, countdown: Countdown) -> None:
 
 
 def _after_park(parts: Any, countdown: Countdown) -> None:
-    """The store has it and the broker has not heard our acceptance."""
+    """Die when the store has the messages and the broker has no acknowledgement yet."""
     accept = parts.source.accept
 
     def wrapped(deliveries: Sequence[Any]) -> None:
@@ -92,7 +92,7 @@ def _after_park(parts: Any, countdown: Countdown) -> None:
 
 
 def _after_claim(parts: Any, countdown: Countdown) -> None:
-    """What was claimed before is settled."""
+    """Die after a claim, when earlier claims are settled."""
     claim = parts.store.claim
 
     async def wrapped(*args: Any) -> Any:
@@ -106,7 +106,7 @@ def _after_claim(parts: Any, countdown: Countdown) -> None:
 
 
 def _after_publish(parts: Any, countdown: Countdown) -> None:
-    """The broker has or gets it; no answer has been read."""
+    """Die when the broker has the messages and no answer was read."""
     if isinstance(parts.sink, KafkaSink):
         _after_produce(countdown)
         return
@@ -122,7 +122,7 @@ def _after_publish(parts: Any, countdown: Countdown) -> None:
 
 
 def _after_produce(countdown: Countdown) -> None:
-    """Kafka has written a batch, and its answer comes no further than to the socket's reader."""
+    """Die when Kafka has written a batch and the sink has not seen the answer."""
     handle_response = SendProduceReqHandler.handle_response
 
     def wrapped(handler: Any, response: Any) -> None:
@@ -134,7 +134,7 @@ def _after_produce(countdown: Countdown) -> None:
 
 
 def _flush(transport: Any) -> None:
-    """pika writes when the loop comes round, and it will not come round again."""
+    """pika writes in the next turn of the loop, which will not happen."""
     transport._sock.setblocking(True)
     while transport._tx_buffers:
         transport._sock.sendall(transport._tx_buffers.popleft())

@@ -1,4 +1,4 @@
-"""What the suite needs of a store beyond its port: to open it several times, to let time pass, to look inside."""
+"""What the suite needs of a store beyond its port: open it several times, let time pass, look inside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rig(ABC):
 
     @abstractmethod
     async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
-        """Somebody changes an envelope by hand, or deletes it."""
+        """Change or delete an envelope behind the store's back."""
 
     @abstractmethod
     async def envelope(self, message_id: bytes) -> bytes | None:
@@ -46,7 +46,7 @@ class Rig(ABC):
 
     @abstractmethod
     async def word(self, message_id: bytes) -> str:
-        """parked, claimed, dead or none."""
+        """The state of a message: parked, claimed, dead or none."""
 
     @abstractmethod
     async def reasons(self, shard: int = 0) -> dict[bytes, str]:
@@ -58,19 +58,19 @@ class Rig(ABC):
 
     @abstractmethod
     async def counts(self, shard: int = 0) -> dict[str, int]:
-        """How many were parked, delivered, ..., ever; what never happened may be missing."""
+        """Lifetime counters (parked, delivered, ...); a zero may be missing."""
 
     @abstractmethod
     async def retry(self, store: Store, message_id: bytes) -> bool:
-        """The move of that name."""
+        """Make this move."""
 
     @abstractmethod
     async def reschedule(self, store: Store, message_id: bytes, due_ms: int) -> str:
-        """The move of that name."""
+        """Make this move."""
 
     @abstractmethod
     def lose_reply(self, store: Store) -> None:
-        """The next call of this instance is carried out, but its reply is lost."""
+        """Lose the reply of this instance's next call, which is carried out."""
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

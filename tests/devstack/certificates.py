@@ -25,7 +25,7 @@ class Signed:
 
 
 class Authority:
-    """Signs what nobody else would vouch for. ``ca`` is its own certificate."""
+    """A certificate authority of the tests. ``ca`` is its own certificate."""
 
     def __init__(self, folder: Path, name: str = "postdate tests") -> None:
         if shutil.which("openssl") is None:

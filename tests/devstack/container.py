@@ -33,7 +33,7 @@ def _ping() -> bool:
         import docker  # type: ignore[import-untyped]
         from docker.utils import parse_host  # type: ignore[import-untyped]
 
-        # docker-py leaks its socket when nobody answers, so the door is tried by hand first.
+        # docker-py leaks its socket when the engine does not answer, so the address is tried by hand first.
         _connect(str(parse_host(os.environ.get("DOCKER_HOST"))))
         client = docker.from_env(timeout=5)
     except Exception:
@@ -57,7 +57,7 @@ def _connect(address: str) -> None:
 
 
 class ContainerRunner:
-    """The container's port is bound to a fixed loopback port, because Docker gives a random one anew at each start."""
+    """Binds the port to a fixed loopback port, because Docker assigns another random one at each start."""
 
     def __init__(
         self,

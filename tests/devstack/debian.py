@@ -17,7 +17,7 @@ NO_SERVICES = "#!/bin/sh\nexit 101\n"
 
 _updated = False
 
-#: Told of the packages before they are installed, which takes a while; replaced by who has somebody to tell.
+#: Called with the packages before a slow installation; callers replace it to show progress.
 announce: Callable[[tuple[str, ...]], object] = len
 
 

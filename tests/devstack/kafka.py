@@ -21,7 +21,7 @@ URL_VARIABLE = "POSTDATE_TEST_KAFKA"
 IMAGE = f"apache/kafka:{VERSION}"
 HEAP = "-Xmx512m"
 PROBE_S = 5.0
-# Any 16 bytes in base64: whoever has another controller's address is in another cluster.
+# Any 16 bytes in base64: the controller's address alone separates the clusters.
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 # Topics are made by those who want them. A group would wait three seconds for more members before its first

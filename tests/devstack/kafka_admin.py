@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 
 from tests.devstack.service import wait_for
 
-#: Long enough for a cluster that is just choosing its controller anew on a machine that is busy with something else.
+#: Long enough for a cluster that elects a new controller on a busy machine.
 TIMEOUT_S = 30.0
 
 
@@ -37,7 +37,7 @@ def nodes(bootstrap: str, timeout_s: float = TIMEOUT_S) -> set[int]:
     """The numbers of the brokers that take part.
 
     Raises:
-        KafkaException: nobody answers in time.
+        KafkaException: no broker answers in time.
     """
     return set(client(bootstrap).list_topics(timeout=timeout_s).brokers)
 
@@ -108,7 +108,7 @@ def coordinator(bootstrap: str, group: str) -> int:
 
 
 def delete_groups(bootstrap: str, prefix: str = "") -> None:
-    """The consumer groups whose names begin so and that have no members; others are left, as nobody can delete them."""
+    """Delete the consumer groups with this prefix that have no members; Kafka refuses to delete the others."""
     admin = client(bootstrap)
     found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
     names = [group.group_id for group in found if group.group_id.startswith(prefix)]

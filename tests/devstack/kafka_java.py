@@ -35,7 +35,7 @@ DEPENDENCY = """
 BROKER = (("org.apache.kafka", "kafka_2.13", VERSION), ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"))
 TOOLS = (("org.apache.kafka", "kafka-tools", VERSION),)
 
-#: Told before the jars are fetched, which takes a while; replaced by who has somebody to tell.
+#: Called before the slow download of the jars; callers replace it to show progress.
 announce: Callable[[], object] = bool
 
 
@@ -118,8 +118,8 @@ def _copy(folder: Path, wanted: Iterable[tuple[str, str, str]], *options: str) -
 
 def _java() -> str:
     java = program("java", "default-jre-headless")
-    told = subprocess.run([java, "-version"], env=clean_env(), capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
+    printed = subprocess.run([java, "-version"], env=clean_env(), capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', printed)
     if found is None or int(found[1]) < OLDEST_JAVA:
         version = found[1] if found else "unknown"
         raise Unavailable(f"Kafka {VERSION} needs Java {OLDEST_JAVA} or newer, and {java} is {version}")

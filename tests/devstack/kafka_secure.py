@@ -1,4 +1,4 @@
-"""One Kafka node that trusts nobody: TLS, passwords, and access lists that allow what they name and nothing else.
+"""One Kafka node with TLS, passwords and access lists that deny by default.
 
 Its plain listener is the tests' own door, through which everybody is the superuser; the others are the users'.
 """
@@ -61,14 +61,14 @@ class SecureKafka(Kafka):
         return node.start_new()
 
     def add_user(self, name: str, mechanism: str, password: str = PASSWORD) -> None:
-        """Who may come with this mechanism and password from now on; he may do nothing yet."""
+        """Create a user for this mechanism and the common password, without any rights."""
         wanted = UserScramCredentialUpsertion(name, ScramCredentialInfo(_SCRAM[mechanism], 4096), password.encode())
         admin = kafka_admin.client(self.url)
         for done in admin.alter_user_scram_credentials([wanted]).values():
             done.result(kafka_admin.TIMEOUT_S)
 
     def allow(self, user: str, kind: ResourceType, name: str, operations: Iterable[AclOperation]) -> None:
-        """From now on this user may do that to a topic or group."""
+        """Grant a user these operations on a topic or group."""
         admin = kafka_admin.client(self.url)
         pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
         wanted = [AclBinding(kind, name, pattern, f"User:{user}", "*", operation, allow) for operation in operations]

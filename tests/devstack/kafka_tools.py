@@ -1,4 +1,4 @@
-"""Clients of Kafka that nobody here wrote: the command-line programs of Kafka itself, and kcat."""
+"""Third-party Kafka clients: Kafka's own command-line programs, and kcat."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _alive(process: subprocess.Popen[bytes] | None) -> bool:
 
 
 def end_recorded(record: Mapping[str, Any], deadline_s: float) -> list[int]:
-    """Stops the processes another run recorded; one whose start time differs is somebody else's and is left alone."""
+    """Stops the processes another run recorded; one with another start time is a stranger's and is left alone."""
     ended: list[int] = []
     for pid, created in record.get("processes", []):
         if is_same(pid, created):

@@ -1,4 +1,4 @@
-"""A TCP proxy that stands between a client and a server and breaks the link on command.
+"""A TCP proxy between a client and a server that breaks the link on command.
 
 `Proxy` lives in the running event loop; `ThreadedProxy` has a thread and a loop of its own, for synchronous tests and
 for tests that would rather not share theirs. Both take the same orders. A direction is "up" (client to server), "down"

@@ -43,7 +43,7 @@ SECOND_TRY = "-rabbit dead_letter_worker_publisher_confirm_timeout 20000"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a RabbitMQ is installed: this machine, or another system's root folder that `enter` changes into."""
+    """Where RabbitMQ is installed: this machine, or another root folder that `enter` changes into."""
 
     scripts: str
     enter: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class RabbitMQ(Service):
             command=place.command(f"{place.scripts}/rabbitmq-server"),
             folder=folder,
             env=env,
-            # Left to itself, the broker would start an epmd that outlives it and belongs to nobody.
+            # Left to itself, the broker would start an epmd that outlives it.
             beside=place.command("epmd", "-port", str(epmd_port), "-address", "127.0.0.1") if has_epmd else (),
             beside_port=epmd_port,
             tool_prefix=place.enter,
@@ -103,7 +103,7 @@ class RabbitMQ(Service):
         """rabbitmqctl against this broker, e.g. `ctl("list_queues", "name", "messages")`."""
         runner = self._own("run rabbitmqctl on")
         if not runner.running():
-            # Without our epmd, rabbitmqctl would start one that belongs to nobody.
+            # Without our epmd, rabbitmqctl would start one that is never stopped.
             raise RuntimeError(f"{self!r} is not running; rabbitmqctl needs it")
         return runner.run(self._ctl, "-q", *args)
 

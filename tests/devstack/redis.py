@@ -168,7 +168,7 @@ def launch_cluster(nodes: int = 3) -> RedisCluster:
 
 
 class RedisSentinel:
-    """A master, a replica and one Sentinel that needs nobody's agreement to take a master for dead."""
+    """A master, a replica and one Sentinel with a quorum of one."""
 
     MASTER = "mymaster"
 
@@ -185,7 +185,7 @@ class RedisSentinel:
 
     @property
     def master(self) -> Redis:
-        """Who Sentinel says is the master now."""
+        """The current master according to Sentinel."""
         _host, port = self.sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.MASTER)
         return next(server for server in self.servers if server.port == int(port))
 
@@ -262,7 +262,7 @@ def launch_sentinel(down_after_ms: int = 1000, hurried: bool = True) -> RedisSen
 
 
 class Sentinel(Redis):
-    """One Sentinel, which needs nobody's agreement."""
+    """One Sentinel with a quorum of one."""
 
     name = "sentinel"
 

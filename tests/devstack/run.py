@@ -1,7 +1,7 @@
 """`python -m tests.devstack run redis rabbitmq -- COMMAND`: a command with servers up, which are stopped afterwards.
 
 A server that the settings' environment already names, or that `up` has started, is used and left alone. Of one whose
-name ends in a question mark (`kafka?`) it is said why it cannot be had, and the command runs without it.
+name ends in a question mark (`kafka?`) the reason is printed if it cannot be started, and the command runs without it.
 """
 
 from __future__ import annotations

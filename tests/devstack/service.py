@@ -1,7 +1,7 @@
 """What a test server is, and in which order one is found or started.
 
-A `Service` is either *owned* (we started it: it may be stopped, killed, paused and wiped) or *given* (somebody named
-its URL: it is used and otherwise left alone). Everything that could hurt a server asks `_own()` first.
+A `Service` is either *owned* (we started it: it may be stopped, killed, paused and wiped) or *given* (its URL was in
+the environment: it is used and otherwise left alone). Everything that could hurt a server asks `_own()` first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Unavailable(RuntimeError):
 
 
 class NotOurs(RuntimeError):
-    """Somebody asked to stop, kill, pause or wipe a server that we did not start."""
+    """A test asked to stop, kill, pause or wipe a server that the tests did not start."""
 
 
 class StartFailed(RuntimeError):
@@ -192,7 +192,7 @@ _reserved: list[socket.socket] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on, never the same one twice, in this process or in another that asks here."""
+    """Unused loopback ports, never the same one twice, in this process or another one that calls this."""
     found = list(islice(filter(_is_free, _ports), count))
     if len(found) < count:
         raise Unavailable(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")

@@ -128,7 +128,7 @@ def test_a_dead_letter_of_before_is_found_retried_and_delivered_by_the_new_setti
         assert line.receive()[0].body == b"an unpaid order"
         assert bridge.terminate() == 0
     assert line.stored() == 0
-    assert "nobody can look" in (shell("list", settings=changed, code=5) or shell.said)
+    assert "none can be shown" in (shell("list", settings=changed, code=5) or shell.said)
 
 
 def test_a_start_tells_of_what_is_parked_under_a_name_that_is_gone(line: Line) -> None:

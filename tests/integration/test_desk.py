@@ -17,15 +17,14 @@ from adapters.redis.store import RedisStore
 from bridge.admin.desk import Filter, Row
 from bridge.admin.send import Message, send
 from bridge.app.open_desk import open_payload
-from bridge.cli.messages import as_dict
+from bridge.cli.output import as_dict
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnfit
 from bridge.core.message import Claim
 from bridge.core.ports import Batch, Release
 from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
-from bridge.parking.identity import Ids
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import Ids, shard_for
 from bridge.settings import Redis as RedisSettings
 
 pytestmark = pytest.mark.redis

@@ -15,7 +15,7 @@ from tests.integration.test_cli import Shell
 
 pytestmark = pytest.mark.redis
 
-NOBODY = "messages wait in the broker itself, where nobody can look at one"
+IN_BROKER = "Messages wait in the broker, where none can be shown"
 CANNOT_TELL = "Whether Redis still holds messages of previous settings is not known: Redis does not answer"
 ORDERS = '[routes.orders]\nintercept = "orders.delay"\ndeliver_to = "orders"\n'
 BILLS = '[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\n'
@@ -57,15 +57,15 @@ def test_dead_letters_of_routes_that_need_no_store_any_more_are_listed_shown_ret
     assert {row["id"] for row in shell.rows("list", "--state", "dead")} == {first, second}
     assert json.loads(shell("show", first, "-o", "json"))["body"] == "dead body"
     assert json.loads(shell("stats", "-o", "json"))["dead"] == 2
-    assert "none is at work here" in shell("stats")
+    assert "none. No route has a store" in shell("stats")
     assert shell.rows("list", "--route", "orders") == []
-    assert f"Warning: route orders has no store (mode levels): {NOBODY}" in shell.said
+    assert f"Warning: Route orders has no store (mode levels). {IN_BROKER}" in shell.said
     assert json.loads(shell("retry", "--all", "--reason", "unroutable", "--yes", "-o", "json")) == {"retried": 1}
     assert shell.states() == {first: "parked", second: "dead"}
     assert [row["state"] for row in shell.rows("cancel", first, second)] == ["gone", "gone"]
     for words in (["list", "--state", "dead"], ["stats"], ["show", first]):
         assert shell.ended(*words) == (5, "")
-        assert f"route orders has no store (mode levels): {NOBODY}" in shell.said
+        assert f"route orders has no store (mode levels). {IN_BROKER}" in shell.said
 
 
 def test_what_is_still_parked_is_found_by_its_key_and_moved(shell: LeftStore) -> None:
@@ -74,7 +74,7 @@ def test_what_is_still_parked_is_found_by_its_key_and_moved(shell: LeftStore) ->
     (moved,) = shell.rows("reschedule", "--key", "order-1", "--in", "2h")
     assert (moved["id"], moved["state"]) == (one, "parked")
     assert shell.ended("cancel", "--key", "order-2", "--route", "orders")[0] == 3
-    assert f"on route orders; route orders has no store (mode levels): {NOBODY}" in shell.said
+    assert f"on route 'orders'. Route orders has no store (mode levels). {IN_BROKER}" in shell.said
     assert shell.ended("send", "orders", "body", "--in", "1h")[0] == 5
     assert [row["state"] for row in shell.rows("cancel", "--key", "order-1", "--route", "orders")] == ["gone"]
 
@@ -99,13 +99,13 @@ def test_a_route_without_a_store_of_which_nothing_can_be_left_is_refused_beside_
     shell.change(ORDERS, LEVELS, BILLS, KAFKA)
     assert shell.rows("list") == []
     assert shell.ended("list", "--route", "orders") == (5, "")
-    assert f"route orders has no store (mode levels): {NOBODY}" in shell.said
+    assert f"route orders has no store (mode levels). {IN_BROKER}" in shell.said
 
 
 def test_a_redis_that_is_away_is_spoken_of_only_where_somebody_has_named_it(shell: LeftStore) -> None:
     shell.change(ORDERS, LEVELS, url=f"redis://127.0.0.1:{free_ports(1)[0]}")
     assert shell.ended("list") == (5, "")
-    assert NOBODY in shell.said
+    assert IN_BROKER in shell.said
     assert CANNOT_TELL in shell.said
     shell.change(ORDERS, LEVELS, url="")
     assert shell.ended("list") == (5, "")
@@ -116,7 +116,7 @@ def test_a_store_of_before_that_was_made_with_other_shards_is_said_and_hides_no_
     shell.dead("unroutable: no queue")
     shell.change(ORDERS, LEVELS, shards=16)
     assert shell.ended("list")[0] == 1
-    assert "set redis.shards = 8" in shell.said
+    assert "Set redis.shards = 8" in shell.said
     shell.change(ORDERS, LEVELS, BILLS, KAFKA, shards=16)
     assert shell.rows("list") == []
     assert "Warning: what is left of RabbitMQ in Redis cannot be looked at: the store was made with 8" in shell.said

@@ -1,4 +1,4 @@
-"""``postdate levels`` and the other commands on routes without a store, and a list of levels that changes."""
+"""``postdate levels``, other commands on routes without a store, and a changed list of levels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANGED: Tables = {"headers": {"levels": NEW}}
 
 
 class Shell:
-    """Runs commands on a line's settings, and on what they were before."""
+    """Runs commands with a line's settings, and with previous ones."""
 
     def __init__(self, line: Line, output: pytest.CaptureFixture[str]) -> None:
         self.line = line
@@ -43,7 +43,7 @@ class Shell:
         return str(path)
 
     def __call__(self, *words: str, settings: Tables | None = None, code: int | None = 0) -> str:
-        """What it wrote; it must end with ``code``, unless that is None."""
+        """Run a command; return its output. Its exit code must be ``code``, unless that is None."""
         ended = run_command([*words, "--config", self.file(settings or {}, "shell")])
         out, self.said = self._output.readouterr()
         assert code in (ended, None), f"{words} ended with {ended}, wrote {out} and said {self.said}"
@@ -70,7 +70,7 @@ def number(value: int) -> Entry:
 
 
 def states(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """What became of each queue, by its level."""
+    """Return the state of each queue, by its level."""
     return {_level(row["name"].split(".")[2:]): row["state"] for row in rows}
 
 
@@ -82,10 +82,10 @@ def put(line: LevelLine, body: bytes, *headers: Entry) -> None:
     line.publish(Props(list(headers), {"delivery_mode": b"\2"}), body)
 
 
-def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_when_they_are_empty(
+def test_a_changed_list_of_levels_loses_nothing_and_its_stale_queues_are_removed_once_empty(
     line: LevelLine, shell: Shell
 ) -> None:
-    """No bridge runs: RabbitMQ alone keeps the promises, before and after."""
+    """No postdate runs: RabbitMQ alone keeps the promises, before and after."""
     changed = CHANGED
     for body, level in ((b"old 1", 1), (b"old 3", 3)):
         put(line, body, number(level))
@@ -111,11 +111,11 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_old_queues_are_removed_w
     assert states(shell.rows(*doomed, settings=changed)) == dict.fromkeys(left, "removed")
     assert "8s" in left
     assert shell.rows(*doomed, settings=changed) == []
-    assert "nothing to remove" in shell.said
+    assert "Nothing to remove" in shell.said
     assert shell.rows("levels", "verify", "--before", before, settings=changed)
 
 
-def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages_in_it(
+def test_setup_is_idempotent_and_remove_deletes_everything_but_queues_with_messages(
     line: LevelLine, shell: Shell
 ) -> None:
     assert {row["state"] for row in shell.rows("levels", "setup")} == {"there"}
@@ -131,7 +131,7 @@ def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages
     assert "may hold messages that RabbitMQ does not count" in shell.said
     assert states(shell.rows("levels", "remove", "--all", "--force")) == {"due": "removed", "dead": "removed"}
     (intake, *levels) = shell.rows("levels", "stats")
-    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 1, "intake, nobody takes")
+    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 1, "intake, no consumer")
     assert {row["state"] for row in levels} == {"missing"}
     assert line.depth(line.intake) == 1
     line.setup()
@@ -139,7 +139,7 @@ def test_setup_is_idempotent_and_everything_can_be_removed_but_not_with_messages
     assert line.receive()[0].body == b"again"
 
 
-def test_commands_of_the_store_say_that_there_is_none(shell: Shell) -> None:
+def test_commands_that_need_a_store_report_that_there_is_none(shell: Shell) -> None:
     words = [
         ("list",),
         ("stats",),
@@ -156,22 +156,20 @@ def test_commands_of_the_store_say_that_there_is_none(shell: Shell) -> None:
         assert "postdate levels stats" in shell.said
 
 
-def test_check_needs_no_store_and_finds_all_there(shell: Shell) -> None:
+def test_check_needs_no_store_and_finds_that_all_exists(shell: Shell) -> None:
     del shell.line.settings["redis"]["url"]  # else one is expected, which is not there
     found = shell.rows("check")
     (store,) = [row for row in found if row["subject"] == "store"]
     assert (store["level"], store["text"].startswith("no store needed by orders")) == ("OK", True)
     (route, instances) = [row for row in found if row["subject"] == "route orders"]
-    assert (route["level"], route["text"]) == ("OK", "exists: 6 queues, 12 exchanges")
+    assert (route["level"], route["text"]) == ("OK", "exists: queues (6), exchanges (12)")
     assert (instances["level"], instances["text"].partition(":")[0]) == (
         "WARN",
         f"queue '{shell.line.intake}' has no consumer. Messages there",
     )
 
 
-def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
-    line: LevelLine, shell: Shell
-) -> None:
+def test_messages_that_pile_up_in_an_intake_without_a_consumer_are_counted(line: LevelLine, shell: Shell) -> None:
     for body in (b"one", b"two"):
         put(line, body, delay(1000))
     wait_for(lambda: line.depth(line.intake) == 2, "both are counted", 10)
@@ -180,7 +178,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     ]
     assert told == (f"queue '{line.intake}' has no consumer. Messages there: 2. Start `postdate run` with this route")
     (intake, *_) = shell.rows("levels", "stats")
-    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 2, "intake, nobody takes")
+    assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 2, "intake, no consumer")
     line.run()
     line.receive(2)
     assert {row["level"] for row in shell.rows("check") if row["subject"] == "route orders"} == {"OK"}
@@ -188,9 +186,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     assert (intake["messages"], intake["state"]) == (0, "intake")
 
 
-def test_a_route_with_many_parts_is_told_of_in_a_line_with_each_problem_in_its_own(
-    line: LevelLine, shell: Shell
-) -> None:
+def test_a_route_with_many_parts_takes_one_line_and_each_problem_its_own(line: LevelLine, shell: Shell) -> None:
     assert len(shell("setup").splitlines()) == 2, "a line of headings, and one for the route"
     line.delete_queue(line.places().dead)
     (problem, _) = [row["text"] for row in shell.rows("check") if row["level"] == "WARN" and "route" in row["subject"]]
@@ -211,7 +207,7 @@ def test_a_route_without_a_store_cannot_become_one_with_a_store_in_place(line: L
     assert "Nothing was changed" in shell.said
 
 
-def test_who_changes_the_type_of_a_routes_queues_is_told_once_of_the_setting_for_those_in_which_messages_wait(
+def test_a_changed_queue_type_is_refused_with_one_hint_at_the_setting_of_the_level_queues(
     shell: Shell,
 ) -> None:
     classic: Tables = {"routes": {"orders": {"queue_type": "classic"}}}
@@ -226,10 +222,10 @@ def test_who_changes_the_type_of_a_routes_queues_is_told_once_of_the_setting_for
         assert "Nothing was changed" not in out + shell.said
 
 
-def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_cleared_away(
+def test_the_levels_of_a_route_that_has_a_store_now_are_reported_delivered_and_removed(
     line: LevelLine, shell: Shell
 ) -> None:
-    """Its front may still lead to the exchanges of its levels: they stay, and what is not delayed goes on."""
+    """Its front may still lead to the exchanges of its levels: they stay, and undelayed messages pass."""
     stored: Tables = {"routes": {"orders": {"mode": "redis"}}}
     put(line, b"in a level", number(3))
     old = shell.rows("levels", "stats", settings=stored)
@@ -251,7 +247,7 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert due["text"].startswith(unknown)
     assert states(shell.rows("levels", "remove", "--force", settings=stored)) == {"due": "removed", "dead": "removed"}
     assert shell.rows("levels", "stats", settings=stored) == []
-    assert "none has left any of it" in shell.said
+    assert "there are no stale queues or topics" in shell.said
     put(line, b"not delayed")
     assert line.receive()[0].body == b"not delayed"
     line.setup()
@@ -262,7 +258,7 @@ def test_what_a_route_leaves_that_has_a_store_now_is_told_of_delivered_and_clear
     assert line.receive()[0].body == b"by the front of before"
 
 
-def test_the_queues_of_a_route_that_is_gone_are_found_by_settings_of_before_and_its_front_stays(
+def test_the_queues_of_a_removed_route_are_found_by_previous_settings_and_its_front_stays(
     line: LevelLine, shell: Shell
 ) -> None:
     before = shell.file({}, "before")
@@ -292,13 +288,13 @@ def test_the_queues_of_a_route_that_is_gone_are_found_by_settings_of_before_and_
     assert line.depth(line.intake) == 1
 
 
-def test_a_route_that_has_only_another_name_now_keeps_the_queues_that_it_needs(line: LevelLine, shell: Shell) -> None:
+def test_a_renamed_route_keeps_the_queues_that_it_needs(line: LevelLine, shell: Shell) -> None:
     before = shell.file({}, "before")
     line.settings = {**line.settings, "routes": {"bills": line.settings["routes"]["orders"]}}
     put(line, b"in a level", number(2))
     assert {row["route"] for row in shell.rows("levels", "stats", "--before", before)} == {"bills"}
     assert shell.rows("levels", "remove", "--before", before, "--force") == []
-    assert "This never deletes" not in shell.said
+    assert "removed route" not in shell.said
     assert line.receive()[0].body == b"in a level"
     put(line, b"in a level again", number(2))
     assert line.receive()[0].body == b"in a level again"
@@ -327,7 +323,7 @@ def test_what_is_parked_when_a_route_leaves_its_store_is_delivered(
         assert bridge.terminate() == 0
 
 
-def test_a_dry_run_says_what_is_there_and_ends_as_setup_would(line: LevelLine, shell: Shell) -> None:
+def test_a_dry_run_compares_and_exits_as_setup_would(line: LevelLine, shell: Shell) -> None:
     assert {row["state"] for row in shell.rows("levels", "setup", "--dry-run")} == {"there"}
     changed = {row["name"]: row["state"] for row in shell.rows("setup", "--dry-run", settings=CHANGED)}
     assert changed[line.front] == "there"
@@ -338,7 +334,7 @@ def test_a_dry_run_says_what_is_there_and_ends_as_setup_would(line: LevelLine, s
     assert f"exchange '{line.front}' of route orders exists with alternate-exchange" in shell.said
 
 
-def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same(line: LevelLine, shell: Shell) -> None:
+def test_levels_become_a_ladder_and_messages_in_them_are_delivered(line: LevelLine, shell: Shell) -> None:
     ladder: Tables = {"routes": {"orders": {"mode": "ladder"}}}
     put(line, b"on its level", number(1))
     shell("setup", settings=ladder)
@@ -351,10 +347,10 @@ def test_levels_become_a_ladder_and_what_waits_in_them_is_delivered_all_the_same
 
 
 @pytest.mark.long
-def test_a_ladder_is_removed_from_above_while_messages_go_down_it_and_none_is_lost_or_early(
+def test_a_ladder_is_removed_from_the_top_while_messages_descend_and_none_is_lost_or_early(
     rabbitmq: RabbitMQ, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is removed again and again, so that messages are on their way between two steps while it is looked at."""
+    """Repeated removals meet messages that RabbitMQ is moving between two steps."""
     with LevelLine(rabbitmq.url, tmp_path, ALONE, mode="ladder") as line:
         shell, levels = Shell(line, capsys), {"routes": {"orders": {"mode": "levels"}}}
         top = line.places().ladder[2]

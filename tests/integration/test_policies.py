@@ -16,7 +16,7 @@ import pytest
 from pika.exceptions import NackError
 
 from adapters.rabbitmq.levels.plan import plan_waits
-from adapters.rabbitmq.topology.findings import Difference, Effect, Harm, PolicyFinding
+from adapters.rabbitmq.topology.findings import ArgumentDifference, Effect, Harm, PolicyFinding
 from adapters.rabbitmq.topology.plan import plan
 from adapters.rabbitmq.topology.setup import declare, verify
 from bridge.admin.topology import Standing
@@ -161,7 +161,7 @@ def test_after_a_change_of_queue_type_the_type_is_the_named_difference(vhost: Vh
     declare(settings_of(vhost.url))
     (finding, *_) = verify(settings_of(vhost.url, queue_type="classic"))
     assert finding.state is Standing.DIFFERENT
-    assert finding.difference == Difference("x-queue-type", "quorum", "classic")
+    assert finding.difference == ArgumentDifference("x-queue-type", "quorum", "classic")
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", None])
@@ -171,4 +171,4 @@ def test_an_intake_that_drops_messages_when_full_is_refused(vhost: Vhost, overfl
     vhost.declare("postdate.orders", {**arguments, "x-overflow": overflow} if overflow else arguments)
     (finding,) = [one for one in verify(settings) if one.declaration.name == "postdate.orders"]
     assert finding.state is Standing.DIFFERENT
-    assert finding.difference == Difference("x-overflow", overflow, "reject-publish")
+    assert finding.difference == ArgumentDifference("x-overflow", overflow, "reject-publish")

@@ -129,7 +129,9 @@ class TestCheck:
         check.declare()
         check.api = f"http://127.0.0.1:{free_ports(1)[0]}"
         (warning,) = check.warnings()
-        assert warning.startswith("RabbitMQ's policies are not known: the management API does not answer at 127.0.0.1")
+        assert warning.startswith(
+            "the broker's policies could not be read: the management API does not answer at 127.0.0.1"
+        )
         for silent in ("", "off"):
             check.api = silent
             assert check.warnings() == []

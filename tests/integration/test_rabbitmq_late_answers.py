@@ -45,7 +45,8 @@ async def sink(line: Line, results: list[Result]) -> AsyncIterator[RabbitSink]:
     settings = load(file, {})
     check_seams()
     with line:
-        sink = RabbitSink(settings.rabbitmq, {"orders": out(settings, "orders")}, 1 << 20, results.extend, Health())
+        sink = RabbitSink(settings.rabbitmq, {"orders": out(settings, "orders")}, 1 << 20, Health())
+        sink.on_answers(results.extend)
         running = asyncio.create_task(sink.run())
         yield sink
         running.cancel()

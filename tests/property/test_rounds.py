@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import HeaderValue
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for
 from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House
 

@@ -77,7 +77,7 @@ async def delivered(messages: list[Sent], spread: bool, accepts: int) -> set[str
         elif missing:
             house.source.replay(LOG, missing[0])
         if house.source.left():
-            await heir.parker.park(await house.source.take(1000, 1 << 30))
+            await heir.parker.once(await house.source.take(1000, 1 << 30))
     assert house.source.left() == 0
     house.clock.advance(2 * HOUR_MS)
     while await heir.deliver():

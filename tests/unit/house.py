@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
-from bridge.core.message import HeaderValue
-from bridge.core.ports import Result
+from bridge.core.message import Claim, HeaderValue
 from bridge.delay.header import HeaderRules
 from bridge.parking.identity import Ids
-from bridge.pipeline.claim import Dispatcher, DispatchRules
+from bridge.pipeline.claim import Claimer, ClaimRules
 from bridge.pipeline.decide import RouteRules
-from bridge.pipeline.elsewhere import Elsewhere
+from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
-from bridge.pipeline.publish import Departures
-from bridge.pipeline.retry import RetryRules
-from bridge.pipeline.settle import Settler
+from bridge.pipeline.publish import Publisher
+from bridge.pipeline.settle import RetryRules, Settler
 from bridge.pipeline.wake import Wake
-from bridge.process.members import Members
-from bridge.process.sharing import Sharing
+from bridge.process.members import Members, Sharing
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
@@ -28,7 +25,7 @@ SHARDS = 4
 LEASE_MS = 15_000
 DRAIN_MS = 4_000
 ORDERS = RouteRules("orders", HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
-RULES = DispatchRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
+RULES = ClaimRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
 RETRY = RetryRules(first_ms=500, factor=2, max_ms=30_000, attempts=3)
 
 
@@ -40,7 +37,7 @@ class House:
         memory: Memory | None = None,
         instance: str = "aaaaaa",
         route: RouteRules = ORDERS,
-        rules: DispatchRules = RULES,
+        rules: ClaimRules = RULES,
         window: int = 1000,
         ahead_ms: int = 0,
         **changes: Any,
@@ -54,41 +51,40 @@ class House:
         self.source = MemorySource(self.clock)
         self.wake = Wake(self.clock, ahead_ms)
         self.lateness = Lateness()
-        self.sink = MemorySink(self._answered, window)
-        self.departures = Departures(self.sink, self.clock)
-        self.dispatcher = Dispatcher(self.store, self.sink, self.wake, self.departures, rules, self.health)
-        self.elsewhere = Elsewhere(self.dispatcher.give_way)
-        self.settler = Settler(
-            self.store, self.clock, RETRY, self.lateness, self.dispatcher.ended, self.health, self.elsewhere
-        )
+        self.sink = MemorySink(window)
+        self.leases = Leases(self.store, self.wake, rules.lease_ms)
+        self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.leases, self.health)
+        self.publisher = Publisher(self.sink, self.settler, self.leases, self.wake, self.clock)
+        self.sink.on_answers(self.publisher.answered)
+        self.claimer = Claimer(self.store, self.wake, self.leases, self.publisher, rules, self.health)
         routes = {"orders": replace(route, **changes)}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         self.parker = Parker(self.source, self.store, routes, Ids(instance), self.wake.heard, self.health, limits)
-        self.dispatcher.take_over(frozenset(range(SHARDS)))
-
-    def _answered(self, results: list[Result]) -> None:
-        self.settler.answered(results)
-        self.dispatcher.answered()
+        self.leases.take_over(frozenset(range(SHARDS)))
 
     def members(self, *routes: str) -> Members:
         """Its place among the instances; it can deliver these routes."""
-        sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.elsewhere)
-        return Members(self.store, self.dispatcher, DRAIN_MS, self.sink.able, dict, self.health, sharing)
+        sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.leases.elsewhere)
+        return Members(self.store, self.leases, DRAIN_MS, self.sink.able, dict, self.health, sharing)
 
     def publish(self, body: str, delay_ms: HeaderValue = 0, order_key: str = "", **how: Any) -> None:
         """A producer sends a message to be delivered later."""
         self.source.feed(body.encode(), {"x-delay": delay_ms}, order_key=order_key.encode(), **how)
 
     async def park(self) -> None:
-        """One pass of the way in."""
-        await self.parker.park(await self.source.take(1000, 1 << 30))
+        """Park what the source has."""
+        await self.parker.once(await self.source.take(1000, 1 << 30))
 
     async def deliver(self) -> int:
-        """One pass of the way out, and of settling; how many were sent."""
-        sent = await self.dispatcher.dispatch()
+        """Claim, publish and settle once. Return how many were sent."""
+        sent = await self.claimer.once()
         await turns()
-        await self.settler.settle()
+        await self.settler.once()
         return sent
+
+    def claims(self) -> list[Claim]:
+        """Return the claims that were published, in order."""
+        return cast("list[Claim]", self.sink.published)
 
     def bodies(self) -> list[str]:
         """What was published, in order."""

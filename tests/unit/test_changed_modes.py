@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from bridge.admin.leftovers import Remains
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
-from bridge.pipeline.ways import Way
+from bridge.pipeline.relay import Relay
 from bridge.process.leftovers import LevelsDrain, StoreDrain
 
 
@@ -32,11 +32,11 @@ class Broker:
         if self.asked == 1:
             raise BrokerUnavailable("no broker answers")
         if self._stops:
-            self.leaving.take_no_more()
+            self.leaving.stop()
             self._loop.call_soon_threadsafe(self.stopped.set)
         return ["payments"]
 
-    def drain(self, route: str) -> Way:
+    def drain(self, route: str) -> Relay:
         self.drained.append(route)
         raise NotImplementedError("far enough")
 

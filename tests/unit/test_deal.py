@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for
 from bridge.process.deal import WINDOW_S, deal
 
 SHARDS = 8

@@ -58,9 +58,9 @@ def test_a_running_number_is_no_news() -> None:
     health = Health()
     with capture_logs() as lines:
         for seconds in range(11, 20):
-            health.say("overdue", f"messages wait that were due {seconds}s ago")
+            health.say("overdue", f"the oldest overdue message was due {seconds}s ago")
     assert len(lines) == 1
-    assert health.troubles() == {"overdue": "messages wait that were due 19s ago"}
+    assert health.troubles() == {"overdue": "the oldest overdue message was due 19s ago"}
 
 
 def test_details_that_differ_make_one_line_a_second_and_the_last_one_is_not_lost(clock: Clock) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.core.clock import StoreClock
 from bridge.core.message import Delivery
-from bridge.pipeline.held_back import HeldBack
+from bridge.pipeline.intake import HeldBack
 
 MANY = 1 << 20
 
@@ -39,13 +39,13 @@ async def test_each_arrives_at_its_moment_and_none_before_it(held: HeldBack) -> 
         assert one.arrived_ms / 1000 <= at + 0.0001
 
 
-async def test_nobody_overtakes_a_later_one_of_the_same_key(held: HeldBack) -> None:
+async def test_no_delivery_overtakes_a_later_one_of_the_same_key(held: HeldBack) -> None:
     held.add([delivery(80), delivery(20), delivery(10, b"another")])
     held.add([delivery(0)])
     assert [one.payload for one, _ in await arrive(held, 4)] == [b"10", b"80", b"20", b"0"]
 
 
-async def test_whoever_is_taken_out_holds_up_nobody(held: HeldBack) -> None:
+async def test_a_removed_delivery_delays_no_other(held: HeldBack) -> None:
     held.add([delivery(60_000, tag="gone"), delivery(20)])
     assert [one.payload for one in held.remove(lambda one: one.tag == "gone")] == [b"60000"]
     held.add([delivery(30)])

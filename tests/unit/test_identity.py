@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.parking.identity import ID_BYTES, Ids, new_instance, shard_of
+from bridge.parking.identity import ID_BYTES, Ids, new_instance, shard_for, shard_of
 
 NOW_MS = 1_800_000_000_000
 
@@ -57,3 +57,21 @@ def test_instances_have_names_of_their_own() -> None:
     names = {new_instance() for _ in range(1000)}
     assert len(names) == 1000
     assert all(re.fullmatch("[0-9a-v]{6}", name) for name in names)
+
+
+@given(st.binary(), st.integers(1, 256))
+def test_a_key_has_one_shard(key: bytes, shards: int) -> None:
+    assert 0 <= shard_for(key, shards) < shards
+    assert shard_for(key, shards) == shard_for(key, shards)
+
+
+def test_the_shard_of_a_key_is_the_same_in_every_version() -> None:
+    # Written down: another answer would break the order of what is parked across an upgrade.
+    assert [shard_for(key, 8) for key in (b"", b"a", b"orders", b"customer-42")] == [0, 3, 6, 5]
+
+
+def test_many_keys_are_spread() -> None:
+    counts = [0] * 8
+    for number in range(8000):
+        counts[shard_for(f"customer-{number}".encode(), 8)] += 1
+    assert min(counts) > 800

@@ -141,7 +141,7 @@ def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waite
         assert dead.place == TOPICS.dead
         assert topic_of(dead.payload) == b"payments.delay"
         assert unpack(dead.payload) == Record(2, 5, b"k", b"v", [*HEADERS, (b"x-delay-reason", b"missing_topic: gone")])
-        assert packing.plain_dead_letter(one) == Parcel(TOPICS.dead, payload)
+        assert packing.parcel(one, Bury(""), 0) == Parcel(TOPICS.dead, payload)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_strangers_record_in_a_level_is_no_record_to_deliver(value: bytes | No
     packing = LevelPacking(TOPICS, LANE, "pay")
     with pytest.raises(ValueError, match="in a level's topic"):
         packing.parcel(stranger, Deliver(), 1)
-    assert unpack(packing.plain_dead_letter(stranger).payload) == Record(2, 5, b"k", value, headers)
+    assert unpack(packing.parcel(stranger, Bury(""), 0).payload) == Record(2, 5, b"k", value, headers)
 
 
 def test_what_a_source_has_found_to_be_a_strangers_waits_for_nothing_and_says_why() -> None:

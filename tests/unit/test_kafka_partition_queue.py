@@ -69,7 +69,7 @@ class Told:
 
     def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
         reason = refusal.reason if refusal else ""
-        self.answers += [(flight.claim.id, outcome, reason) for flight in flights]
+        self.answers += [(flight.claim.public_id, outcome, reason) for flight in flights]
 
 
 def flight(number: int, audit: bool = False) -> OutgoingRecord:

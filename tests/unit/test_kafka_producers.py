@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from adapters.kafka.producers import delay_aiokafka, delay_confluent
-from bridge.delay.destination import HEADER as DESTINATION
 from bridge.delay.header import DUE_HEADERS
+from bridge.delay.trust import DESTINATION
 
 BOTH = pytest.mark.parametrize("module", [delay_aiokafka, delay_confluent])
 

@@ -124,7 +124,8 @@ def claim(body: bytes) -> Claim:
 class Answers:
     def __init__(self, window: int = 10) -> None:
         self.results: list[Result] = []
-        self.sink = MemorySink(self.results.extend, window, window_bytes=100)
+        self.sink = MemorySink(window, window_bytes=100)
+        self.sink.on_answers(self.results.extend)
 
     async def outcomes(self) -> list[Outcome]:
         await turns()
@@ -139,7 +140,7 @@ async def test_every_claim_comes_back_once_as_it_was_scripted() -> None:
     sink.publish(claims)
     assert answers.results == []  # never within the call
     assert await answers.outcomes() == [Outcome.CONFIRMED, Outcome.REFUSED, Outcome.UNKNOWN, Outcome.CONFIRMED]
-    assert [result.claim for result in answers.results] == claims
+    assert [result.letter for result in answers.results] == claims
     assert answers.results[1].refusal == FULL
     assert answers.sink.bodies() == [b"0", b"1", b"2", b"3"]
 

@@ -1,4 +1,4 @@
-"""What a command prints, for the terminal or the pipe that it goes to."""
+"""Tables fit the terminal that they are printed on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 
 import pytest
 
-from bridge.cli.output import fitted, table, width
-from bridge.cli.setup import counts
+from bridge.cli.output import counts, fitted, table, width
 
 ROWS = [{"id": "1gd4r5kq2000ab3c9d00", "reason": "unroutable: " + "nobody takes it " * 20}]
 
 
-def test_a_terminal_has_its_own_width_and_for_one_that_does_not_tell_nothing_is_cut(
+def test_a_table_fits_the_terminal_and_one_of_unknown_width_cuts_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -33,19 +32,17 @@ CUT = [("reason", 40), ("due", 0), ("reason", 16), ("size", 0), ("tries", 0), ("
     ("room", "gone"),
     [(300, set()), (187, set()), (128, set()), (127, {"due"}), (77, {"due", "size"}), (70, {"due", "size", "tries"})],
 )
-def test_a_line_that_is_too_long_loses_what_matters_least_and_is_as_long_as_it_can_be(
-    room: int, gone: set[str]
-) -> None:
+def test_a_long_line_drops_the_least_important_columns_and_fills_the_terminal(room: int, gone: set[str]) -> None:
     widths = fitted(NEEDS, CUT, room)
     assert NEEDS.keys() - widths == gone
     assert sum(widths.values()) + 2 * len(widths) == min(room, 187)
     assert (widths["id"], widths["when"], widths["key"]) == (20, 11, 10)
 
 
-def test_keys_are_cut_before_the_first_word_of_a_reason_is_and_ids_never() -> None:
+def test_keys_shrink_before_the_first_word_of_a_reason_and_ids_never_do() -> None:
     widths = fitted(NEEDS, CUT, 56)
     assert widths == {"id": 20, "when": 11, "key": 9, "reason": 8}
 
 
 def test_parts_are_counted_by_kind() -> None:
-    assert counts(["queue", "exchange", "queue"]) == "2 queues, 1 exchange"
+    assert counts(["queue", "exchange", "queue"]) == "queues (2), exchanges (1)"

@@ -24,7 +24,7 @@ from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.raw.properties import edit
 from bridge.core.message import Delivery, HeaderValue
 from bridge.delay.levels import Bury, Deliver, Hold, Move
-from bridge.pipeline.relay import Parcel
+from bridge.pipeline.relay import Owed, Parcel
 from bridge.settings import Settings, load
 from tests.unit.raw_properties import HEADERS, VALUES, Entry, Props, encode_entry, every_property, short, sized
 
@@ -138,10 +138,10 @@ def expired(text: bytes) -> Entry:
     return deaths(death(original(text)))
 
 
-def cut_short(headers: list[Entry], found: dict[str, HeaderValue]) -> int | None:
+def owed(headers: list[Entry], found: dict[str, HeaderValue]) -> Owed | None:
     packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
     delivery = Delivery(None, "orders.due", pack(b"k", Props(headers, {}).encode(), b""), b"k", found, DUE_MS)
-    return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).cut_short(delivery)
+    return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(delivery)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,14 @@ def test_the_queue_in_x_death_tells_which_level_an_expiration_cut_short(
     text: bytes, level_ms: int, headers: dict[str, HeaderValue], wait_ms: int | None
 ) -> None:
     queue = plan_waits(settings("levels"), "orders").levels[level_ms].encode()
-    assert cut_short([deaths(death(original(text), queue=queue))], headers) == wait_ms
+    assert owed([deaths(death(original(text), queue=queue))], headers) == (
+        None if wait_ms is None else Owed(wait_ms, queue_gone=False)
+    )
 
 
 @pytest.mark.parametrize("level", ["abc", "", "٣", "9" * 5000, nan, inf, -inf, 0, -1, 10**30, True, None, b"\xff"])
 def test_an_unreadable_level_does_not_hold_a_message_again(level: HeaderValue) -> None:
-    assert cut_short([expired(b"5")], {"x-delay-level": level}) is None
+    assert owed([expired(b"5")], {"x-delay-level": level}) is None
 
 
 @given(HEADERS, st.lists(VALUES, max_size=3), st.sampled_from(["A", "F"]))
@@ -172,7 +174,7 @@ def test_a_foreign_message_in_the_due_queue_stops_nothing(
 ) -> None:
     inside = b"".join(kind.encode() + raw for kind, raw in values) + encode_entry(original(b"5"))
     came = [*headers, (b"x-death", tag, sized(inside))]
-    assert cut_short(came, {"x-delay-level": 2}) is None
+    assert owed(came, {"x-delay-level": 2}) is None
     with suppress(ValueError):
         parcel("levels", Deliver(), Props(came, {}), "orders.due", {"x-delay-level": 2})
 
@@ -216,7 +218,7 @@ def test_only_the_x_death_entry_of_the_last_level_tells_that_it_was_cut_short(ot
     name, tag, value = other
     of_today = plan_waits(settings("levels"), "orders").levels[5000].encode()
     assert len(of_today) == len(LEVEL)
-    assert cut_short([(name, tag, value.replace(LEVEL, of_today))], {"x-delay-level": 2}) is None
+    assert owed([(name, tag, value.replace(LEVEL, of_today))], {"x-delay-level": 2}) is None
 
 
 @pytest.mark.parametrize("text", [b"0", b"-0", b"+7", b"007", b"4294967296", b"315360000000", b"0" * 250 + b"5"])
@@ -244,7 +246,7 @@ def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
     relay = RabbitPacking({"orders": packing}, {"orders.due": "orders"})
     with pytest.raises(ValueError, match="unknown type"):
         relay.parcel(delivery, Bury("a reason"), 0)
-    plain = relay.plain_dead_letter(delivery)
+    plain = relay.parcel(delivery, Bury(""), 0)
     assert (plain.place, plain.payload) == ("postdate.orders.dead", delivery.payload)
 
 
@@ -274,4 +276,4 @@ def test_steps_missing_in_x_death_are_still_owed_and_an_unknown_step_stops_nothi
     noted = deaths(death(queue=waits.ladder[2].encode()))
     payload = pack(b"k", Props([*named, noted], {}).encode(), b"")
     delivery = Delivery(None, "orders.due", payload, b"k", {}, DUE_MS)
-    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).left_out(delivery) == 1000
+    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(delivery) == Owed(1000, queue_gone=True)

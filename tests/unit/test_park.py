@@ -12,10 +12,9 @@ import pytest
 from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.delay.header import HeaderRules
 from bridge.delay.trust import Trust
-from bridge.parking.identity import shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
-from bridge.pipeline.runs import next_run, urgent
+from bridge.pipeline.round import next_run, urgent
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 NOW_MS = 1_800_000_000_000
@@ -93,7 +92,7 @@ def test_what_becomes_of_a_delivery(given: Delivery, rules: dict[str, Any], deci
         (delivery({}, fault="its header table ends early"), {}, "bad_header: its header table ends early"),
         (delivery({}, fault="its header table ends early"), {"on_bad": "deliver"}, "bad_header: its header"),
         (delivery({"x-delay-cancel": ""}), {}, "bad_header: header x-delay-cancel: "),
-        (delivery({}, message_id=b"m" * 255, tombstone=True), {}, "long_key: nothing is found by a key of 255 bytes"),
+        (delivery({}, message_id=b"m" * 255, tombstone=True), {}, "long_key: a key of 255 bytes cannot be looked up"),
         (delivery({"x-delay-to": b"b"}), {"allow_to": frozenset()}, "not_allowed: header x-delay-to says 'b', and the"),
         (
             delivery({"x-delay-to": b"c"}),
@@ -203,7 +202,7 @@ def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:
     assert pieces("k0 k1", due_in_ms=1000, origin=(b"log", 1)) == ["k0", "k1"]
 
 
-def test_a_run_has_only_so_many_keys_cancellations_and_dead_letters_and_any_number_of_others() -> None:
+def test_a_run_bounds_keys_cancellations_and_dead_letters_and_nothing_else() -> None:
     assert pieces("- k0 - ! - m0 - x - f f", heavy_max=1) == ["- k0 -", "! -", "m0 -", "x - f f"]
     assert pieces("k0 ! x m0 m0", heavy_max=2) == ["k0", "! x", "m0 m0"]
 
@@ -237,7 +236,7 @@ async def test_what_is_parked_is_accepted_and_waits_for_its_moment() -> None:
     assert sorted(house.bodies()) == [f"body {number}" for number in range(10)]
 
 
-async def test_a_bad_header_is_a_dead_letter_and_blocks_nobody() -> None:
+async def test_a_bad_header_is_a_dead_letter_and_delays_no_other() -> None:
     house = House()
     house.publish("a", 0)
     house.publish("b", "soon")
@@ -331,7 +330,7 @@ async def test_while_the_store_is_away_nothing_is_accepted_and_afterwards_everyt
     parking = asyncio.create_task(house.park())
     await turns(20)
     assert house.source.left() == 5
-    assert "the store is away" in house.health.troubles()["store intake"]
+    assert "the store is away" in house.health.troubles()["store park"]
     house.memory.away = ""
     await parking
     assert (house.source.left(), house.count("parked"), house.parked()) == (0, 5, 5)
@@ -435,7 +434,7 @@ async def test_a_message_seen_for_the_first_time_keeps_its_own_id() -> None:
     house.source.lose_connection()  # it comes marked as redelivered, but was never parked
     await house.park()
     await house.deliver()
-    [claim] = house.sink.published
+    [claim] = house.claims()
     assert claim.public_id == claim.id
 
 
@@ -453,7 +452,7 @@ async def test_messages_of_one_order_key_and_moment_leave_in_the_order_they_came
         assert mine == sorted(mine, key=lambda body: int(body.partition(":")[2]))
         assert len(mine) == 20
     if order == "route":
-        assert len({shard_of(claim.id) for claim in house.sink.published}) == 1
+        assert len({shard_of(claim.id) for claim in house.claims()}) == 1
 
 
 async def test_without_an_order_the_shards_share_the_work() -> None:
@@ -465,7 +464,7 @@ async def test_without_an_order_the_shards_share_the_work() -> None:
     assert all(len(shard.due) >= 100 for shard in house.memory.shards)
 
 
-async def test_the_next_look_is_told_of_the_earliest_moment() -> None:
+async def test_parking_reports_the_earliest_due_moment() -> None:
     house = House()
     house.wake.watch(range(SHARDS))
     for shard in range(SHARDS):

@@ -13,8 +13,7 @@ import pytest
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import HeaderValue
 from bridge.core.ports import Batch, Parked
-from bridge.parking.identity import shard_of
-from bridge.parking.shard import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House, turns
 
@@ -144,7 +143,7 @@ async def test_records_that_are_spread_are_parked_once_when_a_shard_answers_and_
     house = House(order="none")
     for offset in range(40):
         record(house, offset, later())
-    house.parker.stopping = True
+    house.parker.stop()
     park = house.store.park
 
     async def only_shard_0(batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
@@ -171,7 +170,7 @@ async def test_records_that_are_spread_are_parked_once_by_two_readers_that_stand
     for _ in range(60):
         house = seeded.choice((one, other))
         if house.source.left():
-            await house.parker.park(await house.source.take(seeded.randrange(1, 20), 1 << 30))
+            await house.parker.once(await house.source.take(seeded.randrange(1, 20), 1 << 30))
         if seeded.random() < 0.3:
             house.source.replay(LOG, seeded.randint(0, 300 - house.source.left()))
     for house in (one, other):
@@ -431,7 +430,7 @@ async def test_what_comes_after_something_that_went_back_goes_back_too_when_the_
     record(house, 100, later())
     record(house, 101, cancel("k"))  # parts the batch
     record(house, 102, later())
-    house.parker.stopping = True
+    house.parker.stop()
     park = house.store.park
 
     async def fail_once(*args: Any) -> Any:
@@ -461,7 +460,7 @@ async def test_what_comes_after_something_that_went_back_goes_back_too_when_the_
     record(house, 1, later(), OTHER)
     new = await house.source.take(1000, 1 << 30)
     company = [one for one in new if one.origin == (OTHER, 1)]
-    await house.parker.park([*old, *company])
+    await house.parker.once([*old, *company])
     assert house.count("parked") == 1
 
     await read_again(house, 100)

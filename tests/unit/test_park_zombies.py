@@ -80,7 +80,7 @@ async def test_redelivered_messages_that_are_alike_get_an_id_each(at_once: int) 
     house.source.hears = True
     house.source.lose_connection()
     while house.source.left():
-        await house.parker.park(await house.source.take(at_once, 1 << 30))
+        await house.parker.once(await house.source.take(at_once, 1 << 30))
     house.clock.advance(2 * HOUR)
     while await house.deliver():
         pass

@@ -212,7 +212,7 @@ async def marks_of(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[obje
     house = House()
     assert isinstance(house.store, Away)
     house.store.how = how
-    loops = [asyncio.ensure_future(loop) for loop in (house.parker.run(), house.dispatcher.run())]
+    loops = [asyncio.ensure_future(loop) for loop in (house.parker.run(), house.claimer.run())]
     house.publish("one")
     parks: list[object] = []
     dispatches: list[object] = []
@@ -222,7 +222,7 @@ async def marks_of(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[obje
             await turns()
             house.wake.nudge()
             parks.append(house.parker.mark())
-            dispatches.append(house.dispatcher.mark())
+            dispatches.append(house.claimer.mark())
     finally:
         for loop in loops:
             loop.cancel()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.retry import JITTER, RetryRules, next_try_ms
+from bridge.pipeline.settle import JITTER, RetryRules, next_try_ms
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=300_000, attempts=20)
 ANY_RULES = st.builds(

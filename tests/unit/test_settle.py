@@ -8,9 +8,7 @@ import pytest
 
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Result
-from bridge.pipeline.retry import RetryRules
-from bridge.pipeline.settle import Ending, Verdict, verdict
+from bridge.pipeline.settle import Ending, RetryRules, Verdict, verdict
 from tests.unit.house import LEASE_MS, House, turns
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
@@ -18,30 +16,37 @@ FULL = Refusal("nacked", "a queue is full")
 TOO_LARGE = Refusal("too_large", "its body has 9 bytes", lasting=True)
 
 
-def result(tries: int, outcome: Outcome, refusal: Refusal | None = None) -> Result:
-    claim = Claim(b"0" * 20, 0, b"token123", 1, 1, tries, "orders", b"", b"", b"0" * 20, 0.0)
-    return Result(claim, outcome, refusal)
+Answer = tuple[int, Outcome, Refusal | None]
+
+
+def answer(tries: int, outcome: Outcome, refusal: Refusal | None = None) -> Answer:
+    return tries, outcome, refusal
+
+
+def tries(house: House) -> list[int]:
+    """The tries that each published claim had failed before."""
+    return [claim.tries for claim in house.claims()]
 
 
 @pytest.mark.parametrize(
     ("given", "spread", "ending", "wait_ms", "tries", "reason"),
     [
-        (result(0, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
-        (result(2, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
-        (result(0, Outcome.UNKNOWN), 0, Ending.LATER, None, 0, ""),
-        (result(2, Outcome.UNKNOWN), 0, Ending.LATER, None, 2, ""),
-        (result(0, Outcome.REFUSED, FULL), 0, Ending.LATER, 1000, 1, "nacked: a queue is full"),
-        (result(1, Outcome.REFUSED, FULL), 0, Ending.LATER, 2000, 2, "nacked: a queue is full"),
-        (result(1, Outcome.REFUSED, FULL), 1, Ending.LATER, 1600, 2, "nacked: a queue is full"),
-        (result(2, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 3, "nacked: a queue is full"),
-        (result(9, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 10, "nacked: a queue is full"),
-        (result(0, Outcome.REFUSED, TOO_LARGE), 0, Ending.DEAD, None, 1, "too_large: its body has 9 bytes"),
+        (answer(0, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
+        (answer(2, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
+        (answer(0, Outcome.UNKNOWN), 0, Ending.LATER, None, 0, ""),
+        (answer(2, Outcome.UNKNOWN), 0, Ending.LATER, None, 2, ""),
+        (answer(0, Outcome.REFUSED, FULL), 0, Ending.LATER, 1000, 1, "nacked: a queue is full"),
+        (answer(1, Outcome.REFUSED, FULL), 0, Ending.LATER, 2000, 2, "nacked: a queue is full"),
+        (answer(1, Outcome.REFUSED, FULL), 1, Ending.LATER, 1600, 2, "nacked: a queue is full"),
+        (answer(2, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 3, "nacked: a queue is full"),
+        (answer(9, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 10, "nacked: a queue is full"),
+        (answer(0, Outcome.REFUSED, TOO_LARGE), 0, Ending.DEAD, None, 1, "too_large: its body has 9 bytes"),
     ],
 )
 def test_what_an_answer_means(
-    given: Result, spread: float, ending: Ending, wait_ms: int | None, tries: int, reason: str
+    given: Answer, spread: float, ending: Ending, wait_ms: int | None, tries: int, reason: str
 ) -> None:
-    assert verdict(given, RULES, spread) == Verdict(ending, wait_ms, tries, reason)
+    assert verdict(*given, RULES, spread) == Verdict(ending, wait_ms, tries, reason)
 
 
 async def test_a_confirmed_message_is_gone_and_its_lateness_counted() -> None:
@@ -53,7 +58,7 @@ async def test_a_confirmed_message_is_gone_and_its_lateness_counted() -> None:
     assert house.parked() == 0
     assert house.count("delivered") == house.settler.delivered == 1
     assert house.lateness.max_ms == pytest.approx(7)
-    assert house.dispatcher.held() == []
+    assert house.leases.held() == []
 
 
 async def test_a_refused_message_comes_again_later_with_one_try_more() -> None:
@@ -66,7 +71,7 @@ async def test_a_refused_message_comes_again_later_with_one_try_more() -> None:
     assert house.parked() == 1
     house.clock.advance(501)
     assert await house.deliver() == 1
-    assert house.sink.published[1].tries == 1
+    assert tries(house) == [0, 1]
     assert house.parked() == 0
 
 
@@ -101,29 +106,29 @@ async def test_an_unknown_outcome_is_tried_again_at_once_under_the_same_id_and_c
         await house.deliver()
     assert house.bodies() == ["a"] * 5
     assert len({claim.public_id for claim in house.sink.published}) == 1
-    assert {claim.tries for claim in house.sink.published} == {0}
+    assert set(tries(house)) == {0}
     assert house.count("delivered") == 1
 
 
-async def test_what_the_store_could_not_be_told_is_told_when_it_is_back() -> None:
+async def test_results_are_recorded_when_the_store_is_back() -> None:
     house = House()
     house.sink.script(Outcome.CONFIRMED, FULL, TOO_LARGE)
     for body in "abc":
         house.publish(body)
     await house.park()
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     house.memory.away = "the store is away"
     with pytest.raises(StoreUnavailable):
         await house.deliver()
     with pytest.raises(StoreUnavailable):
-        await house.settler.settle()
+        await house.settler.once()
     assert house.settler.pending() == 3
-    assert len(house.dispatcher.held()) == 3
+    assert len(house.leases.held()) == 3
 
     house.memory.away = ""
-    await house.settler.settle()
+    await house.settler.once()
     assert house.settler.pending() == 0
-    assert house.dispatcher.held() == []
+    assert house.leases.held() == []
     assert (house.count("delivered"), house.parked(), house.dead()) == (1, 1, ["too_large: its body has 9 bytes"])
 
 
@@ -131,14 +136,14 @@ async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
     house = House()
     house.publish("a")
     await house.park()
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     house.clock.advance(LEASE_MS)
     neighbour = House(house.memory, "bbbbbb")
     assert await neighbour.store.recover([0, 1, 2, 3]) == 1
     await turns()
-    await house.settler.settle()
+    await house.settler.once()
     assert house.parked() == 1
-    assert house.dispatcher.held() == []  # it has no say any more, so it does not renew either
+    assert house.leases.held() == []  # it has no say any more, so it does not renew either
 
 
 async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothing_more_comes(
@@ -159,7 +164,7 @@ async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothin
             await asyncio.sleep(0.01)
 
 
-async def test_a_shard_that_cannot_be_told_of_its_deliveries_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shard_that_cannot_record_results_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
     for key in "abcdefgh":
         house.publish(key, 1000, key)
@@ -175,13 +180,26 @@ async def test_a_shard_that_cannot_be_told_of_its_deliveries_holds_up_no_other(m
 
     monkeypatch.setattr(house.store, "settle", half)
     assert await house.deliver() == 8
-    left = house.dispatcher.held()
+    left = house.leases.held()
     assert {claim.shard for claim in left} == {away}
     assert house.settler.pending() == len(left)
     monkeypatch.setattr(house.store, "settle", settle)
     async with asyncio.timeout(10):
         while house.settler.pending():
             await asyncio.sleep(0.05)
-            await house.settler.settle()
-    assert house.dispatcher.held() == []
+            await house.settler.once()
+    assert house.leases.held() == []
     assert house.count("delivered") == 8
+
+
+async def test_after_a_stop_results_are_settled_without_gathering() -> None:
+    house = House()
+    house.publish("a")
+    await house.park()
+    settling = asyncio.create_task(house.settler.run())
+    house.settler.stop()
+    await house.claimer.once()
+    await turns(20)
+    assert house.count("delivered") == 1
+    settling.cancel()
+    await asyncio.gather(settling, return_exceptions=True)

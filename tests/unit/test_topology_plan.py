@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
-from adapters.rabbitmq.topology.findings import Comparison, Difference, difference_in, summary
+from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
 from bridge.admin.topology import Standing
 from bridge.delay.header import DUE_HEADERS
@@ -104,7 +104,7 @@ def different(wanted: Exchange | Queue, reply: str, without_store: bool = False)
 class TestFindings:
     QUEUE = Queue("postdate.orders", {"x-queue-type": "quorum", "x-single-active-consumer": True})
     FRONT = Exchange("orders.delay", arguments={"alternate-exchange": "orders"})
-    IS_CLASSIC = Difference("x-queue-type", "classic", "quorum")
+    IS_CLASSIC = ArgumentDifference("x-queue-type", "classic", "quorum")
 
     @pytest.mark.parametrize(
         "reply",
@@ -143,7 +143,7 @@ class TestFindings:
             "PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'postdate.orders' in vhost "
             "'/': received the value 'true' of type 'bool' but current is none"
         )
-        assert difference_in(reply, self.QUEUE) == Difference("x-single-active-consumer", None, "true")
+        assert difference_in(reply, self.QUEUE) == ArgumentDifference("x-single-active-consumer", None, "true")
         text = different(self.QUEUE, reply).text
         assert "exists with no x-single-active-consumer, and postdate needs 'true'" in text
 

@@ -67,7 +67,7 @@ async def sleeper() -> AsyncIterator[Sleeper]:
     await asyncio.gather(sleeper.task, return_exceptions=True)
 
 
-async def test_nothing_near_nobody_wakes(sleeper: Sleeper) -> None:
+async def test_without_anything_near_nothing_wakes_it(sleeper: Sleeper) -> None:
     assert not await sleeper.awake()
 
 
@@ -83,7 +83,7 @@ async def test_a_hint_of_a_later_moment_does_not(sleeper: Sleeper) -> None:
     assert sleeper.wake.known()[1] == sleeper.clock.now_ms() + HOUR_MS
 
 
-async def test_a_hint_for_a_shard_of_somebody_else_does_not(sleeper: Sleeper) -> None:
+async def test_a_hint_for_a_shard_of_another_instance_does_not_wake_it(sleeper: Sleeper) -> None:
     sleeper.wake.heard(3, sleeper.clock.now_ms())
     assert not await sleeper.awake()
     assert sleeper.wake.known().keys() == {0, 1}

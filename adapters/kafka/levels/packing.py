@@ -19,7 +19,7 @@ from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.delay.duration import write_duration
 from bridge.delay.levels import Bury, Hold, Move
 from bridge.delay.naming import Naming
-from bridge.pipeline.relay import Parcel
+from bridge.pipeline.relay import Packing, Parcel
 
 REASON_HEADER = b"x-delay-reason"
 #: Which part of a dead letter a record is, and of how many: ``2/5``.
@@ -79,7 +79,7 @@ def level_intakes(topics: LevelTopics, lane: str, in_use: bool) -> list[KafkaInt
     return [KafkaIntake(lane, naming, LEVEL_HEADERS) for naming in (*names, topics.every)]
 
 
-class LevelPacking:
+class LevelPacking(Packing):
     """See ``relay.Packing``. ``lane`` is the ``Delivery.route`` of what comes from the levels' topics of
     ``route``."""
 
@@ -97,6 +97,8 @@ class LevelPacking:
         match move:
             case Hold(wait_ms):
                 return Parcel(self._topics.levels[wait_ms], _held(delivery, due_ms))
+            case Bury(""):
+                return Parcel(self._topics.dead, self._came(delivery))
             case Bury(reason):
                 return Parcel(self._topics.dead, _with_reason(self._came(delivery), reason))
         if delivery.route != self._lane:
@@ -108,22 +110,6 @@ class LevelPacking:
         if not isinstance(found, bytes) or not due_ms:
             raise ValueError("a record in a level's topic that postdate did not write")
         return Parcel(TARGET, _original(delivery), found, due_ms)
-
-    def cut_short(self, delivery: Delivery) -> int | None:
-        """See ``bridge.pipeline.relay.Packing``. No wait ends before its time here."""
-        return None
-
-    def left_out(self, delivery: Delivery) -> int | None:
-        """See ``bridge.pipeline.relay.Packing``. A record is in one topic, and says until when."""
-        return None
-
-    def may_go_back(self, delivery: Delivery) -> bool:
-        """See ``bridge.pipeline.relay.Packing``. A log is read again."""
-        return True
-
-    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
-        """See ``bridge.pipeline.relay.Packing``."""
-        return Parcel(self._topics.dead, self._came(delivery))
 
     def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel]:
         """See ``relay.Packing``. The values of the parts, in their order, are what ``record.unpack`` reads:

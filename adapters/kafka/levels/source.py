@@ -18,7 +18,7 @@ from adapters.kafka.outgoing import DUE_HEADER
 from adapters.kafka.source import KafkaSource
 from bridge.core.clock import StoreClock
 from bridge.core.message import Delivery
-from bridge.pipeline.held_back import HeldBack
+from bridge.pipeline.intake import HeldBack
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 

@@ -27,7 +27,7 @@ from adapters.rabbitmq.raw.properties import TooManyEntries, UnreadableTable, ed
 from bridge.core.message import Delivery
 from bridge.delay import ladder
 from bridge.delay.levels import Bury, Hold, Move
-from bridge.pipeline.relay import Parcel
+from bridge.pipeline.relay import Owed, Packing, Parcel
 
 REASON_HEADER = b"x-delay-reason"
 _DUE = b"x-delay-due"
@@ -74,7 +74,7 @@ def _target_of(route: str) -> str:
     return f"target of {route}"
 
 
-class RabbitPacking:
+class RabbitPacking(Packing):
     """See ``relay.Packing``. ``routes`` are by ``Delivery.route``; ``due_lanes`` says which of those are due
     queues, and of which route."""
 
@@ -97,6 +97,10 @@ class RabbitPacking:
                 place, headers = _waiting_place(packing.waits, wait_ms)
                 expiration = expiration_of(properties) or (_taken(properties, packing.waits) if waited else None)
                 edited = _held(properties, packing, due_ms, headers, expiration)
+            case Bury(""):
+                place, edited = packing.waits.dead, properties
+                with suppress(UnreadableTable):
+                    edited = _dead(properties, b"", packing.entries_max)
             case Bury(reason):
                 place = packing.waits.dead
                 edited = _dead(properties, _reason(reason), packing.entries_max)
@@ -110,9 +114,19 @@ class RabbitPacking:
                 edited = _delivered(properties, packing, added_ms, waited and not by_rabbitmq, expiration)
         return Parcel(place, pack(routing_key, edited, body))
 
-    def cut_short(self, delivery: Delivery) -> int | None:
-        """See ``relay.Packing``. Only what RabbitMQ alone brought to its level can have had an expiration; the
-        level is the one whose queue it left, whatever its header says."""
+    def owed(self, delivery: Delivery) -> Owed | None:
+        """See ``bridge.pipeline.relay.Packing``."""
+        if left_ms := self._left_out(delivery):
+            return Owed(left_ms, queue_gone=True)
+        cut_short_ms = self._cut_short(delivery)
+        return None if cut_short_ms is None else Owed(cut_short_ms, queue_gone=False)
+
+    def _cut_short(self, delivery: Delivery) -> int | None:
+        """Return the wait (ms) that the message's own expiration ended early, and that has to be waited again.
+
+        Only what RabbitMQ alone brought to its level can have had an expiration. The level is the one whose queue it
+        left, whatever its header says.
+        """
         if LEVEL_HEADER not in delivery.headers:
             return None
         try:
@@ -124,32 +138,23 @@ class RabbitPacking:
         levels, waited_ms = self._routes[self.route_of(delivery)].waits.levels, int(taken.expiration)
         return next((ms for ms, name in levels.items() if name.encode() == taken.queue and waited_ms < ms), None)
 
-    def left_out(self, delivery: Delivery) -> int | None:
-        """See ``relay.Packing``. A step whose queue is gone hands on at once what names it, and is not among the
+    def _left_out(self, delivery: Delivery) -> int:
+        """Return the part of its wait (ms) that a delivery has not had, because one of its ladder queues was missing.
+
+        A step whose queue is gone hands on at once what names it, and is not among the
         queues that RabbitMQ notes in x-death."""
         passed = self._passed.get(delivery.route, ())
         if not passed:
-            return None
+            return 0
         properties = unpack(delivery.payload).properties
         named = {int(step) for step in _STEP.findall(properties)}
         missed = [step for step in named.intersection(range(len(passed))) if passed[step] not in properties]
-        return sum(map(ladder.step_ms, missed)) or None
+        return sum(map(ladder.step_ms, missed))
 
     def may_go_back(self, delivery: Delivery) -> bool:
         """See ``relay.Packing``. In a due queue it would be as old as before: RabbitMQ takes it for expired, and
         where nobody takes it from there it hides it from everybody."""
         return delivery.route not in self._due_lanes
-
-    def plain_dead_letter(self, delivery: Delivery) -> Parcel:
-        """See ``bridge.pipeline.relay.Packing``."""
-        route = self.route_of(delivery)
-        routing_key, properties, body = unpack(delivery.payload)
-        with suppress(UnreadableTable):
-            properties = _dead(properties, b"", self._routes[route].entries_max)
-        return Parcel(self._routes[route].waits.dead, pack(routing_key, properties, body))
-
-    def in_parts(self, delivery: Delivery, reason: str) -> None:
-        """See ``bridge.pipeline.relay.Packing``. What came out of one queue finds room in another."""
 
 
 def _noted(step: str) -> bytes:

@@ -74,14 +74,14 @@ _ORIGINAL = b"original-expiration"
 _ORIGINAL_ENTRY = bytes((len(_ORIGINAL),)) + _ORIGINAL
 
 
-class Taken(NamedTuple):
+class TakenExpiration(NamedTuple):
     """An expiration that RabbitMQ took off a message, and the queue in which the message expired."""
 
     queue: bytes
     expiration: bytes
 
 
-def taken_last(props: bytes) -> Taken | None:
+def taken_last(props: bytes) -> TakenExpiration | None:
     """Return what RabbitMQ took off in the queue that a message left last. Raises UnreadableTable.
 
     None where it took nothing off, or the record is not one of RabbitMQ's. Ignores older records, and the same names
@@ -93,7 +93,7 @@ def taken_last(props: bytes) -> Taken | None:
     expiration = newest.get(_ORIGINAL, b"")
     if newest.get(b"reason") != b"expired" or not is_expiration(expiration):
         return None
-    return Taken(newest.get(b"queue", b""), expiration)
+    return TakenExpiration(newest.get(b"queue", b""), expiration)
 
 
 def _newest_death(props: bytes) -> dict[bytes, bytes]:

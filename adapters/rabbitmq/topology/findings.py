@@ -33,7 +33,7 @@ _OLD_LEVELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ArgumentDifference:
     """One argument with another value than postdate needs; None where the argument is absent."""
 
     argument: str
@@ -53,7 +53,7 @@ class Comparison:
     declaration: Exchange | Queue
     state: Standing
     reply: str = ""
-    difference: Difference | None = None
+    difference: ArgumentDifference | None = None
     crashing_version: str = ""
     without_store: bool = False
 
@@ -111,7 +111,7 @@ def is_ours(declaration: Declaration) -> bool:
     return not isinstance(declaration, Exchange) or declaration.ours
 
 
-def difference_in(reply: str, wanted: Exchange | Queue) -> Difference | None:
+def difference_in(reply: str, wanted: Exchange | Queue) -> ArgumentDifference | None:
     """Read RabbitMQ's reply to a declaration that is not equal. None where it names no argument."""
     found = _INEQUIVALENT.search(reply)
     if found is None:
@@ -120,7 +120,7 @@ def difference_in(reply: str, wanted: Exchange | Queue) -> Difference | None:
     needed = wanted.type if name == "type" and isinstance(wanted, Exchange) else wanted.arguments.get(name)
     if name == "durable":
         needed = True
-    return Difference(name, found["value"], None if needed is None else _written(needed))
+    return ArgumentDifference(name, found["value"], None if needed is None else _written(needed))
 
 
 def crashes_lazy_queues(version: str) -> bool:
@@ -205,7 +205,7 @@ def _advice(one: Comparison) -> str:
     return ""
 
 
-def _advice_for(one: Comparison, difference: Difference) -> str:
+def _advice_for(one: Comparison, difference: ArgumentDifference) -> str:
     route, found = one.route, difference.found or "classic"
     if difference.argument == "x-queue-type" and found in ("classic", "quorum"):
         # A user who wants another type for level queues may have changed that of the route by mistake.

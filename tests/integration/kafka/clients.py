@@ -1,4 +1,4 @@
-"""One bridge for many clients: a topic and an intake topic for each, and what stands in them in the end."""
+"""One bridge for many clients: a topic and an intake topic for each client."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Clients:
     def read(
         self, topic: str, done: int | Callable[[Sequence[tuple[float, Message]]], bool]
     ) -> list[tuple[float, Message]]:
-        """The records from the beginning on, so many of them or until it is ``done``, each with the moment of its
+        """The records from the beginning, until there are ``done`` of them or ``done(records)`` is true, each with its
         arrival (Unix seconds)."""
         settings = {"bootstrap.servers": self.url, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
         consumer = Consumer(settings)

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka adapter stand on: topics, records written and read raw, a source and a sink that run."""
+"""Topics, raw records, and a running source and sink, for the tests of the Kafka adapter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_S = 40.0
 BYTES_MAX = 64 << 20
 WANTED = frozenset({b"x-delay"})
 
-#: One record of every kind that has been lost or changed by somebody's bridge.
+#: One record of every kind that some bridge has lost or changed.
 ODD_RECORDS = [
     Record(0, 1_700_000_000_001, None, b"null key", []),
     Record(0, 1_700_000_000_002, b"tombstone", None, []),
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def until_true(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """The same for a condition that has to be asked for."""
+    """The same for an asynchronous condition."""
     end = time.monotonic() + DEADLINE_S
     while not await condition():
         assert time.monotonic() < end, what
@@ -105,7 +105,7 @@ class Topics:
         return topic
 
     async def delete(self, word: str) -> None:
-        """The topic goes; returns when it has gone."""
+        """Delete a topic; returns when it has gone."""
         topic = self.name(word)
         await self._admin.delete_topics([topic])
         self._made.remove(topic)
@@ -171,12 +171,12 @@ class Topics:
             return found.records[0][1]
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
-        """What a group has committed of a topic."""
+        """The committed offsets of a group in a topic, by partition."""
         offsets = await self._admin.list_consumer_group_offsets(group)
         return {place.partition: at.offset for place, at in offsets.items() if place.topic == topic and at.offset >= 0}
 
     async def note(self, group: str, topic: str) -> str:
-        """What a group has committed beside the offset of the first partition of a topic."""
+        """The metadata that a group committed with the offset of a topic's first partition."""
         offsets = await self._admin.list_consumer_group_offsets(group)
         return str(offsets[TopicPartition(topic, 0)].metadata)
 
@@ -208,7 +208,7 @@ def _written(name: bytes, batch: object) -> Any:
 
 
 class Source:
-    """A source that runs, and what it handed over."""
+    """A running source."""
 
     def __init__(self, topics: Topics, group: str, intake_topics: Sequence[str], **rules: Any) -> None:
         self.health = Health()
@@ -229,7 +229,7 @@ class Source:
             await self._run
 
     async def take(self, count: int, accept: bool = True) -> list[Delivery]:
-        """So many deliveries, accepted if asked for."""
+        """The next ``count`` deliveries, accepted by default."""
         taken: list[Delivery] = []
         while len(taken) < count:
             batch = await asyncio.wait_for(self.source.take(count - len(taken), BYTES_MAX), DEADLINE_S)
@@ -252,13 +252,14 @@ def claim(number: int, record: Record, route: str = "orders") -> Claim:
 
 
 class Sink:
-    """A sink that runs, and its answers."""
+    """A running sink and its answers."""
 
     def __init__(self, topics: Topics, outs: Mapping[str, KafkaOut], **rules: Any) -> None:
         self.results: list[Result] = []
         self.health = Health()
         given = Kafka(**{"bootstrap_servers": topics.url, **rules})
-        self.sink = KafkaSink(given, outs, BYTES_MAX, self.results.extend, self.health)
+        self.sink = KafkaSink(given, outs, BYTES_MAX, self.health)
+        self.sink.on_answers(self.results.extend)
 
     async def __aenter__(self) -> Self:
         self._run = asyncio.create_task(self.sink.run())
@@ -273,7 +274,7 @@ class Sink:
             await self._run
 
     async def answers(self, count: int) -> list[Result]:
-        """So many answers, in the order they came; no more may follow."""
+        """The next ``count`` answers in order; fails if there are more."""
         await until(lambda: len(self.results) >= count, f"{len(self.results)} of {count} answers came")
         answers, self.results[:] = self.results[:], []
         assert len(answers) == count
@@ -282,4 +283,4 @@ class Sink:
     async def publish(self, *claims: Claim) -> list[Result]:
         """Publish and wait for the answers, sorted by the claims' ids."""
         self.sink.publish(claims)
-        return sorted(await self.answers(len(claims)), key=lambda result: result.claim.id)
+        return sorted(await self.answers(len(claims)), key=lambda result: result.letter.public_id)

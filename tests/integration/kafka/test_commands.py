@@ -1,4 +1,4 @@
-"""The commands on a route of many topics: what they say of it, and what they make and park."""
+"""The commands on a route of many topics: what they print, create and park."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Commands:
         file.write_text(toml(settings))
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        """What a command wrote to standard output, or said where it must fail."""
+        """Run a command; return its standard output, or its standard error where it must fail."""
         ended = run_command([*words, "--config", str(self._file)])
         out, said = self._output.readouterr()
         assert ended == code, f"{words} ended with {ended} and said {said}{out}"
@@ -49,7 +49,7 @@ class Commands:
         return (out or said).replace(self.name, "t")
 
     def said(self, *words: str, code: int = 0) -> str:
-        """What a command told the person beside its data."""
+        """Run a command; return its standard error."""
         self(*words, code=code)
         return self._said
 
@@ -66,7 +66,7 @@ def commands(
     delete_topics(kafka.url, [topic for topic in topics(kafka.url) if topic.startswith(f"{name}.")])
 
 
-def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_are_named(
+def test_check_and_setup_list_every_existing_topic_and_setup_creates_the_named_ones(
     commands: Commands, kafka: Kafka
 ) -> None:
     for word in ("x", "y", "bills"):
@@ -102,11 +102,11 @@ def test_check_and_setup_speak_of_every_topic_that_is_there_and_make_those_that_
     assert f"{commands.name}.b" not in topics(kafka.url)
 
 
-def test_what_is_sent_says_which_topic_it_is_from_and_shows_it(commands: Commands) -> None:
-    assert "say by --topic from which" in commands("send", "all", "body", "--in", "1h", code=2)
-    assert "say by --topic from which" in commands("send", "some", "body", "--in", "1h", code=2)
+def test_send_needs_the_intake_topic_of_a_route_with_several_and_show_prints_it(commands: Commands) -> None:
+    assert "Name one with --topic" in commands("send", "all", "body", "--in", "1h", code=2)
+    assert "Name one with --topic" in commands("send", "some", "body", "--in", "1h", code=2)
     said = commands("send", "all", "body", "--in", "1h", "--topic", f"{commands.name}.x", code=2)
-    assert said.endswith("route all does not take from it, but from t.*.delay.\n")
+    assert said.endswith("Its intake topics: t.*.delay.\n")
     topic = f"{commands.name}.a.delay"
     sent = commands.rows("send", "all", "body", "--in", "1h", "--topic", topic, "--record-key", "k")
     (listed,) = commands.rows("list", "--route", "all")
@@ -125,7 +125,9 @@ def test_what_is_sent_says_which_topic_it_is_from_and_shows_it(commands: Command
     assert sorted(lines) == [["delay", "key", "d"], ["record", "key", "r"]]
 
 
-def test_an_intake_with_fewer_partitions_than_where_it_leads_is_warned_of(commands: Commands, kafka: Kafka) -> None:
+def test_an_intake_with_fewer_partitions_than_its_destination_causes_a_warning(
+    commands: Commands, kafka: Kafka
+) -> None:
     for word, number in (("x", 3), ("x.later", 2), ("y", 3), ("y.later", 3), ("bills", 1)):
         create_topic(kafka.url, number, name=f"{commands.name}.{word}")
     warned = [row["text"] for row in commands.rows("check") if row["level"] == "WARN" and "later" in row["text"]]
@@ -135,7 +137,7 @@ def test_an_intake_with_fewer_partitions_than_where_it_leads_is_warned_of(comman
     assert f"Warning: {warned[0]}." in commands.said("setup")
 
 
-def test_a_dry_run_says_when_nobody_can_be_asked_and_ends_as_setup_would(
+def test_a_dry_run_without_kafka_warns_and_exits_as_setup_would(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POSTDATE_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
@@ -144,9 +146,7 @@ def test_a_dry_run_says_when_nobody_can_be_asked_and_ends_as_setup_would(
     assert said == "Warning: what exists already is not known: no broker of 127.0.0.1:1 answers.\n"
 
 
-def test_an_intake_waits_for_the_topic_where_it_leads_and_gets_as_many_partitions(
-    kafka: Kafka, commands: Commands
-) -> None:
+def test_an_intake_waits_for_its_destination_and_gets_as_many_partitions(kafka: Kafka, commands: Commands) -> None:
     create_topic(kafka.url, 1, name=f"{commands.name}.y")
     words = (
         "topic 't.x', to which route some delivers, does not exist, so 't.x.later' is not created. Create 't.x' as its "

@@ -549,7 +549,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     (told,) = [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]
     assert told.startswith(f"topic '{idle.intake}' has no consumer. Messages there: 1. Start `postdate run`")
     (intake, *_) = shell("levels", "stats")[0]
-    assert (intake["name"], intake["messages"], intake["state"]) == (idle.intake, 1, "intake, nobody takes")
+    assert (intake["name"], intake["messages"], intake["state"]) == (idle.intake, 1, "intake, no consumer")
     idle.run()
     idle.consume(1)
     assert not [text for text in said_of(shell("check")[0], "WARN") if idle.intake in text]

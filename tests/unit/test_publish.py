@@ -8,10 +8,8 @@ import time
 import pytest
 
 from adapters.memory.sink import HOLD
-from bridge.core.message import Claim
-from bridge.parking.shard import shard_for
-from bridge.pipeline.alarm import Alarm
-from bridge.pipeline.publish import Departures
+from bridge.parking.identity import shard_for
+from bridge.pipeline.publish import Alarm, Publisher
 from tests.unit.house import SHARDS, House, turns
 
 AHEAD_MS = 8
@@ -20,21 +18,21 @@ AHEAD_MS = 8
 async def claimed(*delays_ms: int, **how: int) -> House:
     """A house that has claimed messages, whose bodies are their delays, before they are due."""
     house = House(ahead_ms=AHEAD_MS, **how)  # type: ignore[arg-type]
-    house.dispatcher.take_over(frozenset({shard_for(b"", SHARDS)}))
+    house.leases.take_over(frozenset({shard_for(b"", SHARDS)}))
     for delay_ms in delays_ms:
         house.publish(f"{delay_ms}", delay_ms)
     await house.park()
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     return house
 
 
 async def test_what_is_claimed_ahead_leaves_at_its_moment_and_not_before() -> None:
     house = await claimed(5, 3, 9)
     assert house.bodies() == []
-    assert len(house.dispatcher.held()) == 2
+    assert len(house.leases.held()) == 2
     for bodies in ([], [], ["3"], ["3"], ["3", "5"]):
         house.clock.advance(1)
-        await house.dispatcher.depart()
+        await house.publisher.once()
         assert house.bodies() == bodies
 
 
@@ -43,9 +41,9 @@ async def test_a_nearer_moment_overtakes_and_equal_ones_do_not() -> None:
     house.publish("first", 4)
     house.publish("last", 6)
     await house.park()
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     house.clock.advance(6)
-    await house.dispatcher.depart()
+    await house.publisher.once()
     assert house.bodies() == ["first", "6", "6", "last"]
 
 
@@ -53,23 +51,24 @@ async def test_no_more_leaves_than_there_is_room_for_and_the_rest_waits_for_an_a
     house = await claimed(1, 2, 3, 4, 5, window=3)
     house.sink.answer = HOLD
     house.clock.advance(8)
-    await house.dispatcher.depart()
-    await house.dispatcher.depart()
+    await house.publisher.once()
+    await house.publisher.once()
     assert house.bodies() == ["1", "2", "3"]
-    assert await house.dispatcher.dispatch() == 0
+    assert await house.claimer.once() == 0
 
 
 async def test_what_waits_here_takes_room_from_the_next_claim() -> None:
     house = await claimed(1, 2, 3, 4, 5, window=3)
-    assert len(house.dispatcher.held()) == 3
-    assert await house.dispatcher.dispatch() == 0
+    assert len(house.leases.held()) == 3
+    assert await house.claimer.once() == 0
 
 
-async def test_after_the_goodbye_nobody_leaves() -> None:
+async def test_after_the_stop_nothing_is_published() -> None:
     house = await claimed(3)
-    await house.dispatcher.leave(house.dispatcher.held())
+    house.publisher.stop()
+    await house.leases.leave()
     house.clock.advance(3)
-    await house.dispatcher.depart()
+    await house.publisher.once()
     assert house.bodies() == []
     assert house.parked() == 1
 
@@ -77,16 +76,16 @@ async def test_after_the_goodbye_nobody_leaves() -> None:
 async def test_the_loop_wakes_for_the_next_moment_and_for_room() -> None:
     house = await claimed(4, 5, window=1)
     house.sink.answer = HOLD
-    loop = asyncio.create_task(house.dispatcher.run_departures())
+    loop = asyncio.create_task(house.publisher.run())
     try:
         house.clock.advance(6)
-        house.departures.wake()
+        house.publisher.answered([])
         await turns()
         assert house.bodies() == ["4"]
         house.sink.answer_held()
         await turns()
-        await house.settler.settle()
-        await house.dispatcher.dispatch()
+        await house.settler.once()
+        await house.claimer.once()
         await turns()
         assert house.bodies() == ["4", "5"]
     finally:
@@ -100,12 +99,11 @@ async def test_while_there_is_no_room_the_loop_does_not_spin(monkeypatch: pytest
     house.sink.blocked = True
     passes: list[int] = []
 
-    def go(_: Departures) -> list[Claim]:
+    async def once(_: Publisher) -> None:
         passes.append(1)
-        return []
 
-    monkeypatch.setattr(Departures, "go", go)
-    loop = asyncio.create_task(house.dispatcher.run_departures())
+    monkeypatch.setattr(Publisher, "once", once)
+    loop = asyncio.create_task(house.publisher.run())
     await turns(50)
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
@@ -116,7 +114,7 @@ class TestAlarm:
     @pytest.fixture(params=["linux", "elsewhere"])
     def platform(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         if request.param == "elsewhere":
-            monkeypatch.setattr("bridge.pipeline.alarm.sys.platform", "elsewhere")
+            monkeypatch.setattr("bridge.pipeline.publish.sys.platform", "elsewhere")
 
     @pytest.mark.usefixtures("platform")
     async def test_it_rings_once_and_not_too_soon(self) -> None:

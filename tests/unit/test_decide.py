@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.neighbours import Neighbours
+from bridge.pipeline.decide import Neighbours
 from tests.unit.house import House
 
 LOG = b"orders.delay-0"
@@ -28,7 +28,7 @@ def test_records_that_mean_one_moment_are_never_due_before_those_in_front_of_the
 
 
 @given(st.lists(st.integers(1000, 1030), max_size=50))
-def test_nobody_is_due_early_nor_more_than_eight_milliseconds_late(asked_ms: list[int]) -> None:
+def test_no_message_is_due_early_or_more_than_eight_milliseconds_late(asked_ms: list[int]) -> None:
     neighbours = Neighbours()
     assert all(0 <= neighbours.due_ms(LOG, due_ms) - due_ms <= 8 for due_ms in asked_ms)
 

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.memory import Memory
 from bridge.core.message import no_route
-from bridge.process.sharing import Loads, candidates, read_deal, read_said
+from bridge.process.members import Loads, Said, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -25,7 +25,7 @@ async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number
     members = [house.members(*(routes[n] if routes else ())) for n, house in enumerate(houses)]
     for _ in range(number):
         for one in members:
-            await one.meet()
+            await one.once()
 
 
 # -- by load --------------------------------------------------------------------------------------------------------
@@ -36,28 +36,28 @@ async def test_an_instance_with_all_the_load_gives_half_of_it_away() -> None:
     members = [one.members(), other.members()]
     for _ in range(3):
         for each in members:
-            await each.meet()
-    hot = sorted(one.dispatcher.shards())
-    one.dispatcher._taken = dict.fromkeys(hot, 1000)
+            await each.once()
+    hot = sorted(one.leases.shards())
+    one.leases._taken = dict.fromkeys(hot, 1000)
     for _ in range(3):
         for each in members:
-            await each.meet()
-    assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
-    assert len(one.dispatcher.shards() & set(hot)) == 1
-    assert not one.dispatcher.shards() & other.dispatcher.shards()
+            await each.once()
+    assert one.leases.shards() | other.leases.shards() == ALL
+    assert len(one.leases.shards() & set(hot)) == 1
+    assert not one.leases.shards() & other.leases.shards()
 
 
 async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it() -> None:
     one, other = pair()
     first, second = one.members(), other.members()
-    await first.meet()
-    await second.meet()
-    new = other.dispatcher.shards()
+    await first.once()
+    await second.once()
+    new = other.leases.shards()
     assert new
-    await first.meet()
-    assert one.dispatcher.shards() == ALL
-    await first.meet()
-    assert one.dispatcher.shards() == ALL - new
+    await first.once()
+    assert one.leases.shards() == ALL
+    await first.once()
+    assert one.leases.shards() == ALL - new
 
 
 @pytest.mark.parametrize(("turn_s", "moves"), [(0.0, 1), (10.0, 0)])
@@ -66,13 +66,13 @@ async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_co
 ) -> None:
     one, other = pair()
     members = [one.members(), other.members()]
-    one.dispatcher._taken = {0: 9000, 1: 9000, 2: 9000}
+    one.leases._taken = {0: 9000, 1: 9000, 2: 9000}
     for _ in range(2):
         for each in members:
-            await each.meet()
+            await each.once()
     before = read_deal((await one.store.deal("", "")).deal, SHARDS)
-    monkeypatch.setattr("bridge.process.sharing.TURN_S", turn_s)
-    await members[0].meet()
+    monkeypatch.setattr("bridge.process.members.TURN_S", turn_s)
+    await members[0].once()
     after = read_deal((await one.store.deal("", "")).deal, SHARDS)
     assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
     assert sum(old != new for old, new in zip(before, after, strict=True)) == moves
@@ -92,13 +92,13 @@ def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
     assert read_deal(text, SHARDS) == [""] * SHARDS
 
 
-async def test_a_deal_of_another_number_of_shards_or_a_lost_one_is_made_anew() -> None:
+async def test_a_lost_deal_or_one_of_another_number_of_shards_is_replaced() -> None:
     one, other = pair()
     await beats(one, other)
     one.memory.deal = ""
     await beats(one, other)
-    assert one.dispatcher.shards() | other.dispatcher.shards() == ALL
-    assert len(one.dispatcher.shards()) == len(other.dispatcher.shards()) == SHARDS // 2
+    assert one.leases.shards() | other.leases.shards() == ALL
+    assert len(one.leases.shards()) == len(other.leases.shards()) == SHARDS // 2
 
 
 async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkey
         house.sink.connected = True
         for _ in range(5000):
             await asyncio.sleep(0.001)
-            if house.dispatcher.shards() == ALL and all(able for _, able, _ in house.memory.instances.values()):
+            if house.leases.shards() == ALL and all(able for _, able, _ in house.memory.instances.values()):
                 break
         assert [able for _, able, _ in house.memory.instances.values()] == [True]
     finally:
@@ -123,7 +123,7 @@ async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkey
 
 def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("bridge.process.sharing.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bridge.process.members.time.monotonic", lambda: now[0])
     old, new = Loads(), Loads()
     for second in range(120):
         now[0] += 1.0
@@ -134,19 +134,19 @@ def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch:
     assert new.said() == {"3": pytest.approx(100, rel=0.01)}
 
 
-# -- beside an old version ------------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"routes": 3, "loads": {}}', '{"loads": {}}'])
-def test_a_report_without_routes_is_of_an_old_version(report: str) -> None:
-    assert read_said(report) is None
+def test_a_report_that_cannot_be_read_announces_nothing(report: str) -> None:
+    assert read_said(report) == Said(frozenset(), {})
 
 
-async def test_beside_an_old_version_the_shards_are_dealt_as_it_deals_them() -> None:
+async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
     one, other = pair()
     await other.store.meet(DRAIN_MS, True, '{"shards": [1, 3]}')
     await beats(one)
-    assert one.dispatcher.shards() == frozenset(range(0, SHARDS, 2))
+    assert one.leases.shards() == ALL
 
 
 # -- routes that differ ---------------------------------------------------------------------------------------------
@@ -157,15 +157,14 @@ def test_those_that_have_all_routes_come_first() -> None:
         "a": read_said('{"routes": ["orders"], "loads": {}}'),
         "b": read_said('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
     }
-    known = {name: one for name, one in said.items() if one is not None}
-    assert candidates(known) == ["b"]
-    assert known["b"].loads == {0: 1.5}
+    assert candidates(said) == ["b"]
+    assert said["b"].loads == {0: 1.5}
 
 
 async def test_the_one_that_has_every_route_drains_every_shard() -> None:
     one, other = pair()
     await beats(one, other, routes=(("orders",), ("orders", "refunds")))
-    assert (one.dispatcher.shards(), other.dispatcher.shards()) == (frozenset(), ALL)
+    assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL)
 
 
 async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its_route_untouched_and_in_order(
@@ -173,7 +172,7 @@ async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its
 ) -> None:
     one, other = pair()
     await beats(one, other, routes=(("refunds",), ("orders",)))
-    assert one.dispatcher.shards() == other.dispatcher.shards() == ALL
+    assert one.leases.shards() == other.leases.shards() == ALL
     for number in range(5):
         one.publish(f"{number}")
     await one.park()
@@ -181,22 +180,22 @@ async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its
     assert await one.deliver() == 5
     assert one.parked() == 5
     assert all(shard.why == {} for shard in one.memory.shards)
-    await one.dispatcher._hand_over()
+    await one.leases.hand_over()
     assert await one.deliver() == 0, "it leaves the shard to the other for a moment"
     assert await other.deliver() == 5
     assert other.bodies() == [f"{number}" for number in range(5)]
-    assert {claim.tries for claim in other.sink.published} == {0}
+    assert {claim.tries for claim in other.claims()} == {0}
 
 
-async def test_an_instance_takes_a_shard_back_when_nobody_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.pipeline.claim._AWAY_S", 0.0)
+async def test_an_instance_takes_a_shard_back_if_no_other_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.pipeline.leases._AWAY_S", 0.0)
     one, other = pair()
     await beats(one, other, routes=(("refunds",), ("orders",)))
     one.publish("a")
     await one.park()
     one.sink.script(no_route("orders"))
     assert await one.deliver() == 1
-    await one.dispatcher._hand_over()
+    await one.leases.hand_over()
     await turns(20)
     assert await one.deliver() == 1
     assert one.bodies() == ["a", "a"]
@@ -211,12 +210,12 @@ async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back
     one.sink.answer = no_route("orders")
     assert await one.deliver() == 100
     assert await other.deliver() == 0, "the first one has not handed over"
-    await one.dispatcher._hand_over()
-    one.dispatcher._come_back(one.dispatcher._given_way.copy().pop())
+    await one.leases.hand_over()
+    one.leases._take_back(one.leases._given_way.copy().pop())
     assert await one.deliver() == 64
 
 
-async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then_named(
+async def test_a_message_whose_route_no_instance_has_is_retried_soon_and_then_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     house = House()
@@ -227,7 +226,7 @@ async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then
     await house.deliver()
     assert house.health.sentence() == "All well."
     house.clock.advance(500)
-    monkeypatch.setattr("bridge.pipeline.elsewhere._STARTING_S", 0.0)
+    monkeypatch.setattr("bridge.pipeline.leases._STARTING_S", 0.0)
     assert await house.deliver() == 1
     assert "messages of route orders are refused" in house.health.sentence()
     house.clock.advance(4999)
@@ -239,13 +238,13 @@ async def test_a_message_whose_route_nobody_has_is_looked_at_again_soon_and_then
 async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time() -> None:
     one, other = pair()
     await beats(one, other)
-    shards = one.dispatcher.shards()
+    shards = one.leases.shards()
     claimed = await one.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert all(not isinstance(reply, Exception) for reply in claimed.values())
     one.clock.advance(DRAIN_MS)
     await beats(other, number=1)
-    assert other.dispatcher.shards() == ALL
+    assert other.leases.shards() == ALL
     replies = await other.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert [getattr(reply, "owner", "failed") for reply in replies.values()] == [None] * len(shards)
     await beats(one, other)
-    assert one.dispatcher.shards() == shards
+    assert one.leases.shards() == shards

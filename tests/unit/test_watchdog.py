@@ -27,12 +27,12 @@ def test_the_oldest_overdue(next_dues_ms: list[int | None], seconds: float) -> N
 class Watched:
     def __init__(self) -> None:
         self.house = House()
-        self.watch = Watch(self.house.clock, self.house.wake, self.house.dispatcher, self.house.health)
+        self.watch = Watch(self.house.clock, self.house.wake, self.house.claimer, self.house.health)
         for shard in range(SHARDS):
             self.house.wake.learnt(shard, None)
 
     def troubles(self) -> dict[str, str]:
-        self.watch.look()
+        self.watch.once()
         return self.house.health.troubles()
 
 
@@ -40,7 +40,7 @@ async def test_nothing_to_say_when_all_is_well() -> None:
     assert Watched().troubles() == {}
 
 
-async def test_an_overdue_message_is_said_with_how_long_and_unsaid_when_it_has_left() -> None:
+async def test_an_overdue_message_is_reported_until_it_is_delivered() -> None:
     watched = Watched()
     house = watched.house
     house.publish("a", 1000)
@@ -48,30 +48,30 @@ async def test_an_overdue_message_is_said_with_how_long_and_unsaid_when_it_has_l
     house.clock.advance(1000 + OVERDUE_S * 1000)
     assert watched.troubles() == {}
     house.clock.advance(60_000)
-    assert "were due" in watched.troubles()["overdue"]
+    assert "was due" in watched.troubles()["overdue"]
     assert watched.watch.overdue_s == pytest.approx(70, abs=0.1)
     await house.deliver()
     assert watched.troubles() == {}
 
 
-async def test_a_loop_that_stands_still_is_said_unless_it_was_stopped() -> None:
+async def test_a_stuck_loop_is_reported_unless_it_was_stopped() -> None:
     watched = Watched()
-    watched.house.dispatcher.passed_at -= STUCK_S + 1
-    assert "has made no pass for 16 s" in watched.troubles()["dispatch"]
-    watched.house.dispatcher.stopping = True
+    watched.house.claimer.passed_at -= STUCK_S + 1
+    assert "has not run for 16 s" in watched.troubles()["claim"]
+    await watched.house.claimer.once()
     assert watched.troubles() == {}
-    watched.house.dispatcher.stopping = False
-    await watched.house.dispatcher.dispatch()
+    watched.house.claimer.passed_at -= STUCK_S + 1
+    watched.watch.stop()
     assert watched.troubles() == {}
 
 
-async def test_a_step_of_the_stores_clock_is_said_once() -> None:
+async def test_a_step_of_the_stores_clock_is_reported_once() -> None:
     watched = Watched()
     said: list[tuple[str, str]] = []
     watched.house.health.say = lambda subject, sentence, for_s=0.0: said.append((subject, sentence))  # type: ignore[method-assign]
     watched.house.clock.jumped_us = -90_000_000
-    watched.watch.look()
-    watched.watch.look()
+    watched.watch.once()
+    watched.watch.once()
     assert [sentence for subject, sentence in said if subject == "clock" and sentence] == [
         "the store's clock stepped by -90.0 s"
     ]

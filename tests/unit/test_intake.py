@@ -85,7 +85,7 @@ def test_all_are_taken_once_within_the_bounds_and_each_route_in_its_order(
         assert [one for one in taken if one.route == route] == [one for one in put if one.route == route]
 
 
-def test_what_is_taken_out_is_given_back_and_holds_up_nobody() -> None:
+def test_removed_deliveries_are_returned_and_delay_no_other() -> None:
     arrivals = Arrivals()
     arrivals.add([*several("a", 3), *several("b", 2)])
     assert [(one.route, one.tag) for one in arrivals.remove(lambda one: one.tag > 0)] == [("a", 1), ("a", 2), ("b", 1)]

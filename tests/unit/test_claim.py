@@ -14,8 +14,8 @@ from adapters.memory import Memory
 from adapters.memory.sink import HOLD
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Outcome
-from bridge.parking.shard import shard_for
-from bridge.pipeline.claim import DispatchRules
+from bridge.parking.identity import shard_for
+from bridge.pipeline.claim import ClaimRules
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -38,7 +38,7 @@ def numbers(upto: int) -> list[str]:
 @asynccontextmanager
 async def running(house: House) -> AsyncIterator[None]:
     """The loop itself, until the test is through with it."""
-    task = asyncio.create_task(house.dispatcher.run())
+    task = asyncio.create_task(house.claimer.run())
     try:
         yield
     finally:
@@ -60,10 +60,10 @@ async def test_no_more_is_claimed_than_may_be_unsettled_though_the_broker_would_
     house = await filled(50, rules=replace(RULES, held_max=20))
     for in_all in (20, 40):
         for _ in range(10):
-            await house.dispatcher.dispatch(idle=False)
+            await house.claimer.once(idle=False)
             await turns()
         assert len(house.bodies()) == in_all
-        await house.settler.settle()
+        await house.settler.once()
 
 
 async def test_messages_leave_in_the_order_they_came() -> None:
@@ -87,12 +87,12 @@ async def test_nothing_leaves_before_it_is_due() -> None:
 async def test_no_more_is_in_flight_than_the_window_has_room_for() -> None:
     house = await filled(50, window=20)
     house.sink.answer = HOLD
-    house.dispatcher.take_over(frozenset({SHARD}))
-    assert [await house.dispatcher.dispatch() for _ in range(3)] == [20, 0, 0]
+    house.leases.take_over(frozenset({SHARD}))
+    assert [await house.claimer.once() for _ in range(3)] == [20, 0, 0]
     house.sink.answer_held()
     await turns()
-    await house.settler.settle()
-    assert await house.dispatcher.dispatch() == 20
+    await house.settler.once()
+    assert await house.claimer.once() == 20
     assert house.bodies() == numbers(40)
 
 
@@ -109,7 +109,7 @@ async def test_a_window_smaller_than_the_number_of_shards_serves_the_most_overdu
 async def test_a_blocked_sink_claims_nothing() -> None:
     house = await filled(5)
     house.sink.blocked = True
-    assert await house.dispatcher.dispatch() == 0
+    assert await house.claimer.once() == 0
     assert house.parked() == 5
     house.sink.blocked = False
     assert await house.deliver() == 5
@@ -119,31 +119,31 @@ async def test_what_was_claimed_is_published_although_answers_are_outstanding() 
     house = await filled(6, rules=replace(RULES, batch_max=2))
     house.sink.answer = HOLD
     for _ in range(3):
-        await house.dispatcher.dispatch()
+        await house.claimer.once()
     assert house.bodies() == numbers(6)
-    assert len(house.dispatcher.held()) == 6
+    assert len(house.leases.held()) == 6
 
 
 async def test_a_lease_that_ended_before_the_reply_was_read_is_not_published() -> None:
-    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
-    await house.dispatcher.dispatch()
+    house = await filled(3, rules=ClaimRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
+    await house.claimer.once()
     assert house.bodies() == []
-    assert house.dispatcher.held() == []
+    assert house.leases.held() == []
     assert house.parked() == 3
 
 
 async def test_a_lease_that_ended_and_could_not_be_released_is_not_renewed_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    house = await filled(3, rules=DispatchRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
+    house = await filled(3, rules=ClaimRules(0, DRAIN_MS, 1, 100, 1 << 20, 1000))
 
     async def away(_: object) -> int:
         raise StoreUnavailable("the store is away")
 
     monkeypatch.setattr(house.store, "release", away)
     with pytest.raises(StoreUnavailable):
-        await house.dispatcher.dispatch()
-    assert house.dispatcher.held() == []
+        await house.claimer.once()
+    assert house.leases.held() == []
     assert await house.store.recover([SHARD]) == 3
 
 
@@ -159,10 +159,10 @@ async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monk
         return {**({other: StoreUnavailable("this node is away")} if other in shards else {}), **replies}
 
     monkeypatch.setattr(house.store, "claim", half)
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     assert house.bodies() == numbers(3)
-    assert house.health.sentence() == "nothing is delivered from 1 shards: this node is away."
-    await house.dispatcher.dispatch()
+    assert house.health.sentence() == "nothing is delivered from some shards (1): this node is away."
+    await house.claimer.once()
     assert asked.count(other) == 1, "it rests for a while"
     assert "this node is away" in house.health.sentence(), "and is still said to be away"
 
@@ -170,25 +170,25 @@ async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monk
 async def test_leases_are_renewed_while_the_broker_takes_its_time() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
-    for claim in house.dispatcher.held():
+    await house.claimer.once()
+    for claim in house.leases.held():
         claim.lease_ends -= LEASE_MS / 2000  # half of it has passed
     house.clock.advance(LEASE_MS / 2)
-    await house.dispatcher.renew()
+    await house.leases.renew()
     house.clock.advance(LEASE_MS * 0.9)
     assert await house.store.recover(range(SHARDS)) == 0
     house.sink.answer_held()
     await turns()
-    await house.settler.settle()
+    await house.settler.once()
     assert house.count("delivered") == 3
 
 
 async def test_young_leases_are_left_alone() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     house.memory.away = "nobody should ask"
-    await house.dispatcher.renew()
+    await house.leases.renew()
 
 
 # -- shares ---------------------------------------------------------------------------------------------------------
@@ -198,18 +198,18 @@ async def test_a_shard_is_handed_over_when_the_last_message_in_flight_is_settled
     house = await filled(3)
     neighbour = House(house.memory, "bbbbbb")
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     house.publish("later")
     await house.park()
 
-    house.dispatcher.take_over(frozenset())
-    await house.dispatcher._hand_over()
+    house.leases.take_over(frozenset())
+    await house.leases.hand_over()
     assert await neighbour.deliver() == 0
 
     house.sink.answer_held()
     await turns()
-    await house.settler.settle()
-    await house.dispatcher._hand_over()
+    await house.settler.once()
+    await house.leases.hand_over()
     assert await neighbour.deliver() == 1
     assert neighbour.bodies() == ["later"]
 
@@ -217,24 +217,24 @@ async def test_a_shard_is_handed_over_when_the_last_message_in_flight_is_settled
 async def test_a_shard_that_comes_back_before_it_was_handed_over_stays() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
-    house.dispatcher.take_over(frozenset())
-    house.dispatcher.take_over(frozenset(range(SHARDS)))
+    await house.claimer.once()
+    house.leases.take_over(frozenset())
+    house.leases.take_over(frozenset(range(SHARDS)))
     house.sink.answer_held()
     await turns()
-    await house.settler.settle()
-    await house.dispatcher._hand_over()
+    await house.settler.once()
+    await house.leases.hand_over()
     neighbour = House(house.memory, "bbbbbb")
     claimed = (await neighbour.store.claim([SHARD], 1, 1, LEASE_MS, DRAIN_MS))[SHARD]
     assert not isinstance(claimed, StoreUnavailable)
     assert claimed.owner == "aaaaaa"
 
 
-async def test_who_leaves_gives_back_what_is_held_and_every_shard() -> None:
+async def test_a_leaving_instance_gives_back_its_claims_and_shards() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
-    await house.dispatcher.leave(house.dispatcher.held())
+    await house.claimer.once()
+    await house.leases.leave()
     neighbour = House(house.memory, "bbbbbb")
     assert await neighbour.deliver() == 3
     assert neighbour.bodies() == numbers(3)
@@ -246,32 +246,32 @@ async def test_instances_share_the_shards_and_lose_none_when_one_goes() -> None:
     members = [house.members() for house in houses]
     for _ in range(3):  # who gives a shard away keeps it for one beat more
         for one in members:
-            await one.meet()
-    shares = [house.dispatcher.shards() for house in houses]
+            await one.once()
+    shares = [house.leases.shards() for house in houses]
     assert sorted(shard for share in shares for shard in share) == list(range(SHARDS))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
     houses[1].sink.connected = False
     for one in members:
-        await one.meet()
-    await members[0].meet()
-    assert houses[1].dispatcher.shards() == frozenset()
-    assert houses[0].dispatcher.shards() | houses[2].dispatcher.shards() == frozenset(range(SHARDS))
+        await one.once()
+    await members[0].once()
+    assert houses[1].leases.shards() == frozenset()
+    assert houses[0].leases.shards() | houses[2].leases.shards() == frozenset(range(SHARDS))
 
 
 async def test_what_a_dead_neighbour_held_is_recovered_and_delivered() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
-    await house.dispatcher.dispatch()
+    await house.claimer.once()
     neighbour = House(house.memory, "bbbbbb")
     members = neighbour.members()
     house.clock.advance(LEASE_MS)
-    await members.meet()
+    await members.once()
     assert await neighbour.deliver() == 3
     assert neighbour.bodies() == numbers(3)
 
 
-async def test_a_beat_that_is_under_way_lists_nobody_who_has_said_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_beat_under_way_does_not_list_an_instance_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     house, answer = House(), asyncio.Event()
     members = house.members()
     meet = house.store.meet
@@ -281,13 +281,13 @@ async def test_a_beat_that_is_under_way_lists_nobody_who_has_said_goodbye(monkey
         return await meet(ttl_ms, able, health)
 
     monkeypatch.setattr(house.store, "meet", slow)
-    beat = asyncio.create_task(members.meet())
+    beat = asyncio.create_task(members.once())
     await turns()
     goodbye = asyncio.create_task(members.leave())
     await turns()
     answer.set()
     await asyncio.gather(beat, goodbye)
-    await members.meet()
+    await members.once()
     assert house.memory.instances == {}
 
 
@@ -311,7 +311,7 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
     house.memory.away = "the store is away"
     async with running(house):
         async with asyncio.timeout(5):
-            while "store dispatch" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+            while "store claim" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
                 await asyncio.sleep(0.001)
         house.memory.away = ""
         await until(house, 3)
@@ -329,16 +329,14 @@ async def test_the_loop_goes_on_when_the_sink_has_room_again() -> None:
             assert len(house.sink.published) == batch
             house.sink.answer_held()
             await turns()
-            await house.settler.settle()
+            await house.settler.once()
     assert house.bodies() == numbers(6)
 
 
 async def test_a_stopping_loop_ends_and_claims_nothing_more() -> None:
     house = await filled(3)
-    task = asyncio.create_task(house.dispatcher.run())
-    house.dispatcher.stopping = True
-    house.wake.nudge()
-    house.dispatcher.answered()
+    task = asyncio.create_task(house.claimer.run())
+    house.claimer.stop()
     await asyncio.wait_for(task, 5)
     assert house.parked() == 3
 
@@ -354,7 +352,7 @@ async def test_every_message_leaves_once_under_random_answers() -> None:
             await turns()
     house.sink.answer_held()
     await turns()
-    await house.settler.settle()
+    await house.settler.once()
     assert house.count("delivered") == 300
     assert set(house.bodies()) == set(numbers(300))
     assert house.parked() == 0
@@ -368,7 +366,7 @@ def tamper(house: House, change: bytes) -> bytes:
     return one
 
 
-async def test_a_damaged_message_is_a_dead_letter_at_once_named_once_and_holds_up_nobody() -> None:
+async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_other() -> None:
     house = await filled(3)
     one = tamper(house, b"\xff\xff")
     with capture_logs() as lines:
@@ -405,7 +403,7 @@ async def test_leases_are_renewed_and_recovered_while_the_instances_cannot_be_li
     """On a Cluster the list is on one node, and the claims are on others."""
     house = House()
     members = house.members()
-    await members.meet()
+    await members.once()
     house.publish("held", 0)
     await house.park()
     house.sink.answer = HOLD
@@ -418,10 +416,10 @@ async def test_leases_are_renewed_and_recovered_while_the_instances_cannot_be_li
     calls: list[str] = []
     for name in ("renew", "recover"):
         monkeypatch.setattr(house.store, name, _noted(getattr(house.store, name), calls, name))
-    for claim in house.dispatcher.held():
+    for claim in house.leases.held():
         claim.lease_ends = 0
     with pytest.raises(StoreUnavailable):
-        await members.meet()
+        await members.once()
     assert calls == ["renew", "recover"]
 
 

@@ -1,0 +1,195 @@
+"""What this instance holds: the shards that it drains, and the claims that are not settled yet.
+
+A shard is drained by one instance at a time. It is handed over when its last claim is settled. A claim has a lease,
+which is renewed while the broker has not answered. An expired lease is recovered: the message is parked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+
+import structlog
+
+from bridge.core.errors import ShardsUnavailable
+from bridge.core.message import Claim
+from bridge.core.ports import Release, Store
+from bridge.pipeline.wake import Wake
+
+log = structlog.get_logger("postdate")
+
+#: A lease with less than this part of its time left is renewed.
+_RENEW_BELOW = 0.7
+#: An instance that gave a shard away takes it back after this time. The others learn at once that it is free.
+_AWAY_S = 0.1
+#: For this time after giving a shard away, claims are small: most of such a claim may have to be given back.
+_TURNS_S = 1.0
+#: How long another instance that has the missing route may need to start.
+_STARTING_S = 3.0
+#: Meanwhile the message is parked for this time.
+_AGAIN_MS = 500
+
+
+class Leases:
+    """The shards and claims of this instance."""
+
+    def __init__(self, store: Store, wake: Wake, lease_ms: int) -> None:
+        self._store = store
+        self._wake = wake
+        self._lease_ms = lease_ms
+        self._mine: frozenset[int] = frozenset()
+        #: Shards to hand over as soon as nothing of them is held.
+        self._leaving: set[int] = set()
+        #: Shards of this instance that another one drains for a moment.
+        self._given_way: set[int] = set()
+        self._gave_way_at = -_TURNS_S
+        self._held: dict[bytes, Claim] = {}
+        self._held_in: dict[int, int] = {}
+        self._taken: dict[int, int] = {}
+        self.elsewhere = RoutesElsewhere(self)
+
+    # -- shards -----------------------------------------------------------------------------------------------------
+
+    def take_over(self, shards: frozenset[int]) -> None:
+        """Drain these shards and no others."""
+        self._leaving = (self._leaving | (self._mine - shards)) - (shards - self._given_way)
+        self._mine = shards
+        self._wake.watch(shards - self._given_way)
+
+    def shards(self) -> frozenset[int]:
+        """Return the shards that are this instance's to drain."""
+        return self._mine
+
+    def claimable(self) -> list[int]:
+        """Return the shards that this instance may claim from now."""
+        return sorted(self._mine - self._given_way)
+
+    def give_way(self, shard: int) -> None:
+        """Let another instance drain this shard for a moment, because only that one can deliver a message there."""
+        if shard in self._mine and shard not in self._given_way:
+            self._gave_way_at = time.monotonic()
+            self._given_way.add(shard)
+            self._leaving.add(shard)
+            self._wake.watch(self._mine - self._given_way)
+
+    def takes_turns(self) -> bool:
+        """Return whether this instance gave a shard away a moment ago."""
+        return time.monotonic() - self._gave_way_at < _TURNS_S
+
+    def _take_back(self, shard: int) -> None:
+        self._given_way.discard(shard)
+        self._wake.watch(self._mine - self._given_way)
+
+    async def hand_over(self) -> None:
+        """Hand over the shards that are leaving and of which nothing is held."""
+        free = [shard for shard in self._leaving if not self._held_in.get(shard)]
+        if free:
+            with suppress(ShardsUnavailable):  # then another instance waits until our drain key expires
+                await self._store.hand_over(free)
+            self._leaving.difference_update(free)
+            for shard in self._given_way.intersection(free):
+                asyncio.get_running_loop().call_later(_AWAY_S, self._take_back, shard)
+
+    # -- claims -----------------------------------------------------------------------------------------------------
+
+    def hold(self, shard: int, claims: Sequence[Claim]) -> None:
+        """Add claims of one shard."""
+        for claim in claims:
+            self._held[claim.id + claim.token] = claim
+        self._held_in[shard] = self._held_in.get(shard, 0) + len(claims)
+        self._taken[shard] = self._taken.get(shard, 0) + len(claims)
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """Remove claims that are settled, released or buried."""
+        for claim in claims:
+            if self._held.pop(claim.id + claim.token, None) is not None:
+                self._held_in[claim.shard] -= 1
+        self._wake.room_again()
+        if any(not self._held_in.get(shard) for shard in self._leaving):
+            self._wake.nudge()  # it can be handed over now
+
+    def held(self) -> list[Claim]:
+        """Return the claims that are not settled yet."""
+        return list(self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def taken(self) -> Mapping[int, int]:
+        """Return how many messages were claimed from each shard since the last call."""
+        taken, self._taken = self._taken, {}
+        return taken
+
+    async def give_back(self, late: Sequence[Claim]) -> None:
+        """Release claims whose lease expired before they were published.
+
+        This process was suspended for longer than the lease, so another instance may have these already. They are no
+        longer held, so that no renewal keeps them: if the store misses the release, ``recover`` parks them again.
+        """
+        log.warning("leases expired before publishing", messages=len(late))
+        self.ended(late)
+        await self._release(late)
+
+    async def renew(self) -> None:
+        """Extend the leases of claims that the broker has not answered yet."""
+        soon = time.monotonic() + self._lease_ms / 1000 * _RENEW_BELOW
+        claims = [claim for claim in self._held.values() if claim.lease_ends < soon]
+        if not claims:
+            return
+        started = time.monotonic()
+        away: Set[int] = frozenset()
+        try:
+            await self._store.renew(claims, self._lease_ms)
+        except ShardsUnavailable as error:  # the claim loop reports it
+            away = error.shards
+        for claim in claims:
+            if claim.shard not in away:
+                claim.lease_ends = started + self._lease_ms / 1000
+
+    async def recover(self) -> None:
+        """Park again what expired leases hold in the shards of this instance."""
+        if self._mine:
+            await self._store.recover(sorted(self._mine))
+
+    async def leave(self) -> None:
+        """Give back every claim and every shard when the process ends."""
+        if self._held:
+            await self._release(self.held())
+        await self._store.hand_over(self._mine | self._leaving)
+
+    async def _release(self, claims: Sequence[Claim]) -> None:
+        await self._store.release([Release(claim, None, claim.tries, "") for claim in claims])
+
+
+class RoutesElsewhere:
+    """Routes that only other instances have.
+
+    While the routes of instances differ, as in a rolling change of the settings, an instance may claim a message whose
+    route it lacks. It gives the message back, and the shard to an instance that has the route.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._routes: frozenset[str] = frozenset()
+        self._missed_since: dict[str, float] = {}
+        #: No other instance is known to have a route that was missed: the next meeting should come at once.
+        self.asks = False
+
+    def learn(self, routes: Iterable[str]) -> None:
+        """Replace the routes that other instances have."""
+        self._routes, self.asks = frozenset(routes), False
+        for route in self._routes & self._missed_since.keys():
+            del self._missed_since[route]
+
+    def release(self, claim: Claim) -> Release | None:
+        """Return how to give back a message whose route this instance lacks; None when no instance has the route."""
+        if claim.route in self._routes:
+            self._leases.give_way(claim.shard)
+            return Release(claim, None, claim.tries, "")
+        now_s = time.monotonic()
+        self.asks = self.asks or claim.route not in self._missed_since
+        if now_s - self._missed_since.setdefault(claim.route, now_s) < _STARTING_S:
+            return Release(claim, _AGAIN_MS, claim.tries, "")
+        return None
