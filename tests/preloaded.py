@@ -215,6 +215,7 @@ def _run(request: Mapping[str, Any]) -> None:
     os.dup2(output, 2)
     os.close(output)
     os.chdir(request["folder"])
+    sys.path[0] = request["folder"]
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["arguments"]]

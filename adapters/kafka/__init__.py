@@ -1,1 +1,1 @@
-"""Kafka, by aiokafka."""
+"""Kafka, through aiokafka."""

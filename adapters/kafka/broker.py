@@ -141,7 +141,7 @@ def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
 
 def redeclare(settings: Settings) -> None:
     """Create again the topics that someone deleted while postdate runs. Blocking. Raises as ``declare``."""
-    setup.make_again(settings)
+    setup.redeclare(settings)
 
 
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""From a claim to the record that leaves: as its producer wrote it, less the delay, plus the audit headers.
+"""How a letter becomes the record that leaves: as its producer wrote it, without the delay headers, with audit
+headers. Pure.
 
-Pure. What is taken out and put in is the whole list of what differs between what a producer sent and what a consumer
-gets, beside the timestamp (``kafka.timestamp``) and the partition.
+These headers are all that differs between what a producer sent and what a consumer gets, besides the timestamp
+(``kafka.timestamp``) and the partition.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from bridge.core.ports import Letter
 
 ID_HEADER = "x-delay-id"
 DUE_HEADER = "x-delay-due"
-#: Dropped before they are added, or a record that a consumer sends on with its headers would carry them twice.
+#: Dropped before they are added. Otherwise a record that a consumer forwards with its headers would have them twice.
 AUDIT_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
 
 
 class OddName:
-    """A header name that is no text."""
+    """A header name that is not UTF-8. Kafka's brokers accept it; aiokafka writes only text."""
 
     __slots__ = ("_raw",)
 
@@ -28,38 +29,55 @@ class OddName:
         self._raw = raw
 
     def encode(self, encoding: str) -> bytes:
-        """The name, whatever the encoding."""
+        """The raw name, whatever the encoding."""
         return self._raw
 
 
 @dataclass(frozen=True)
 class KafkaOut:
-    """How a route's records leave: to which topic, without which headers, with or without the audit headers.
+    """How a route's records leave: the topic, the headers to drop, and whether to add the audit headers.
 
-    ``keep_partition``: whatever the settings say of partitions, each keeps the number of the one it was in.
-    ``headers_max``: headers that a record may have, as at the intake; None for no bound."""
+    ``keep_partition``: keep the partition number, whatever ``kafka.partitioner`` says. ``headers_max`` bounds the
+    headers of a record; None for no bound. ``compress_always``: compress a record that is too large, whatever its
+    size. Dead letters need that, because there is no other place for them.
+    """
 
     router: Router | FixedTarget
     drop: frozenset[bytes]
     audit: bool
     keep_partition: bool = False
     headers_max: int | None = None
+    compress_always: bool = False
 
 
 class OutgoingRecord:
-    """One record on its way out. ``timestamp`` is Unix milliseconds, None for the moment it is sent; ``odd`` says that
-    a header's name is no UTF-8, ``audited`` that the last two headers are postdate's, ``stripped`` that they were left
-    out; ``size`` is what its claim's payload has in bytes."""
+    """One record on its way out. ``timestamp`` is Unix milliseconds, None for the send time.
 
-    __slots__ = ("audited", "claim", "headers", "key", "odd", "size", "stripped", "timestamp", "value")
+    ``odd``: a header name is not UTF-8. ``audited``: the last two headers are postdate's. ``stripped``: they were
+    left out. ``size`` is the size of the letter's payload in bytes.
+    """
 
-    def __init__(self, claim: Letter, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
-        self.claim = claim
-        self.size = len(claim.payload)
+    __slots__ = (
+        "audited",
+        "compress_always",
+        "headers",
+        "key",
+        "letter",
+        "odd",
+        "size",
+        "stripped",
+        "timestamp",
+        "value",
+    )
+
+    def __init__(self, letter: Letter, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
+        self.letter = letter
+        self.size = len(letter.payload)
         self.key = record.key
         self.value = record.value
         self.timestamp = record.timestamp if keep_timestamp else None
         self.odd = False
+        self.compress_always = out.compress_always
         drop = out.drop
         headers: list[tuple[Any, bytes | None]]
         try:
@@ -69,12 +87,12 @@ class OutgoingRecord:
             self.odd = True
         self.audited, self.stripped = out.audit, False
         if out.audit:
-            headers.append((ID_HEADER, claim.public_id))
-            headers.append((DUE_HEADER, b"%d" % claim.due_ms))
+            headers.append((ID_HEADER, letter.public_id))
+            headers.append((DUE_HEADER, b"%d" % letter.due_ms))
         self.headers = headers
 
     def strip(self) -> None:
-        """Leave out the audit headers."""
+        """Remove the audit headers."""
         self.audited, self.stripped = False, True
         del self.headers[-2:]
 

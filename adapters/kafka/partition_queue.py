@@ -1,9 +1,10 @@
-"""One target partition: a queue, and a loop that sends it batch by batch, one at a time, so that nothing overtakes.
+"""One target partition: a queue, and a loop that sends it batch by batch, one at a time, so that order is kept.
 
-While a batch is in flight the next one gathers, so the batches grow with the load by themselves. A batch that the
-broker refuses for the sake of one record is sent again record by record, so that its neighbours are not refused. A
-record that is too large is sent once more, compressed: its producer may have compressed it, and it was not too large.
-And then without the audit headers: what fits the intake topic must fit a target with the same limit.
+The next batch gathers while one is in flight, so batches grow with the load. If the broker refuses a batch for one
+record, the loop sends its records singly, so that the others are not refused.
+
+A record that is too large is sent again, compressed: its producer may have compressed it. At last it is sent without
+the audit headers, so that what fits the intake topic fits a target with the same limit.
 """
 
 from __future__ import annotations
@@ -26,18 +27,23 @@ from bridge.core.message import Outcome, Refusal
 _RECORD_BATCH_MAGIC = 2
 #: Codecs, as Kafka numbers them.
 UNCOMPRESSED, GZIP = 0, 1
-#: What became of records: called exactly once for each.
+#: Reports the outcome of records, exactly once for each.
 Tell = Callable[[Sequence[OutgoingRecord], Outcome, Refusal | None], None]
-#: The size of a batch that is not the producer's own; the first record of one may be larger.
+#: The size of a batch that the producer does not create itself. Its first record may be larger.
 _OWN_BATCH_BYTES = 64 * 1024
-#: A larger record is not compressed only to see whether it goes: for this one everybody waits for half a second.
+#: Larger records are not compressed for a second try: this size already blocks the event loop for half a second.
 _SQUEEZED_MAX = 16 << 20
 _WRAP = 2**31
 
 
+#: A broker closes a connection over a larger request without an answer (socket.request.max.bytes, 100 MiB by default).
+#: The client would send everything on that connection again, for ever.
+REQUEST_BYTES = (100 << 20) - (64 << 10)
+
+
 class PartitionQueue:
-    """See the head of this file. ``compressed`` says whether the producer compresses everything; ``broken`` is told why
-    it can no longer be trusted."""
+    """The queue of one partition. ``compressed``: the producer compresses everything. ``broken`` is called with the
+    reason when the producer can no longer be trusted."""
 
     def __init__(
         self,
@@ -57,20 +63,20 @@ class PartitionQueue:
         self._queue: deque[OutgoingRecord] = deque()
         self._sent: list[OutgoingRecord] = []
         self._alone = 0
-        #: How the next batch is compressed; None for the producer's own way.
+        #: Codec of the next batch; None for the producer's own.
         self._codec: int | None = None
         self._ended = False
         self._loop: asyncio.Task[None] | None = None
 
     def add(self, flight: OutgoingRecord) -> None:
-        """Send it when its turn comes."""
+        """Send the record when its turn comes."""
         self._queue.append(flight)
         if self._loop is None and not self._ended:
             self._loop = asyncio.get_running_loop().create_task(self._run())
             self._loop.add_done_callback(self._on_end)
 
     def end(self) -> None:
-        """Send nothing more; what has no answer will get none."""
+        """Send nothing more. Records without an answer become unknown."""
         self._ended = True
         if self._loop is not None:
             self._loop.cancel()
@@ -86,10 +92,10 @@ class PartitionQueue:
         self._loop = None
 
     def _on_end(self, loop: asyncio.Task[None]) -> None:
-        """An error that nobody foresaw must not leave records behind without a word."""
+        """An unforeseen error must not leave records behind silently."""
         if loop.cancelled():
             if not self._ended:
-                self._break("the producer gave up by itself")
+                self._break("aiokafka's producer stopped by itself")
         elif loop.exception() is not None:
             self._break(f"{type(loop.exception()).__name__}: {loop.exception()}")
 
@@ -101,7 +107,7 @@ class PartitionQueue:
         topic, partition = self.tp
         cluster = self._producer.client.cluster
         leader = cluster.leader_for_partition(self.tp)
-        if leader is None or leader < 0:  # to send would be to ask for the topic by name, or to wait for a leader
+        if leader is None or leader < 0:  # sending would ask for the topic by name, or wait for a leader
             gone = cluster.partitions_for_topic(topic) is None
             self._refuse_all(refusals.missing_topic(topic) if gone else refusals.no_leader(topic, partition))
             self._producer.client.force_metadata_update()
@@ -123,20 +129,22 @@ class PartitionQueue:
         self._tell(sent, Outcome.CONFIRMED, None)
 
     async def _confirmed(self, answer: asyncio.Future[Any]) -> bool:
-        """False when no answer came in time. Raises ``KafkaError``."""
+        """Return False if no answer came in time. Raises ``KafkaError``."""
         try:
             await asyncio.wait([answer], timeout=self._timeout_s)
             if answer.done():
                 answer.result()
                 return True
         finally:
-            answer.cancel()  # its error, should it come after all, is nobody's any more
+            answer.cancel()  # a late error has no reader
         return False
 
     def _next_batch(self) -> Any:
-        """As many as fit, from the front of the queue."""
+        """Move as many records as fit from the front of the queue into a batch."""
         queue, sent, now_ms = self._queue, self._sent, int(time.time() * 1000)
         odd = queue[0].odd
+        if queue[0].size > REQUEST_BYTES and not self._compressed:
+            self._codec = GZIP  # only a record with ``compress_always`` gets here
         batch = self._new_batch(odd)
         append = batch.append
         while queue:
@@ -156,7 +164,7 @@ class PartitionQueue:
         return self._producer.create_batch() if self._codec is None else BatchBuilder(_OWN_BATCH_BYTES, self._codec)
 
     def _refused(self, error: KafkaError, once: bool) -> None:
-        """The whole batch was refused, or nobody knows what became of it: not after it was sent more than ``once``."""
+        """The broker refused the whole batch. The outcome is unknown if the batch was sent more than ``once``."""
         keyless = len(self._sent) == 1 and self._sent[0].key is None
         refusal = refusals.of_error(error, self.tp, keyless)
         if refusal is None or not once:
@@ -173,24 +181,24 @@ class PartitionQueue:
             self._refused_alone(refusal)
 
     def _refused_alone(self, refusal: Refusal) -> None:
-        """One record. Where it is too large, it may have another try."""
+        """The broker refused a single record. One that is too large may get another try."""
         sent, self._sent = self._sent, []
         if refusal.reason == "too_large":
             if self._make_smaller(sent[0]):
                 self._alone = max(1, self._alone)
                 self._queue.extendleft(sent)
                 return
-            tried_compressed = self._compressed or sent[0].size <= _SQUEEZED_MAX
+            tried_compressed = self._compressed or _may_compress(sent[0])
             refusal = refusals.too_large(self.tp.topic, tried_compressed)
         self._codec = None
         self._alone = max(0, self._alone - 1)
         self._tell(sent, Outcome.REFUSED, refusal)
 
     def _make_smaller(self, flight: OutgoingRecord) -> bool:
-        """For the next try; false when there is none left. First compressed, then without the audit headers, and last
-        without both: compression makes some records larger."""
+        """Prepare the next try; return False if none is left. First compress, then drop the audit headers, and last
+        do both without compression, because some records grow by it."""
         compressed = self._codec == GZIP or (self._codec is None and self._compressed and not flight.odd)
-        if self._codec is None and not compressed and flight.size <= _SQUEEZED_MAX:
+        if self._codec is None and not compressed and _may_compress(flight):
             self._codec = GZIP
         elif flight.audited:
             flight.strip()
@@ -208,30 +216,47 @@ class PartitionQueue:
         self._tell(refused, Outcome.REFUSED, refusal)
 
 
+def _may_compress(flight: OutgoingRecord) -> bool:
+    return flight.size <= _SQUEEZED_MAX or flight.compress_always
+
+
+# -- sequence numbers of an idempotent producer, corrected where aiokafka leaves them wrong ---------------------------
+#
+# aiokafka counts a batch when it is first sent, and leaves it counted when the broker refuses it. The next batch would
+# be out of order, and the partition would be lost to this producer. It also wraps at 2^31 to a negative number, where
+# the broker expects zero. A partition has one batch in flight at a time, so both can be corrected after its answer.
+# A batch that aiokafka retried by itself is different: the first try may have been written, whatever the second answer
+# says. Its numbers must not be reused, or the broker would acknowledge other records without writing them.
+
+
 def last_batch(producer: AIOKafkaProducer, tp: TopicPartition) -> Any:
-    """What ``send_batch`` has just taken, while nobody else has run: aiokafka's own record of the batch."""
+    """aiokafka's record of the batch that ``send_batch`` has just taken. Call it before any other task runs."""
     return producer._message_accumulator._batches[tp][-1]
 
 
 def sent_once(batch: Any) -> bool:
-    """Whether the answer to this batch of ``last_batch`` is the only one there can be."""
+    """Whether a batch of ``last_batch`` can have no other answer."""
     return bool(batch.retry_count <= 1)
 
 
 def take_back(producer: AIOKafkaProducer, tp: TopicPartition, records: int) -> None:
-    """The broker refused the last batch of this partition, which had so many records and was sent once."""
+    """Correct the numbers after the broker refused the last batch, of ``records``, which was sent once."""
     producer._txn_manager.increment_sequence_number(tp, -records)
     wrap(producer, tp)
 
 
 def wrap(producer: AIOKafkaProducer, tp: TopicPartition) -> None:
-    """After a batch was counted: begin again at zero where the numbers ended."""
+    """Restart at zero where the numbers end. Call it after each counted batch."""
     if producer._txn_manager.sequence_number(tp) < 0:
         producer._txn_manager.increment_sequence_number(tp, _WRAP)
 
 
 class OddBatch(BatchBuilder):
-    """A batch for records with odd names. ``size`` is bytes and ``codec`` Kafka's number, as in the producer's own."""
+    """A batch for records with header names that are not UTF-8. ``size`` is bytes, ``codec`` Kafka's number.
+
+    aiokafka's builder in Python only asks a name for its bytes. It is several times slower than the one in C, and
+    such records are rare.
+    """
 
     def __init__(self, size: int, codec: int = UNCOMPRESSED) -> None:
         super().__init__(size, codec)

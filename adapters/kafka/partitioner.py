@@ -1,8 +1,8 @@
-"""Which partition of the target topic a record goes to: as the producer's own client would have chosen.
+"""Chooses the partition of the target topic, as the producer's own client would.
 
-``murmur2`` is the Java client's choice (and that of everything built on it), ``crc32`` librdkafka's ``consistent``;
-``same`` keeps the number that the record had in the intake topic, for topics with equally many partitions. Records
-without a key are spread; those that leave in one batch go to one partition together, as the clients do.
+``murmur2`` is the choice of the Java client and of everything built on it. ``crc32`` is librdkafka's ``consistent``.
+``same`` keeps the number of the intake partition, for topics with equally many partitions. Records without a key are
+spread; those that leave in one batch share a partition, as with the clients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import crc32
 
 Partitioner = Literal["murmur2", "crc32", "same"]
 
-#: Keys whose partition is remembered, over all topics; the hash in Python costs a microsecond for every eight bytes.
+#: Cached keys, over all topics. The hash in Python takes a microsecond for every eight bytes.
 _KEYS_MAX = 10_000
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -45,7 +45,7 @@ def _by_crc32(key: bytes, partitions: int) -> int:
 
 
 class PartitionChoice:
-    """Chooses partitions, and remembers those of the keys it saw lately."""
+    """Chooses partitions, and caches the choice for recent keys."""
 
     def __init__(self, partitioner: Partitioner) -> None:
         self._same = partitioner == "same"
@@ -54,13 +54,13 @@ class PartitionChoice:
         self._turn = 0
 
     def next_batch(self) -> None:
-        """Records without a key go to the next partition from now on."""
+        """Move to the next partition for records without a key."""
         self._turn += 1
 
     def partition(self, key: bytes | None, source: int, partitions: int) -> int:
-        """The partition of a topic that has ``partitions`` of them, for a record that came from number ``source``.
+        """The partition, of ``partitions``, for a record that came from partition ``source``.
 
-        A number that the topic does not have is no number to keep: then the key decides, as in ``murmur2``.
+        A number that the topic does not have is not kept. Then the key decides, as with ``murmur2``.
         """
         if self._same and 0 <= source < partitions:
             return source

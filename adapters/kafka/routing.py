@@ -1,7 +1,7 @@
-"""Which topic a record goes to, decided when it leaves: by its own header, or by the topic it was taken from. Pure.
+"""Chooses the topic for a record when it leaves: by its own header, or by the topic it was read from. Pure.
 
-What was parked keeps the topic it came on, and the settings may have changed since. Where a record goes whose topic
-they no longer speak of is never guessed: it waits, and it is said what is missing.
+A parked record keeps its intake topic, and the settings may have changed since. If they no longer name that topic,
+the target is never guessed: the record waits, and the refusal names the setting.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ _UNKNOWN_MS = 5000
 
 
 class FixedTarget:
-    """One topic, whatever a record says."""
+    """One topic, whatever the record says."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
 
     def target(self, topic: bytes, headers: Sequence[Header]) -> str:
-        """See ``Router.target``."""
+        """The fixed topic."""
         return self._topic
 
 
 class Router:
-    """Of one route. ``taken`` are the namings of all routes, each beside its route's name: none is delivered to."""
+    """Chooses the targets of one route. ``taken`` are the namings of all routes, with their names: no record goes to
+    an intercepted topic."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Router:
         self._known: dict[bytes, str | Refusal] = {}
 
     def target(self, topic: bytes, headers: Sequence[Header]) -> str | Refusal:
-        """The topic that a record goes to; or why it goes nowhere. Of headers with one name the last one holds."""
+        """The target of a record, or why it has none. If a header repeats, the last one wins."""
         for name, value in reversed(headers):
             if name == _HEADER:
                 return self._by_header(value, topic)
@@ -62,28 +63,25 @@ class Router:
             return name
         own = self._own(topic)
         if isinstance(own, Refusal) and own.again_ms is not None:
-            return own  # it may name its own target, which is not known before the settings have its topic again
+            return own  # it may name its own target, which is unknown until the settings name its topic again
         if isinstance(own, str) and value == own.encode():
             return own
         return Refusal(NOT_ALLOWED, destination_refusal(value, self._allowed.values()), lasting=True)
 
     def _by_topic(self, topic: str) -> str | Refusal:
-        first = self._namings[0]
-        if not topic and len(self._namings) == 1 and not first.is_rule:
-            return first.deliver_to  # from before the topic was written down
         found = (naming.target(topic) for naming in self._namings)
         target = next((one for one in found if one is not None), None)
         if target is None:
-            source = f"from topic '{topic}'" if topic else "that does not say which topic it is from"
+            source = f"from topic '{topic}'" if topic else "without a topic"
             text = (
-                f"routes.{self._route} does not say where a record {source} goes: add it to routes.{self._route}.also"
+                f"routes.{self._route} has no target for a record {source}. Add its topic to routes.{self._route}.also"
             )
             return Refusal("no_target", text, again_ms=_UNKNOWN_MS)
         if not is_topic(target) or target.startswith("__"):
             return Refusal(
-                "bad_target", f"'{target}', where topic '{topic}' leads, is no topic of anybody's", lasting=True
+                "bad_target", f"topic '{topic}' leads to '{target}', which is not a valid topic name", lasting=True
             )
         if (route := taken_by(target, self._taken)) is not None:
-            text = f"topic '{topic}' leads to '{target}', which route {route} takes from: it would be delayed for ever"
+            text = f"topic '{topic}' leads to '{target}', which route {route} intercepts. It would loop for ever"
             return Refusal("loop", text, lasting=True)
         return target

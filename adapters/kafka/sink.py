@@ -1,8 +1,8 @@
-"""The sink: publishes with an idempotent producer, and tells of every record what became of it.
+"""The sink: publishes with an idempotent producer, and reports the outcome of every record.
 
-``publish`` only sorts: each target partition has a queue and a loop (``lane.py``), so a slow partition delays no other.
-A producer that broke its own numbering, or does not answer, is given up with everything it has, which is then unknown
-and published again by a new one: the named window for duplicates.
+``publish`` only sorts: each target partition has a queue and a loop (``partition_queue.py``), so a slow partition
+delays no other. A producer that broke its numbering, or does not answer, is closed. Its records are then unknown,
+and a new producer publishes them again: the named window for duplicates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from adapters.kafka import refusals
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import answers, give_up_producer, new_producer, start
 from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
-from adapters.kafka.partition_queue import PartitionQueue
+from adapters.kafka.partition_queue import REQUEST_BYTES, PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from bridge.core.errors import BrokerUnavailable
@@ -39,19 +39,21 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
 
 _SUBJECT = "kafka publish"
-#: A broker hangs up over a larger request (socket.request.max.bytes, 100 MiB unless it is told otherwise) and says
-#: nothing: everything on that connection would be sent again, for ever.
-_REQUEST_BYTES = (100 << 20) - (64 << 10)
-#: So often it is asked whether any broker still answers.
+#: Interval of asking whether any broker answers.
 _ASK_S = 5.0
 _ANSWER_S = 3.0
-#: How long a topic that Kafka refused is left alone before a record may try again.
+#: Pause for a topic that Kafka refused, before a record may try it again.
 _REST_S = 1.0
 _AGAIN_MS = 100
 
 
 class TargetTopics:
-    """What one client knows of the topics. Its answers are forgotten when the cluster says something new."""
+    """What one client knows of the target topics. A change in the cluster's metadata clears it.
+
+    postdate's clients request metadata of all topics, never of one by name: a broker may create a topic that is
+    asked for by name, and a typing mistake would become a topic with one partition. A topic that is not among them
+    is asked for once by name, with creation forbidden, to learn the reason.
+    """
 
     def __init__(self, client: AIOKafkaClient) -> None:
         self._client = client
@@ -60,7 +62,7 @@ class TargetTopics:
         client.cluster.add_listener(lambda _: self._partitions.clear())
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where it is not known to exist."""
+        """The number of partitions of a topic; 0 if it is not known to exist."""
         known = self._partitions.get(topic)
         if known is None:
             known = len(self._client.cluster.partitions_for_topic(topic) or ())
@@ -68,11 +70,11 @@ class TargetTopics:
         return known
 
     def refuse_for_a_while(self, topic: str, refusal: Refusal) -> None:
-        """Nothing is sent to this topic for a while."""
+        """Send nothing to this topic for a while."""
         self._refusals[topic] = (time.monotonic() + _REST_S, refusal)
 
     def refusal_of(self, topic: str) -> Refusal | None:
-        """Why nothing may be sent there now: not tried, so not held against the record."""
+        """Why nothing may be sent there now. That is not a try, so it does not count against the record."""
         if topic not in self._refusals:
             return None
         until, refusal = self._refusals[topic]
@@ -83,7 +85,7 @@ class TargetTopics:
         return None
 
     async def ask(self, topic: str) -> Refusal | None:
-        """Why a topic that is not known cannot be sent to; None when it is there after all."""
+        """Why an unknown topic cannot be written to; None if it exists now."""
         await self._client.force_metadata_update()
         if self.partitions(topic):
             return None
@@ -136,21 +138,21 @@ class KafkaSink:
         self._answered = answered
 
     def ready(self) -> bool:
-        """See ``bridge.core.ports.Sink.ready``."""
+        """Whether a broker answers."""
         return self._reachable
 
     def able(self) -> bool:
-        """See ``bridge.core.ports.Sink.able``."""
+        """Whether the sink may publish."""
         return self._reachable
 
     def room(self) -> tuple[int, int]:
-        """See ``bridge.core.ports.Sink.room``."""
+        """Messages and bytes that may be published now."""
         if not self._reachable:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
 
     def publish(self, letters: Sequence[Letter]) -> None:
-        """See ``bridge.core.ports.Sink.publish``."""
+        """Publish the letters. Each gets one result later; a refused one gets it now."""
         targets = self._targets
         if targets is None:
             self._answered([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
@@ -167,33 +169,33 @@ class KafkaSink:
         if refused:
             self._give(refused)
 
-    def _sort(self, claim: Letter, targets: TargetTopics) -> Refusal | None:
-        """Into the queue of its partition; or why not."""
-        out = self._outs.get(claim.route)
+    def _sort(self, letter: Letter, targets: TargetTopics) -> Refusal | None:
+        """Put a letter into the queue of its partition, or return why it is refused."""
+        out = self._outs.get(letter.route)
         if out is None:
-            return no_route(claim.route)
-        if out.headers_max is not None and headers_in(claim.payload) > out.headers_max:
+            return no_route(letter.route)
+        if out.headers_max is not None and headers_in(letter.payload) > out.headers_max:
             return refusals.too_many_headers(out.headers_max)
         try:
-            record = unpack(claim.payload)
+            record = unpack(letter.payload)
         except ValueError as error:
             return Refusal("unreadable", str(error), lasting=True)
-        topic = out.router.target(topic_of(claim.payload), record.headers)
+        topic = out.router.target(topic_of(letter.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic
         refusal_of = targets.refusal_of(topic)
         if refusal_of is not None:
             return refusal_of
-        if len(claim.payload) > _REQUEST_BYTES and self._rules.compression == "none":
+        if len(letter.payload) > REQUEST_BYTES and self._rules.compression == "none" and not out.compress_always:
             return refusals.over_request(topic)
         partitions = targets.partitions(topic)
         if not partitions or topic in self._asking:
-            self._ask(topic, claim, targets)
+            self._ask(topic, letter, targets)
             return None
         choice = self._kept if out.keep_partition else self._choice
         number = choice.partition(record.key, record.partition, partitions)
         queue = self._queues.get((topic, number)) or self._new_queue(topic, number)
-        queue.add(OutgoingRecord(claim, record, out, self._keep_timestamp))
+        queue.add(OutgoingRecord(letter, record, out, self._keep_timestamp))
         return None
 
     def _new_queue(self, topic: str, number: int) -> PartitionQueue:
@@ -212,7 +214,7 @@ class KafkaSink:
     ) -> None:
         if refusal is not None and refusal.reason in refusals.OF_TOPIC and self._targets is not None:
             self._targets.refuse_for_a_while(topic, refusal)
-        self._give([Result(flight.claim, outcome, refusal) for flight in flights])
+        self._give([Result(flight.letter, outcome, refusal) for flight in flights])
 
     def _give(self, results: list[Result]) -> None:
         self._messages -= len(results)
@@ -225,13 +227,13 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, claim: Letter, targets: TargetTopics) -> None:
-        """Whoever comes while it is asked whether the topic is there waits, and keeps his place."""
+    def _ask(self, topic: str, letter: Letter, targets: TargetTopics) -> None:
+        """Collect the letters for a topic while postdate asks whether it exists. They keep their order."""
         waiting = self._asking.get(topic)
         if waiting is not None:
-            waiting.append(claim)
+            waiting.append(letter)
             return
-        self._asking[topic] = [claim]
+        self._asking[topic] = [letter]
         task = asyncio.get_running_loop().create_task(self._learn(topic, targets))
         self._tasks.add(task)
         task.add_done_callback(self._learnt)
@@ -239,18 +241,18 @@ class KafkaSink:
     def _learnt(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._asking and (task.cancelled() or task.exception() is not None):
-            self._break("nobody could say whether a topic is there")
+            self._break("postdate cannot tell whether a topic exists")
 
     async def _learn(self, topic: str, targets: TargetTopics) -> None:
         refusal = await targets.ask(topic)
-        claims = self._asking.pop(topic)
+        letters = self._asking.pop(topic)
         if refusal is not None:
             targets.refuse_for_a_while(topic, refusal)
         results = []
-        for claim in claims:
-            refused = refusal or self._sort(claim, targets)
+        for letter in letters:
+            refused = refusal or self._sort(letter, targets)
             if refused is not None:
-                results.append(Result(claim, Outcome.REFUSED, refused))
+                results.append(Result(letter, Outcome.REFUSED, refused))
         if results:
             self._give(results)
 
@@ -265,7 +267,7 @@ class KafkaSink:
             await self._session(reconnect)
 
     async def _session(self, reconnect: Reconnect) -> None:
-        """One producer, until it is broken."""
+        """Run one producer until it breaks."""
         producer = new_producer(self._rules)
         try:
             async with asyncio.timeout(self._rules.confirm_timeout / 1000):
@@ -285,7 +287,7 @@ class KafkaSink:
             await give_up_producer(producer)
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:
-        """While no broker answers there is no room; a producer survives that, and so do the records it has."""
+        """Watch the brokers. While none answers there is no room. The producer survives that, with its records."""
         while not broken.done():
             self._reached(await answers(producer.client, _ANSWER_S))
             await asyncio.wait([broken], timeout=_ASK_S)
@@ -299,18 +301,18 @@ class KafkaSink:
             self._health.say(_SUBJECT, text)
         if reached and not self._reachable:
             self._reachable = True
-            self._answered([])  # there is room again, and whoever waits for it should not sleep on
+            self._answered([])  # there is room again: wake the loops that wait for it
         self._reachable = reached
 
     def _give_back(self) -> None:
-        """Everything without an answer comes back as unknown."""
+        """Everything without an answer becomes unknown."""
         _cancel(self._tasks)
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             queue.end()
         asking, self._asking = self._asking, {}
-        for claims in asking.values():
-            self._give([Result(claim, Outcome.UNKNOWN, None) for claim in claims])
+        for letters in asking.values():
+            self._give([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
 
 
 def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

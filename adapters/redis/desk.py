@@ -18,18 +18,16 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import Answer, Filter, Row, Stats
+from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, Stats, row_of
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
-from bridge.parking.envelope import UnopenedEnvelope, index_fields, plain_key, unseal
+from bridge.parking.envelope import index_fields
 from bridge.parking.identity import ID_BYTES, shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
-#: Enough of a payload for the routing key, which comes first, and usually for a record's key, behind its headers.
-HEAD_BYTES = 1024
 _BATCH = 200
 #: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
 _SHARDS, _SAMPLES = 4, 20
@@ -96,10 +94,8 @@ class RedisDesk:
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
             reader.skip = reply[1]
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
-            found = (
-                _row(self._broker, one[:ID_BYTES], state, at, size, head, why) for one, at, size, head, why in fives
-            )
-            reader.rows.extend(row for row in found if _takes(wanted, row, by_due))
+            found = (self._row(one[:ID_BYTES], state, *rest) for one, *rest in fives)
+            reader.rows.extend(filter(wanted.takes, found))
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, in any state."""
@@ -114,7 +110,7 @@ class RedisDesk:
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
             for one, (state, at, size, head, why) in zip(some, fives, strict=True):
                 if state != b"none":
-                    rows[one] = _row(self._broker, one, State(state.decode()), at, size, head, why)
+                    rows[one] = self._row(one, State(state.decode()), at, size, head, why)
         return [rows[one] for one in ids if one in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
@@ -194,6 +190,9 @@ class RedisDesk:
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
+    def _row(self, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
+        return row_of(self._broker, one, state, int(float(at)), size, head, why.decode("utf-8", "backslashreplace"))
+
     async def _ask(self, calls: Sequence[Call]) -> list[Any]:
         replies = await self._runner.many(calls) if calls else []
         for reply in replies:
@@ -241,26 +240,6 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
     if reader.rows:
         row = reader.rows.popleft()
         heapq.heappush(heads, (row.at_ms, row.id, reader.shard, row))
-
-
-def _takes(wanted: Filter, row: Row, by_due: bool) -> bool:
-    """Return whether a row matches. For parked ones the due moments were filtered already, by the next try."""
-    if by_due:
-        wanted = Filter(route=wanted.route, key=wanted.key, reason=wanted.reason)
-    return wanted.takes(row)
-
-
-def _row(broker: str, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
-    """Return a message as a row. Of an envelope that cannot be opened, all bytes are the payload."""
-    reason, at_ms = why.decode("utf-8", "backslashreplace"), int(float(at))
-    try:
-        envelope = unseal(head)
-    except UnopenedEnvelope as error:
-        return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "")
-    payload_size = size - (len(head) - len(envelope.payload))
-    due_ms, tries, arrived_ms, route, key, first, payload = envelope
-    key = plain_key(key)
-    return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)
 
 
 def _report(text: bytes | None) -> dict[str, object]:

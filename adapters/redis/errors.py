@@ -66,9 +66,7 @@ _CLUSTER_URL = "Write redis+cluster:// in place of redis:// in redis.url"
 
 #: Redis's error codes.
 _CODES = {
-    "OOM": _Meaning(
-        "Redis is at its maxmemory: due messages are delivered, new messages are not parked", "Give it more memory"
-    ),
+    "OOM": _Meaning("Redis is at its maxmemory", "Give it more memory. Due messages are still delivered"),
     "MISCONF": _Meaning("Redis cannot write to its disk", "Free disk space there", quotes=True),
     "NOREPLICAS": _Meaning("Redis has fewer replicas than its min-replicas-to-write", "Start a replica"),
     "READONLY": _Meaning("Redis is a replica now. A failover is under way"),
@@ -142,14 +140,14 @@ def explain(error: BaseException) -> Explained:
 
 def _of_link(error: BaseException, text: str) -> Explained:
     """Explain an error of the connection."""
-    if isinstance(error, HungUp):
-        want = "a client certificate: set redis.cert_file" if error.tls else "TLS: use rediss:// in redis.url"
-        return _away(f"it closes the connection at once, and may require {want}", error.place)
     if found := _UNTRUSTED.search(text):
         return Explained(
             f"Redis shows a certificate that is not trusted ({found[1]}). "
             "Correct redis.ca_file, or the host in redis.url"
         )
+    if isinstance(error, HungUp):
+        want = "a client certificate: set redis.cert_file" if error.tls else "TLS: use rediss:// in redis.url"
+        return _away(f"it closes the connection at once, and may require {want}", error.place)
     if found := _NO_TLS.fullmatch(text):
         return _away("it closes the connection at once, and may not use TLS: use redis:// in redis.url", found[1])
     if found := _PLACE.search(text):

@@ -1,10 +1,10 @@
-"""What a demo or a bench reads in the store, and the removal of its keys."""
+"""The store's keys of one run of demo, bench or compare: counts, messages, usage of the server, deletion."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis.asyncio import RedisCluster
 
@@ -12,25 +12,17 @@ from adapters.redis.connect import close, connect
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
 from bridge.core.clock import StoreClock
+from bridge.lab.ports import StoredMessage
 from bridge.parking.envelope import unseal
 from bridge.settings import Redis
 
 _SCAN = 1000
-#: What INFO counts in used_memory and is gone a moment later.
+#: Parts of INFO's used_memory that are released a moment later.
 _PASSING = ("mem_clients_normal", "mem_aof_buffer")
 
 
-class Kept(NamedTuple):
-    """A message in the store: its state (parked, claimed or dead), due moment (Unix ms), reason, and what was sent."""
-
-    state: str
-    due_ms: int
-    reason: str
-    payload: bytes
-
-
-class StoreStage:
-    """One run's part of the store. Every method raises ``StoreUnavailable``."""
+class TrialStore:
+    """The keys of one run. Every method raises ``StoreUnavailable``."""
 
     def __init__(self, settings: Redis, clock: StoreClock) -> None:
         self._client: Any = connect(settings)
@@ -39,7 +31,7 @@ class StoreStage:
         self._clock = clock
 
     async def look_at_clock(self) -> None:
-        """One observation of the store's clock; raises where no store answers."""
+        """Observe the store's clock once."""
         sent = time.monotonic()
         with store_errors():
             seconds, microseconds = await self._client.time()
@@ -51,31 +43,30 @@ class StoreStage:
         return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
 
     async def used_bytes(self) -> int:
-        """The memory the server uses for what it keeps, also what is not ours; over all nodes of a cluster.
+        """Memory that the server uses for all its data, over all nodes of a cluster.
 
-        Not what it uses for a moment: the buffers of a connection are as large as the last batch was, and seconds later
-        they are gone.
+        Without connection buffers: they are as large as the last batch and released seconds later.
         """
-        told = await self._info("memory")
-        return sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in told)
+        found = await self._info("memory")
+        return sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in found)
 
     async def cpu_s(self) -> float:
-        """The processor time that the server has used for everything, in seconds; over all nodes of a cluster."""
+        """Processor time of the server in seconds, over all nodes of a cluster."""
         names = ("used_cpu_user", "used_cpu_sys")
         return sum(float(info[name]) for info in await self._info("cpu") for name in names)
 
     async def parked(self) -> int:
-        """How many messages are parked."""
+        """The number of parked messages."""
         with store_errors():
             return sum(await asyncio.gather(*(self._client.zcard(keys.due) for keys in self._shards)))
 
     async def drained(self) -> bool:
-        """Whether somebody takes what is due out of every shard."""
+        """Whether an instance drains every shard."""
         with store_errors():
             return all(await asyncio.gather(*(self._client.exists(keys.drain) for keys in self._shards)))
 
-    async def kept(self) -> list[Kept]:
-        """Every message there is; for a handful of them."""
+    async def kept(self) -> list[StoredMessage]:
+        """Every message in the store. For small numbers only."""
         with store_errors():
             return [one for found in await asyncio.gather(*map(self._kept_in, self._shards)) for one in found]
 
@@ -90,8 +81,8 @@ class StoreStage:
         """Close the connections."""
         await close(self._client)
 
-    async def _kept_in(self, keys: ShardKeys) -> list[Kept]:
-        # The messages first: what is parked after that is not seen yet, and what is in no set any more was claimed.
+    async def _kept_in(self, keys: ShardKeys) -> list[StoredMessage]:
+        # Messages first: one that is parked later is not seen yet, and one that is in no set has been claimed.
         messages = await self._client.hgetall(keys.msg)
         due = await self._client.zrange(keys.due, 0, -1, withscores=True)
         dead = await self._client.zrange(keys.dead, 0, -1)
@@ -102,7 +93,9 @@ class StoreStage:
             envelope = unseal(data)
             state = "dead" if message_id in dead else "parked" if message_id in parked else "claimed"
             due_ms = parked.get(message_id, envelope.due_ms)
-            found.append(Kept(state, due_ms, why.get(message_id, b"").decode(errors="replace"), envelope.payload))
+            found.append(
+                StoredMessage(state, due_ms, why.get(message_id, b"").decode(errors="replace"), envelope.payload)
+            )
         return found
 
     async def _info(self, section: str) -> list[dict[str, Any]]:

@@ -13,6 +13,10 @@ from typing import Protocol
 
 from bridge.core.ports import Found
 from bridge.core.state import State
+from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+
+#: A list reads this much of a payload: enough for the routing key, which comes first, and usually for a record's key.
+HEAD_BYTES = 1024
 
 
 class Answer(StrEnum):
@@ -28,8 +32,8 @@ class Answer(StrEnum):
 class Filter:
     """Which messages to list; None does not restrict.
 
-    Due moments are Unix milliseconds by the store's clock, the first inclusive and the second exclusive. ``reason`` is
-    the start of the reason.
+    Due moments are Unix milliseconds by the store's clock, the first inclusive and the second exclusive. A parked
+    message counts with the moment of its next try. ``reason`` is the start of the reason.
     """
 
     route: str | None = None
@@ -40,11 +44,12 @@ class Filter:
 
     def takes(self, row: Row) -> bool:
         """Return whether a message matches."""
+        due_ms = row.at_ms if row.state is State.PARKED else row.due_ms
         return (
             (self.route is None or row.route == self.route)
             and (self.key is None or row.key == self.key)
-            and (self.due_from_ms is None or row.due_ms >= self.due_from_ms)
-            and (self.due_before_ms is None or row.due_ms < self.due_before_ms)
+            and (self.due_from_ms is None or due_ms >= self.due_from_ms)
+            and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.reason is None or row.reason.startswith(self.reason))
         )
 
@@ -73,6 +78,18 @@ class Row:
     payload: bytes
     reason: str
     broker: str
+
+
+def row_of(broker: str, one: bytes, state: State, at_ms: int, size: int, head: bytes, reason: str) -> Row:
+    """Return a message as a row. ``head`` is the start of its envelope, which has ``size`` bytes. Pure."""
+    try:
+        envelope = unseal(head)
+    except UnopenedEnvelope as error:
+        return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "")
+    due_ms, tries, arrived_ms, route, key, first, payload = envelope
+    payload_size = size - (len(head) - len(payload))
+    key = plain_key(key)
+    return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +131,7 @@ class Desk(Protocol):
         """Return the store's clock (Unix ms)."""
 
     def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Iterate over the messages in one state, of all shards, by ``at_ms``. Reads more only when asked for more."""
+        """Iterate over the messages in one state, by ``at_ms`` and id. Payloads are cut to ``HEAD_BYTES``."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.inspect import inspect
+from adapters.redis.lab import TrialStore
 from adapters.redis.leftovers import count as count_remains
 from adapters.redis.leftovers import next_due, remains
 from adapters.redis.store import RedisStore
@@ -29,6 +31,7 @@ __all__ = [
     "Broker",
     "RedisDesk",
     "RedisStore",
+    "TrialStore",
     "all_brokers",
     "broker_of",
     "brokers_of",
@@ -36,8 +39,10 @@ __all__ = [
     "connect",
     "count_remains",
     "inspect",
+    "lab_of",
     "next_due",
     "open_store",
+    "open_trial_store",
     "remains",
 ]
 
@@ -152,6 +157,12 @@ def broker_of(kind: BrokerKind | str) -> Broker:
     return cast(Broker, import_module(_MODULES[cast(BrokerKind, kind)]))
 
 
+def lab_of(kind: BrokerKind) -> ModuleType:
+    """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
+    ``bridge.lab.ports.BrokerLab``. Imported only for these commands."""
+    return import_module(_MODULES[kind].replace(".broker", ".lab"))
+
+
 def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:
     """Return each broker that has a route, with the settings of its routes alone."""
     found = []
@@ -170,3 +181,8 @@ def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisSto
     """Return the store, not connected yet."""
     redis = settings.redis
     return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock)
+
+
+def open_trial_store(settings: Settings, clock: StoreClock) -> TrialStore:
+    """Return the store's keys of one run of `demo`, `bench` or `compare`."""
+    return TrialStore(settings.redis, clock)

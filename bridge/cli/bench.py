@@ -1,28 +1,33 @@
-"""``postdate bench``: the yardstick, against the brokers and the store of the settings."""
+"""``postdate bench``: the options, and the report on standard output."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from bridge.app.wiring import settings_from
+from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.core.errors import PostdateError
+from bridge.lab.bench import Bench, BenchPlan, base_plan, complaints, document, notes, table, with_options
+from bridge.lab.command import about, check_file, reporting, write_whole
+from bridge.lab.load_runner import ProgressBar
+from bridge.lab.trial import Trial, answering, every_signal_interrupts, new_names, trial_settings
+from bridge.settings import Settings
+from bridge.settings.model import BrokerKind
+from bridge.telemetry.printable import say
 
-if TYPE_CHECKING:
-    from bridge.lab.bar import Bar
-    from bridge.lab.bench.measure import Bench
-    from bridge.lab.bench.plan import Plan
-    from bridge.settings import Settings
-    from bridge.settings.model import BrokerKind
 
-
-class Broker(StrEnum):
-    """What ``--broker`` takes."""
+class BrokerName(StrEnum):
+    """The values of ``--broker``."""
 
     RABBITMQ = "rabbitmq"
     KAFKA = "kafka"
@@ -32,154 +37,110 @@ def bench(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
     broker: Annotated[
-        Broker | None,
-        typer.Option("--broker", help="Only this one; else those that have routes, or both where there are none."),
+        BrokerName | None,
+        typer.Option("--broker", help="Only this broker. Default: those with routes, or both if there are none."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A look: one row of each kind, half a minute for each broker.")
+        bool, typer.Option("--quick", help="One row of each kind, half a minute for each broker.")
     ] = False,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="KINDS", help="Of plain, share, rate, burst, backlog; with commas.")
+        str | None,
+        typer.Option(
+            "--only", metavar="KINDS", help="Only these kinds: plain, share, rate, burst, backlog; with commas."
+        ),
     ] = None,
     shares: Annotated[
         str | None,
-        typer.Option("--shares", metavar="LIST", help="Shares of the plain rate to hold: 0.12,0.07."),
+        typer.Option("--shares", metavar="LIST", help="Shares of the plain rate to hold, e.g. 0.12,0.07."),
     ] = None,
     rates: Annotated[
-        str | None, typer.Option("--rates", metavar="LIST", help="Messages a second to hold: 500,2000,5000.")
+        str | None, typer.Option("--rates", metavar="LIST", help="Messages per second to hold, e.g. 500,2000,5000.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("--duration", metavar="TIME", help="How long each rate is held, such as 60s.")
+        str | None, typer.Option("--duration", metavar="TIME", help="How long to hold each rate, e.g. 60s.")
     ] = None,
     burst: Annotated[
-        str | None, typer.Option("--burst", metavar="LIST", help="Messages due at one moment: 20000,100000.")
+        str | None, typer.Option("--burst", metavar="LIST", help="Messages due at one moment, e.g. 20000,100000.")
     ] = None,
-    backlog: Annotated[int | None, typer.Option("--backlog", min=1, help="Messages that are parked meanwhile.")] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each row, whose median is told.")] = 1,
+    backlog: Annotated[int | None, typer.Option("--backlog", min=1, help="Messages that stay parked.")] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each row. The report has their median.")] = 1,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where the JSON goes; else ./bench-DATE-TIME.json.")
+        Path | None, typer.Option("--out", metavar="FILE", help="The JSON file. Default: ./bench-DATE-TIME.json.")
     ] = None,
 ) -> None:
     """Measure throughput, lateness and order with a bridge of its own.
 
-    Exit code 1 if a message was lost, came twice, came early or out of its order. Its queues, topics and keys are
-    removed at the end. All of it takes up to a quarter of an hour for each broker, and of Kafka 2 GB of disk meanwhile.
+    It deletes its queues, topics and keys at the end. Exit code 1 if a message was lost, duplicated, early or out of
+    order. A full run takes up to 15 minutes for each broker. On Kafka it needs 2 GB of disk.
     """
-    from bridge.app.wiring import settings_from
-    from bridge.cli.numbers import a_plan
-    from bridge.cli.report_file import check_place
-    from bridge.lab.bench_parts import base_plan
-
     settings = settings_from(config)
     if out:
-        check_place(out)
-    routed: list[BrokerKind] = [kind.value for kind in Broker if settings.routes_of(kind.value)]
+        check_file(out)
+    routed: list[BrokerKind] = [kind.value for kind in BrokerName if settings.routes_of(kind.value)]
     required: list[BrokerKind] = [broker.value] if broker else routed
-    plans: dict[BrokerKind, Plan] = {
-        kind.value: a_plan(base_plan(kind.value, quick), only, shares, rates, duration, burst, backlog, runs)
-        for kind in Broker
+    plans: dict[BrokerKind, BenchPlan] = {
+        kind.value: with_options(base_plan(kind.value, quick), only, shares, rates, duration, burst, backlog, runs)
+        for kind in BrokerName
     }
     _measure(settings, plans, required, output, out)
 
 
-class _Measured(NamedTuple):
-    """One broker's part of a bench."""
-
-    settings: Settings
-    plan: Plan
-    bench: Bench
-    versions: dict[str, str]
-
-
 def _measure(
     settings: Settings,
-    plans: Mapping[BrokerKind, Plan],
+    plans: Mapping[BrokerKind, BenchPlan],
     required: Sequence[BrokerKind],
     output: Output,
     out: Path | None,
 ) -> None:
-    """Raises ``PostdateError`` for messages that were not as they must be. What it knows is written in any case."""
-    from bridge.cli.report_file import told
-    from bridge.core.errors import PostdateError
-    from bridge.lab.bar import Bar
-    from bridge.lab.bench_parts import steps_of
-    from bridge.lab.trial.open import answering, every_signal_interrupts
-
+    """Measure and report, even if it is interrupted. Raises ``PostdateError`` for faults."""
     brokers = answering(settings, required)
-    measured: list[_Measured] = []
-    steps = sum(steps_of(plans[broker]) for broker in brokers)
-    report = partial(_report, measured, len(brokers), output, out)
-    # After the bar has gone and everything is removed, also when a row fails or somebody loses patience.
-    with every_signal_interrupts(), told(report), Bar(steps) as bar:
+    benches: list[Bench] = []
+    steps = sum(plans[broker].steps() for broker in brokers)
+    report = partial(_report, benches, len(brokers), output, out)
+    # The report comes last, after the bar is gone and everything is deleted.
+    with every_signal_interrupts(), reporting(report), ProgressBar(steps) as bar:
         for broker in brokers:
-            _measure_one(settings, broker, plans[broker], bar, measured)
-        if wrong := [text for one in measured for text in _wrong(one)]:
-            raise PostdateError(f"Messages were not as they must be. {'; '.join(wrong)}.")
+            names = new_names("bench", broker)
+            own = trial_settings(settings, names, broker=broker, log={"level": "warning"})
+            with Trial(own, names) as trial:
+                benches.append(Bench(plans[broker], trial, bar))
+                with bar.naming_steps():
+                    benches[-1].run()
+        if wrong := [text for bench in benches for text in _faults(bench)]:
+            raise PostdateError(f"Messages were not delivered as they must be. {'; '.join(wrong)}.")
 
 
-def _measure_one(settings: Settings, broker: BrokerKind, plan: Plan, bar: Bar, measured: list[_Measured]) -> None:
-    from bridge.lab.bench_parts import make_bench, versions
-    from bridge.lab.trial.config import new_names, trial_settings
-    from bridge.lab.trial.open import Trial
-
-    names = new_names("bench", broker)
-    own = trial_settings(settings, names, broker=broker, log={"level": "warning"})
-    with Trial(own, names) as trial:
-        bench = make_bench(plan, trial, bar)
-        measured.append(_Measured(own, plan, bench, versions(trial)))
-        with bar.named():
-            bench.run()
+def _faults(bench: Bench) -> list[str]:
+    return [f"{bench.title}, {text}" for text in complaints(bench.rows)]
 
 
-def _wrong(measured: _Measured) -> list[str]:
-    from bridge.lab.bench.report import complaints
-    from bridge.settings.model import TITLES
+def _report(benches: Sequence[Bench], brokers: int, output: Output, out: Path | None) -> None:
+    """Write the document to the file and print it. Nothing happens without any figures.
 
-    return [f"{TITLES[measured.settings.broker]}, {text}" for text in complaints(measured.bench.rows)]
-
-
-def _report(measured: Sequence[_Measured], brokers: int, output: Output, out: Path | None) -> None:
-    """Write it all to the file, and print it; nothing where nothing was measured. ``brokers``: so many there are.
-
-    Raises ``PostdateError`` for a file that cannot be written, after it was printed.
+    Raises ``PostdateError`` if the file cannot be written, after printing.
     """
-    import json
-
-    from bridge.cli import output as to
-    from bridge.cli.report_file import write_whole
-    from bridge.lab.bench.machine import machine
-    from bridge.lab.bench.report import document, section
-    from bridge.telemetry.printable import say
-
-    if not any(row.runs for one in measured for row in one.bench.rows):
+    if not any(row.runs for bench in benches for row in bench.rows):
         return
     now = datetime.now().astimezone()
-    versions = {name: number for one in measured for name, number in one.versions.items()}
-    about = {"date": now.isoformat(timespec="seconds"), "machine": machine(), "versions": versions}
-    sections = {one.settings.broker: section(one.bench.rows, one.plan, one.settings) for one in measured}
-    ok = len(measured) == brokers and all(one.bench.complete and not _wrong(one) for one in measured)
-    found = document(sections, about, ok)
+    versions = {name: number for bench in benches for name, number in bench.versions.items()}
+    ok = len(benches) == brokers and all(bench.complete and not _faults(bench) for bench in benches)
+    found = document(benches, about(now, versions), ok)
     file = out or Path(f"bench-{now:%Y-%m-%d-%H%M%S}.json")
     try:
         write_whole(file, json.dumps(found, indent=1) + "\n")
     finally:
         if output is Output.TEXT:
-            _print(measured)
+            _print(benches)
         else:
             (to.document if output is Output.JSON else to.line)(found)
     say(f"Written to {file}.")
 
 
-def _print(measured: Sequence[_Measured]) -> None:
-    """The tables and what there is to say about them."""
-    from rich.console import Console
-
-    from bridge.lab.bench.report import notes, table
-    from bridge.settings.model import TITLES
-
+def _print(benches: Sequence[Bench]) -> None:
+    """Print the tables and the notes below them."""
     console = Console()
-    for one in measured:
-        console.print(table(TITLES[one.settings.broker], one.bench.rows))
-        for note in notes(one.bench.rows):
+    for bench in benches:
+        console.print(table(bench.title, bench.rows))
+        for note in notes(bench.rows):
             console.out(note, highlight=False)
         console.out("")

@@ -13,7 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -80,14 +80,10 @@ class Packing(Protocol):
         """Return whether the broker keeps a delivery that it gets back until it is taken again."""
         return True
 
-    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel] | None:
-        """Return the parts of a dead letter that is too large as a whole; None where a message cannot be split."""
-        return None
-
 
 @dataclass(slots=True)
 class Carried:
-    """A delivery on its way: a ``Letter`` for the sink. Of what goes in parts, ``parts`` are those still to come."""
+    """A delivery on its way: a ``Letter`` for the sink."""
 
     route: str
     public_id: bytes
@@ -97,7 +93,6 @@ class Carried:
     delivery: Delivery
     move: Move
     tries: int = 0
-    parts: Iterator[Parcel] | None = None
 
 
 @dataclass(frozen=True)
@@ -219,7 +214,7 @@ class Relay:
             assert isinstance(carried, Carried)
             if result.outcome is not Outcome.CONFIRMED:
                 self._not_delivered(carried, result.outcome, result.refusal)
-            elif carried.parts is None or not self._next_part(carried, carried.parts):
+            else:
                 done.append(carried.delivery)
         self._source.accept(done)
         if done and self._refused_routes:
@@ -306,7 +301,7 @@ class Relay:
             case _ if refusal is None:
                 self._soon(carried, _UNKNOWN_S)
             case _ if isinstance(carried.move, Bury):
-                self._dead_letter_refused(carried, carried.move, refusal)
+                self._dead_letter_refused(carried, refusal)
             case Verdict(Ending.LATER, int(wait_ms), tries, reason) if self._may_rest(refusal):
                 self._refused_by_broker(carried, refusal, reason)
                 self._refused.tell(
@@ -327,31 +322,18 @@ class Relay:
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
 
-    def _dead_letter_refused(self, carried: Carried, move: Bury, refusal: Refusal) -> None:
-        """Send a dead letter in parts, or try again for ever: there is nowhere else to keep it."""
-        delivery, reason = carried.delivery, f"{refusal.reason}: {refusal.text}"
-        if refusal.lasting and carried.parts is None and (parts := self._packing.in_parts(delivery, move.reason)):
-            self._dead.tell("dead letter in parts", self._packing.route_of(delivery), reason)
-            self._next_part(carried, parts)
-            return
+    def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
+        """Try a dead letter again for ever, without its reason: there is nowhere else to keep it."""
+        reason = f"{refusal.reason}: {refusal.text}"
         words = f"a dead letter cannot be stored, and enough of them block their route: {reason}"
         self._health.say("dead letters", words, for_s=60)
         if not refusal.lasting:
             self._mend()
-        if carried.parts is None:
-            plain = self._packing.parcel(delivery, _PLAIN, carried.due_ms)
-            carried.route, carried.payload = plain.place, plain.payload
+        plain = self._packing.parcel(carried.delivery, _PLAIN, carried.due_ms)
+        carried.route, carried.payload = plain.place, plain.payload
         carried.tries += 1
         wait_ms = next_try_ms(carried.tries, self._retries, _spread()) or self._retries.max_ms
         self._again_later(carried, wait_ms, reason)
-
-    def _next_part(self, carried: Carried, parts: Iterator[Parcel]) -> bool:
-        """Send the next part. Return False when none is left."""
-        part = next(parts, None)
-        if part is None:
-            return False
-        self._soon(replace(carried, route=part.place, payload=part.payload, parts=parts), 0)
-        return True
 
     def _again_later(self, carried: Carried, wait_ms: int, reason: str) -> None:
         """Try what was refused again. While the process stops, give it back or bury it instead."""

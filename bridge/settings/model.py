@@ -261,11 +261,6 @@ class Settings(BaseSettings):
         """Whether a source sets this setting (dotted name), even to its default."""
         return name in self.origin.sources
 
-    @property
-    def broker(self) -> BrokerKind:
-        """The broker of settings with one route, such as a trial's."""
-        return next(iter(self.routes.values())).broker
-
     def only(self, names: Iterable[str]) -> Settings:
         """The same settings with only these routes. Raises KeyError for an unknown route."""
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})

@@ -20,7 +20,9 @@ COUNT, KILLS, WINDOW = 3000, 5, 100
 COPIED = 2 * WINDOW * 3 * 4
 
 
-def test_kills_lose_nothing_make_nothing_early_and_copy_only_what_was_on_its_way(kafka: Kafka, tmp_path: Path) -> None:
+def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flight(
+    kafka: Kafka, tmp_path: Path
+) -> None:
     line = KafkaLevelLine(kafka.url, tmp_path, {"kafka": {"window": WINDOW}})
     bridge, came = line.run(), list[Came]()
     try:

@@ -1,4 +1,4 @@
-"""The part of the store's suite about records that can be read again: each is dealt with once, whoever brings it."""
+"""The part of the store's suite about records that can be read again: each is dealt with once, by any instance."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Origins:
         assert [await rig.word(message[0]) for message in messages] == ["dead", "none", "dead"]
         assert (await rig.counts())["dead"] == 2
 
-    async def test_what_is_owed_a_dead_letter_is_new_for_whoever_comes_next(self, rig: Rig) -> None:
+    async def test_what_is_owed_a_dead_letter_is_new_for_the_next_call(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         messages = await rig.overdue(6)
         await park(one, *messages[:2], origins=at(100, 102), owed=at(101))

@@ -1,4 +1,4 @@
-"""The promises of ``bridge.core.ports.Store`` as tests. A store that passes them may be put under the house."""
+"""The promises of ``bridge.core.ports.Store`` as tests. Every store passes them."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Keys:
         assert [await rig.word(message[0]) for message in messages] == ["none", "parked", "none"]
 
     @pytest.mark.parametrize("mode", ["replace", "keep", "reject"])
-    async def test_a_message_on_its_way_is_in_nobodys_way(self, rig: Rig, mode: str) -> None:
+    async def test_a_message_on_its_way_is_no_obstacle(self, rig: Rig, mode: str) -> None:
         store = await rig.open()
         [older] = await rig.overdue(key=b"k")
         await park_keyed(store, older, b"k", mode)
@@ -386,7 +386,7 @@ class Claims:
         assert await claim(store) == Claimed([], None, None, 0, [])
 
     @pytest.mark.parametrize("envelope", UNREADABLE)
-    async def test_an_unreadable_envelope_is_reported_left_alone_and_blocks_nobody(
+    async def test_an_unreadable_envelope_is_reported_left_alone_and_blocks_no_other(
         self, rig: Rig, envelope: bytes
     ) -> None:
         store = await rig.open()
@@ -545,7 +545,7 @@ class Endings:
         rig.lose_reply(store)
         with pytest.raises(StoreUnavailable, match="lost"):
             await claim(store)
-        assert ids(await claim(store)) == []  # they are claimed, by a claim that nobody knows of
+        assert ids(await claim(store)) == []  # they are claimed, by a claim whose reply was lost
         assert await store.recover([]) == 3
         assert ids(await claim(store)) == [message[0] for message in messages]
 
@@ -738,7 +738,7 @@ class Instances:
         heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
         listening = asyncio.create_task(other.listen(lambda shard, due_ms: heard.put_nowait((shard, due_ms))))
         try:
-            # Until the subscription stands, hints are lost, and may be.
+            # Hints are lost until the subscription is in place.
             for nearer in count():
                 await park(one, rig.message(far_ms - nearer, 1), shard=1)
                 try:
@@ -746,7 +746,7 @@ class Instances:
                     break
                 except TimeoutError:
                     assert nearer < 100
-            await park(one, rig.message(far_ms + 1, 1), shard=1)  # later: nothing is said
+            await park(one, rig.message(far_ms + 1, 1), shard=1)  # later: no hint
             await park(one, rig.message(far_ms - 1000, 1), shard=1)
             assert await asyncio.wait_for(heard.get(), 5) == (1, far_ms - 1000)
             await claim(one, 1)

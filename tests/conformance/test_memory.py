@@ -6,6 +6,8 @@ import pytest
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.state import MOVES
+from tests.conformance.desk_rig import JoinedDeskRig, MemoryDeskRig
+from tests.conformance.desk_suite import DeskSuite
 from tests.conformance.memory_rig import MemoryRig
 from tests.conformance.rig import LEASE_MS, claim, ids, park
 from tests.conformance.store_suite import StoreSuite
@@ -18,6 +20,18 @@ def rig() -> MemoryRig:
 
 class TestMemoryStore(StoreSuite):
     pass
+
+
+class TestMemoryDesk(DeskSuite):
+    @pytest.fixture
+    def desk_rig(self) -> MemoryDeskRig:
+        return MemoryDeskRig()
+
+
+class TestJoinedDesks(DeskSuite):
+    @pytest.fixture
+    def desk_rig(self) -> JoinedDeskRig:
+        return JoinedDeskRig()
 
 
 def test_it_makes_every_move_there_is(rig: MemoryRig) -> None:

@@ -1,4 +1,4 @@
-"""The store on a real Redis: standalone, Cluster and Sentinel keep the same promises."""
+"""The store and the admin desk on a real Redis: standalone, Cluster and Sentinel keep the same promises."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.conformance.desk_rig import RedisDeskRig
+from tests.conformance.desk_suite import DeskSuite
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.store_suite import StoreSuite
 from tests.devstack import redis as redis_servers
@@ -19,6 +21,24 @@ class TestStandalone(StoreSuite):
     @pytest.fixture
     async def rig(self, redis_url: str, key_prefix: str) -> AsyncIterator[RedisRig]:
         rig = RedisRig(redis_url, key_prefix)
+        yield rig
+        await rig.close()
+
+
+class TestStandaloneDesk(DeskSuite):
+    @pytest.fixture
+    async def desk_rig(self, redis_url: str, key_prefix: str) -> AsyncIterator[RedisDeskRig]:
+        rig = RedisDeskRig(redis_url, key_prefix)
+        await rig.open()
+        yield rig
+        await rig.close()
+
+
+class TestClusterDesk(DeskSuite):
+    @pytest.fixture
+    async def desk_rig(self, redis_cluster_url: str, key_prefix: str) -> AsyncIterator[RedisDeskRig]:
+        rig = RedisDeskRig(redis_cluster_url, key_prefix)
+        await rig.open()
         yield rig
         await rig.close()
 

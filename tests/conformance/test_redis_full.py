@@ -1,4 +1,4 @@
-"""Redis at its maxmemory: nothing new is parked, and what frees memory still works; and what a claim needs of it."""
+"""Redis at its maxmemory: new messages are refused, and what frees memory still works."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ async def rig(start_redis: StartRedis, key_prefix: str) -> AsyncIterator[RedisRi
 
 
 async def fill(rig: RedisRig) -> None:
-    """From here on every command that needs memory is refused."""
+    """Make Redis refuse every command that needs memory."""
     await rig.client.config_set("maxmemory", 1)
 
 
-async def test_a_full_redis_refuses_what_is_new_and_says_why(rig: RedisRig) -> None:
+async def test_a_full_redis_refuses_new_messages_and_says_why(rig: RedisRig) -> None:
     store = await rig.open()
     await fill(rig)
     with pytest.raises(StoreUnavailable, match="maxmemory"):
@@ -66,7 +66,7 @@ async def test_an_instance_that_starts_while_redis_is_full_delivers(rig: RedisRi
     assert await store.settle((await claim(store)).claims) == 1
 
 
-async def test_what_was_refused_is_parked_when_there_is_room_again(rig: RedisRig) -> None:
+async def test_a_refused_batch_is_parked_when_there_is_room_again(rig: RedisRig) -> None:
     store = await rig.open()
     messages = await rig.overdue()
     token = store.new_token()
@@ -78,8 +78,8 @@ async def test_what_was_refused_is_parked_when_there_is_room_again(rig: RedisRig
     assert len((await claim(store)).claims) == 1
 
 
-async def test_a_claim_reads_little_more_than_it_may_take(rig: RedisRig) -> None:
-    """Redis does nothing else meanwhile: a hundred bodies of a megabyte, read to take eight, are half a second."""
+async def test_a_claim_reads_little_more_than_its_limit_of_bytes(rig: RedisRig) -> None:
+    """A script blocks Redis while it reads: 100 bodies of 1 MB, of which 8 are claimed, would take half a second."""
     store = await rig.open()
     for message in await rig.overdue(60, payload=b"x" * (1 << 20)):
         await park(store, message)

@@ -40,7 +40,7 @@ def rows_of(found: Any, broker: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_a_tiny_bench_counts_right_and_writes_everything_down(
+def test_a_tiny_bench_counts_correctly_and_writes_its_document(
     redis_url: str, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     printed, found = benched(environment(redis_url, rabbitmq_vhost), tmp_path, "--only", "rate,backlog")
@@ -64,7 +64,7 @@ def test_a_tiny_bench_counts_right_and_writes_everything_down(
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.kafka
-def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka, tmp_path: Path) -> None:
+def test_the_bench_measures_the_same_on_kafka(redis_url: str, kafka: Kafka, tmp_path: Path) -> None:
     environ = environment(redis_url, f"amqp://{NOBODY}/", kafka.url)
     options = ("--broker", "kafka", "--only", "plain,rate,burst,backlog", "--burst", "3000")
     printed, found = benched(environ, tmp_path, *options)
@@ -89,7 +89,7 @@ def test_on_kafka_the_bench_asks_the_same_questions(redis_url: str, kafka: Kafka
 @pytest.mark.redis
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
-def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
+def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(
     redis_url: str, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--broker", "rabbitmq", "--only", "rate", "--rates", "50", "--duration", "1s", "--out", "/dev/full")
@@ -103,7 +103,7 @@ def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
 
 
 @pytest.mark.redis
-def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_url: str, tmp_path: Path) -> None:
+def test_a_required_broker_that_does_not_answer_ends_the_bench_with_4(redis_url: str, tmp_path: Path) -> None:
     environ = environment(redis_url, f"amqp://{NOBODY}/")
     for options in (("--broker", "kafka"), ()):
         done = subprocess.run(
@@ -115,7 +115,7 @@ def test_a_broker_that_was_asked_for_and_does_not_answer_ends_it_with_4(redis_ur
 
 
 @pytest.mark.slow
-def test_wrong_numbers_are_refused_with_2_before_anything_is_started(tmp_path: Path) -> None:
+def test_wrong_numbers_are_refused_with_2_before_anything_starts(tmp_path: Path) -> None:
     environ = environment("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/")
     wrong = (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0"))
     for option, value in (*wrong, ("--out", "no/such/folder.json"), ("--out", ".")):

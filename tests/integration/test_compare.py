@@ -59,13 +59,13 @@ def check_faultless(steps: dict[str, dict[str, Any]], kinds: Sequence[str]) -> N
 
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_report(
+def test_a_small_comparison_has_no_faults_and_leaves_only_its_report(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--modes", "redis", "--rates", "200", "--duration", "1s", "--count", "300", "--out", "report")
     done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", *options, "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert "1 way, " in done.stderr
+    assert "Ways: 1, " in done.stderr
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "report" / "compare.json").read_text())
     assert found["ok"] is True
@@ -89,7 +89,7 @@ def test_a_small_comparison_loses_nothing_is_never_early_and_leaves_only_its_rep
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_levels_are_measured_with_and_without_a_bridge_where_there_is_no_redis(
+def test_levels_are_measured_with_and_without_a_bridge_when_redis_is_away(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--modes", "levels,alone", "--rates", "200", "--duration", "1s", "--count", "200", "--out", "report")
@@ -109,7 +109,7 @@ def test_levels_are_measured_with_and_without_a_bridge_where_there_is_no_redis(
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_the_quick_look_measures_every_mode_that_is_there_and_says_why_others_are_not(
+def test_a_quick_run_measures_every_available_mode_and_explains_the_others(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", "--out", "report")
@@ -136,7 +136,7 @@ def test_the_quick_look_measures_every_mode_that_is_there_and_says_why_others_ar
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_a_full_comparison_also_has_a_backlog_and_starts_the_bridge_anew_without_losing_a_message(
+def test_a_full_comparison_has_a_backlog_and_restarts_the_bridge_without_loss(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--modes", "redis,ttl", "--rates", "100", "--duration", "1s", "--count", "400", "--out", "report")
@@ -158,7 +158,7 @@ def test_a_full_comparison_also_has_a_backlog_and_starts_the_bridge_anew_without
 
 @pytest.mark.redis
 @pytest.mark.rabbitmq
-def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
+def test_an_interrupted_comparison_writes_its_figures_and_deletes_its_objects(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--quick", "--modes", "ttl,plain", "--rates", "50", "--duration", "1s", "--count", "50")
@@ -175,7 +175,7 @@ def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "It ended before all was measured: ttl lack" in said
+    assert "Modes without all figures: ttl." in said
     found = json.loads((tmp_path / "report" / "compare.json").read_text())
     assert found["ok"] is False
     assert [mode["name"] for mode in found["modes"]] == ["plain"]
@@ -183,9 +183,7 @@ def test_an_interrupted_comparison_tells_what_it_has_and_leaves_nothing(
 
 
 @pytest.mark.rabbitmq
-def test_an_interrupt_while_the_pictures_are_drawn_is_told_with_what_is_missing_and_ends_with_130(
-    rabbitmq_vhost: str, tmp_path: Path
-) -> None:
+def test_an_interrupt_while_drawing_says_what_is_missing_and_ends_with_130(rabbitmq_vhost: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         (*COMMAND, "--quick", *TINY, "--out", "report"),
         env=environment("redis://127.0.0.1:1/0", rabbitmq_vhost),
@@ -195,24 +193,22 @@ def test_an_interrupt_while_the_pictures_are_drawn_is_told_with_what_is_missing_
         text=True,
     ) as running:
         assert running.stderr is not None
-        assert any("The pictures are drawn" in line for line in running.stderr)
+        assert any("Drawing the pictures" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
-        told = next(line for line in running.stderr if line.startswith("Written to"))
-        while running.poll() is None:  # somebody who holds the keys down
+        written = next(line for line in running.stderr if line.startswith("Written to"))
+        while running.poll() is None:  # a user who holds the keys down
             running.send_signal(signal.SIGINT)
             time.sleep(0.005)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert told == "Written to report: compare.json and table.md, and no report: the pictures were interrupted.\n"
+    assert written == "Written to report: compare.json and table.md. No report: drawing was interrupted.\n"
     assert "Traceback" not in said
     assert {file.name for file in (tmp_path / "report").iterdir()} == {"compare.json", "table.md"}
 
 
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
-def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
-    rabbitmq_vhost: str, tmp_path: Path
-) -> None:
+def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(rabbitmq_vhost: str, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "compare.json").symlink_to("/dev/full")
     done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--quick", *TINY, "--out", "report")
@@ -226,9 +222,7 @@ def test_on_a_full_disk_the_table_is_printed_and_the_sentence_names_the_file(
 
 
 @pytest.mark.rabbitmq
-def test_a_broker_without_the_plugin_is_told_so_with_5_when_nothing_else_is_wanted(
-    rabbitmq_vhost: str, tmp_path: Path
-) -> None:
+def test_a_missing_plugin_ends_with_5_if_no_other_mode_is_wanted(rabbitmq_vhost: str, tmp_path: Path) -> None:
     done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--modes", "plugin")
     assert done.returncode == 5, done.stderr
     assert "does not have the plugin" in done.stderr
@@ -237,7 +231,7 @@ def test_a_broker_without_the_plugin_is_told_so_with_5_when_nothing_else_is_want
 
 @pytest.mark.rabbitmq
 @pytest.mark.parametrize(("mode", "back"), [("plain", False), ("levels", False), ("ttl", True)])
-def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_left_there(
+def test_a_broker_that_goes_away_is_the_last_line_with_the_step_and_what_may_remain(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path, mode: str, back: bool
 ) -> None:
     with ThreadedProxy.before(rabbitmq_vhost) as proxy:
@@ -259,7 +253,7 @@ def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_lef
     assert running.returncode == 4, said
     last = said.splitlines()[-1]
     assert last.startswith(f"At the step '{mode}, rate 50': RabbitMQ ")
-    assert (f"Things named postdate.compare.{mode}." in last) is not back
+    assert (f"Objects named postdate.compare.{mode}." in last) is not back
     assert ("rabbitmqctl delete_queue" in last) is not back
     if back:
         assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
@@ -267,7 +261,7 @@ def test_a_broker_that_goes_away_is_named_last_with_the_step_and_what_may_be_lef
 
 @pytest.mark.rabbitmq
 @pytest.mark.parametrize("rights", [("^$", ".*", ".*"), (".*", "^$", ".*"), (".*", ".*", "^$")])
-def test_without_a_right_it_ends_with_5_and_claims_nothing_to_be_left(
+def test_missing_rights_end_with_5_without_a_claim_of_remaining_objects(
     rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path, rights: tuple[str, str, str]
 ) -> None:
     if not rabbitmq.owned:
@@ -282,7 +276,7 @@ def test_without_a_right_it_ends_with_5_and_claims_nothing_to_be_left(
         rabbitmq.ctl("delete_user", user)
     assert done.returncode == 5, done.stderr
     assert done.stderr.splitlines()[-1].startswith("RabbitMQ does not allow it (access to ")
-    assert "Things named" not in done.stderr
+    assert "Objects named" not in done.stderr
     assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
 
 
@@ -298,7 +292,7 @@ def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_wrong_options_are_refused_with_2_before_anything_is_asked(tmp_path: Path) -> None:
+def test_wrong_options_are_refused_with_2_before_anything_starts(tmp_path: Path) -> None:
     for option, value in (("--modes", "all"), ("--rates", "fast"), ("--duration", "60"), ("--count", "0")):
         done = compare("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/", tmp_path, option, value)
         assert done.returncode == 2, done.stderr

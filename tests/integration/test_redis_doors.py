@@ -1,4 +1,4 @@
-"""What a Redis refuses at the door, and the sentence that a person is told: each with its own cure."""
+"""Each reason why Redis refuses a connection has its own error with advice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.redis
 
 
 def said(url: str, **more: str) -> str:
-    """What is said to somebody who looks into the store; "" where nothing is wrong."""
+    """Return the error of a look into the store; "" if there is none."""
 
     async def look() -> str:
         settings = RedisSettings.model_validate({"url": url, "connect_timeout": "1s", "timeout": "2s", **more})
@@ -39,7 +39,7 @@ def said(url: str, **more: str) -> str:
 
 
 class Secured:
-    """A Redis with a port for TLS beside the plain one."""
+    """A Redis with a TLS port and a plain port."""
 
     def __init__(self, stack: ExitStack, authority: Authority, name: str, **more: str) -> None:
         self.ca = str(authority.ca)
@@ -92,12 +92,12 @@ def test_a_database_that_the_server_does_not_have_is_named(server: Redis) -> Non
         ("narrow:pw@", "the Redis user lacks a permission that postdate needs (this user has no permissions to access"),
     ],
 )
-def test_who_is_not_let_in_is_told_why(server: Redis, who: str, words: str) -> None:
+def test_a_refused_user_is_told_why(server: Redis, who: str, words: str) -> None:
     assert said(f"redis://{who}127.0.0.1:{server.port}").startswith(words)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
-def test_a_password_that_is_wanted_is_no_missing_cluster(scheme: str) -> None:
+def test_a_missing_password_is_not_reported_as_a_missing_cluster(scheme: str) -> None:
     with need(lambda: Redis.launch_process()) as locked:
         locked.command("CONFIG", "SET", "requirepass", "sesame")
         assert said(f"{scheme}://127.0.0.1:{locked.port}") == "Redis requires a password. Set redis.password"
@@ -105,7 +105,9 @@ def test_a_password_that_is_wanted_is_no_missing_cluster(scheme: str) -> None:
         assert said(f"redis://:sesame@127.0.0.1:{locked.port}") == ""
 
 
-def test_a_redis_that_is_no_cluster_and_one_that_is(server: Redis, redis_cluster: RedisCluster) -> None:
+def test_a_cluster_url_fits_clusters_only_and_a_plain_url_single_servers_only(
+    server: Redis, redis_cluster: RedisCluster
+) -> None:
     assert said(f"redis+cluster://127.0.0.1:{server.port}").startswith(
         "Redis is not a cluster. Write redis:// in place"
     )
@@ -116,7 +118,7 @@ def test_a_redis_that_is_no_cluster_and_one_that_is(server: Redis, redis_cluster
     assert numbered.startswith("Redis is a node of a cluster, which has no numbered databases")
 
 
-def test_as_many_connections_as_there_may_be() -> None:
+def test_a_server_at_its_maxclients_is_named() -> None:
     with need(lambda: Redis.launch_process()) as small, small.client() as first:
         first.ping()
         first.config_set("maxclients", 1)
@@ -125,7 +127,7 @@ def test_as_many_connections_as_there_may_be() -> None:
 
 
 class TestTLS:
-    def test_on_one_side_only_is_said_on_both(self, secured: Secured) -> None:
+    def test_tls_on_one_side_only_is_named_from_either_side(self, secured: Secured) -> None:
         plain, tls = secured.server.port, secured.port
         assert said(f"rediss://127.0.0.1:{tls}", ca_file=secured.ca) == ""
         assert "only one side uses TLS). Correct redis.url" in said(f"rediss://127.0.0.1:{plain}", ca_file=secured.ca)
@@ -137,20 +139,20 @@ class TestTLS:
         assert said(f"redis://:x@127.0.0.1:{tls}/1") == words
 
     @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
-    def test_a_certificate_that_is_not_trusted_is_said_with_the_reason(self, secured: Secured, scheme: str) -> None:
+    def test_an_untrusted_certificate_is_named_with_the_reason(self, secured: Secured, scheme: str) -> None:
         words = "Redis shows a certificate that is not trusted (self-signed certificate in certificate chain). Correct"
         assert said(f"{scheme}://127.0.0.1:{secured.port}").startswith(words)
 
-    def test_a_certificate_that_is_wanted_of_us_is_asked_for(self, authority: Authority) -> None:
+    def test_a_required_client_certificate_is_named(self, authority: Authority) -> None:
         with ExitStack() as stack:
             strict = Secured(stack, authority, "strict", **{"tls-auth-clients": "yes"})
             url, ours = f"rediss://127.0.0.1:{strict.port}", authority.sign("client")
-            # The server says what it wants, and hangs up; now and then the second is heard before the first.
+            # The server sends its reason and closes. Sometimes the close arrives first.
             assert "redis.cert_file" in said(url, ca_file=strict.ca)
             pair = {"cert_file": str(ours.cert), "key_file": str(ours.key)}
             assert said(url, ca_file=strict.ca, **pair) == ""
 
-    def test_files_that_hold_no_certificates_are_said_to_be_the_cause(self, secured: Secured, tmp_path: Path) -> None:
+    def test_files_without_certificates_are_named_as_the_cause(self, secured: Secured, tmp_path: Path) -> None:
         empty = tmp_path / "empty.pem"
         empty.write_text("nothing\n")
         url, words = f"rediss://127.0.0.1:{secured.port}", "redis.ca_file, cert_file or key_file cannot be used ("

@@ -1,4 +1,4 @@
-"""The Sentinels: with TLS where the URL says TLS, followed as long as one answers, and what is said when none does."""
+"""Sentinel: TLS as in the URL, following while one Sentinel answers, and the errors when none does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings_of(url: str, **more: str) -> RedisSettings:
 
 
 def said(url: str, **more: str) -> str:
-    """What is said to somebody who asks the master; "" where it answers."""
+    """Return the error of a call to the master; "" if it answers."""
 
     async def look() -> str:
         client: Any = connect(settings_of(url, **more))
@@ -50,7 +50,7 @@ def said(url: str, **more: str) -> str:
 
 @dataclass(frozen=True)
 class Locked:
-    """A master and its Sentinel, on ports that speak TLS alone, and only with clients that show a certificate."""
+    """A master and its Sentinel that accept only TLS, and only clients with a certificate."""
 
     url: str
     ca: str
@@ -78,11 +78,11 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
 
 
 class TestTLS:
-    def test_a_sentinel_that_speaks_nothing_else_is_asked_with_our_certificate(self, locked: Locked) -> None:
+    def test_a_sentinel_that_requires_tls_gets_the_client_certificate(self, locked: Locked) -> None:
         pair = {"cert_file": str(locked.client.cert), "key_file": str(locked.client.key)}
         assert said(locked.url, ca_file=locked.ca, **pair) == ""
 
-    def test_without_the_certificate_it_asks_for_nothing_is_said_to_it(self, locked: Locked) -> None:
+    def test_a_missing_client_certificate_is_named_in_the_error(self, locked: Locked) -> None:
         assert "redis.cert_file" in said(locked.url, ca_file=locked.ca)
 
     def test_a_sentinel_whose_certificate_is_not_trusted_is_refused(self, locked: Locked) -> None:
@@ -104,7 +104,7 @@ class TestTLS:
 
 
 class Listener:
-    """Takes connections and hears what is said, and says nothing."""
+    """Accepts connections, records the first bytes, and never answers."""
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
@@ -133,21 +133,21 @@ class Listener:
 
 
 class TestSentences:
-    def test_no_sentinel_and_no_such_master_are_told_apart(self, redis_sentinel: RedisSentinel) -> None:
+    def test_no_sentinel_and_an_unknown_master_have_their_own_errors(self, redis_sentinel: RedisSentinel) -> None:
         (closed,) = free_ports(1)
         none = (
             f"no Sentinel answers (127.0.0.1:{closed}: Redis does not answer at 127.0.0.1:{closed} (Connection refused)"
         )
         assert said(f"redis+sentinel://127.0.0.1:{closed}/mymaster").startswith(none)
-        nobody = "the Sentinels know no master called nobody. Correct the name after the slash in redis.url"
-        assert said(redis_sentinel.url.replace("/mymaster", "/nobody")) == nobody
+        unknown = "the Sentinels know no master called nobody. Correct the name after the slash in redis.url"
+        assert said(redis_sentinel.url.replace("/mymaster", "/nobody")) == unknown
         assert said(f"{redis_sentinel.url.replace('/mymaster', f',127.0.0.1:{closed}/mymaster')}") == ""
 
-    def test_a_redis_in_place_of_a_sentinel_is_called_by_its_name(self, redis_server: Redis) -> None:
+    def test_a_redis_in_place_of_a_sentinel_is_recognised(self, redis_server: Redis) -> None:
         words = said(f"redis+sentinel://127.0.0.1:{redis_server.port}/mymaster")
         assert "the server is not a Sentinel. Correct redis.url" in words
 
-    def test_while_the_master_is_away_nobody_is_told_to_start_it(self, redis_sentinel: RedisSentinel) -> None:
+    def test_while_the_master_is_away_the_error_does_not_say_to_start_it(self, redis_sentinel: RedisSentinel) -> None:
         old = redis_sentinel.master
         redis_sentinel.sentinel.command("SENTINEL", "SET", "mymaster", "down-after-milliseconds", 60_000)
         old.kill()
@@ -158,7 +158,7 @@ class TestSentences:
         assert "Start it" not in words
 
 
-def test_check_warns_of_a_sentinel_whose_master_may_write_alone(redis_sentinel: RedisSentinel) -> None:
+def test_check_warns_of_a_master_that_may_write_without_a_replica(redis_sentinel: RedisSentinel) -> None:
     words, _ = asyncio.run(inspect(settings_of(redis_sentinel.url)))
     assert [word.partition(".")[0] for word in words] == ["Redis has min-replicas-to-write 0"]
     for server in redis_sentinel.servers:
@@ -167,7 +167,7 @@ def test_check_warns_of_a_sentinel_whose_master_may_write_alone(redis_sentinel: 
 
 
 def test_without_a_sentinel_nothing_is_written_until_one_is_back(redis_sentinel: RedisSentinel) -> None:
-    """A failover would not be noticed: what is written to a master that is none any more is lost."""
+    """A failover would go unnoticed, and writes to the former master would be lost."""
     asyncio.run(without_a_sentinel(redis_sentinel))
 
 

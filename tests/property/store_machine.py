@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.memory.shard import Shard
+from adapters.redis.connect import connect
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
+from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
 from bridge.core.ports import Batch, Claimed, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, seal
@@ -78,9 +80,6 @@ class StoreMachine(RuleBasedStateMachine):
             self.stores[name] = self.do(self.open(name))
 
     async def open(self, name: str) -> RedisStore:
-        from adapters.redis.connect import connect
-        from bridge.core.clock import StoreClock
-
         store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock())
         await store.open("everysec", 1, 1000)
         return store

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "compare-report"
 README = "before\n<!-- compare: begin. A word. -->\n<!-- compare: end -->\nbehind\n"
-#: Writes what `compare --out FOLDER` writes, in part, and ends as it is told.
+#: Writes what `compare --out FOLDER` writes, in part, and ends with the given code.
 STUB = """#!/bin/sh
 [ "$1 $2" = "compare --out" ] || exit 2
 echo '| way |' > "$3/table.md"
@@ -34,7 +34,7 @@ def keep(project: Path, code: int = 0) -> int:
 
 
 @pytest.mark.slow
-def test_table_and_picture_stand_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
+def test_table_and_picture_are_put_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
     assert keep(project) == 0
     once = (project / "README.md").read_text()
     assert once.startswith("before\n<!-- compare: begin. A word. -->\n<picture>")
@@ -56,14 +56,14 @@ def test_only_the_page_the_figures_the_table_and_one_picture_are_kept(project: P
 
 
 @pytest.mark.slow
-def test_a_comparison_that_went_wrong_leaves_the_readme_as_it_was(project: Path) -> None:
+def test_a_failed_comparison_leaves_the_readme_unchanged(project: Path) -> None:
     assert keep(project, code=1) == 1
     assert (project / "README.md").read_text() == README
 
 
-def test_what_the_readme_says_of_rabbitmqs_work_is_true_of_the_figures_that_are_kept() -> None:
+def test_the_readmes_claims_on_rabbitmqs_work_match_the_kept_figures() -> None:
     root = SCRIPT.parents[1]
-    told = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
     kept = json.loads((root / "deploy" / "compare" / "compare.json").read_text(encoding="utf-8"))
     work = {
         mode["name"]: [step["figures"]["broker_cpu_us"] for step in mode["steps"] if step["kind"] == "rate"]
@@ -74,7 +74,7 @@ def test_what_the_readme_says_of_rabbitmqs_work_is_true_of_the_figures_that_are_
         ("levels", 1.7, 2.3, "three queues, and RabbitMQ works about twice as much"),
         ("ladder", 1.8, 3.6, "works two to three and a half times as much as with Redis"),
     ):
-        assert sentence in told
+        assert sentence in readme
         assert all(least <= own / redis <= most for own, redis in zip(work[name], work["redis"], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""A comparison's steps against a broker that is only reckoned: each message comes at what its mode makes of it."""
+"""A comparison's steps against a simulated broker, on which each message arrives as its mode's rule says."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from itertools import islice
 
 import pytest
 
-from bridge.lab.bench.load import Got, Load, Sent
-from bridge.lab.bench.measure import Place
-from bridge.lab.compare.measure import Measurement, Step, Usage
-from bridge.lab.compare.modes import BY_NAME, promise
-from bridge.lab.compare.plan import Plan
+from bridge.lab.compare import CompareStep, Measurement
+from bridge.lab.compare_modes import BY_NAME, ComparePlan, promise
+from bridge.lab.load import Got, Load, Sent
+from bridge.lab.machine import Usage
+from bridge.lab.ports import RunNames
 
 LEVELS = (1000, 5000, 7_200_000)
-PLAN = Plan(rates=(100,), duration_s=1, count=64)
+PLAN = ComparePlan(rates=(100,), duration_s=1, count=64)
 WAY_MS = 2.0
 
 
-class Reckoned:
-    """A way on which every message takes two milliseconds longer than its mode's rule says; it notes what it is told.
+class Simulated:
+    """A mode in which every message takes two milliseconds longer than its rule says.
 
-    It uses ten microseconds of processor and a hundred bytes a message.
+    It uses ten microseconds of processor time and a hundred bytes per message.
     """
 
-    place = Place("front", "target", "queue")
-    #: How long before the moment at which all are due they are published, which takes half a second.
+    names = RunNames("front", "target", "queue", "intake", "prefix")
+    #: Publishing starts this long before the common due moment, and takes half a second.
     ahead_s = 1.0
 
     def __init__(self, mode: str, lose: int = 0) -> None:
@@ -37,7 +37,7 @@ class Reckoned:
         self.restarts = 0
 
     def check(self) -> None:
-        """It always runs."""
+        """It never ends."""
 
     def unsettled(self) -> int:
         return 0
@@ -65,22 +65,22 @@ class Reckoned:
 
 
 class Silent:
-    """Nobody is told how far it is."""
+    """Ignores progress."""
 
     def step(self, name: str, total: int) -> None: ...
 
     def at(self, done: int) -> None: ...
 
 
-def measured(mode: str, way: Reckoned, plan: Plan = PLAN) -> dict[str, Step]:
-    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, run=1)
+def measured(mode: str, way: Simulated, plan: ComparePlan = PLAN) -> dict[str, CompareStep]:
+    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, first_number=1)
     measuring.run()
     return {step.kind: step for step in measuring.steps}
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels", "alone", "ladder"])
-def test_lateness_counts_from_what_the_mode_promises_and_its_rounding_is_told_apart(mode: str) -> None:
-    steps = measured(mode, Reckoned(mode))
+def test_lateness_counts_from_the_rounded_delay_and_rounding_has_its_own_figures(mode: str) -> None:
+    steps = measured(mode, Simulated(mode))
     figures = steps["rate"].figures
     assert figures["p50_ms"] == figures["max_ms"] == WAY_MS
     assert figures["short_behind_long_ms"] == 0
@@ -93,8 +93,8 @@ def test_lateness_counts_from_what_the_mode_promises_and_its_rounding_is_told_ap
     assert max(late for _, late in steps["rate"].by_delay) == pytest.approx(longest + WAY_MS, abs=1)
 
 
-def test_every_step_of_a_mode_is_measured_once_and_the_bridge_is_started_anew_once() -> None:
-    way = Reckoned("redis")
+def test_every_step_of_a_mode_is_measured_once_and_the_bridge_restarts_once() -> None:
+    way = Simulated("redis")
     steps = measured("redis", way)
     assert list(steps) == ["rate", "flood", "burst", "backlog", "restart"]
     assert way.restarts == 1
@@ -102,26 +102,26 @@ def test_every_step_of_a_mode_is_measured_once_and_the_bridge_is_started_anew_on
     assert {load.exchange for load in way.loads} == {"front"}
 
 
-def test_without_a_delay_it_goes_to_the_target_and_asks_for_nothing() -> None:
-    way = Reckoned("plain")
+def test_the_mode_without_a_delay_publishes_to_the_destination_without_a_delay_header() -> None:
+    way = Simulated("plain")
     assert list(measured("plain", way)) == ["rate", "flood"]
     assert {(load.exchange, load.delay_ms) for load in way.loads} == {("target", (0, 0))}
 
 
-def test_without_a_bridge_the_producer_names_the_level_and_nothing_is_started_anew() -> None:
-    way = Reckoned("alone")
+def test_without_a_bridge_the_producer_names_the_level_and_nothing_is_restarted() -> None:
+    way = Simulated("alone")
     assert list(measured("alone", way)) == ["rate", "flood", "burst", "backlog"]
     assert {(load.asks, load.levels_ms) for load in way.loads} == {("x-delay-level", LEVELS)}
 
 
-def test_the_order_of_one_moment_is_told_where_a_mode_keeps_moments_and_not_where_it_rounds() -> None:
-    assert "disordered" in measured("redis", Reckoned("redis"))["burst"].figures
-    assert "disordered" not in measured("ladder", Reckoned("ladder"))["burst"].figures
+def test_the_order_of_a_burst_is_a_figure_only_in_modes_that_do_not_round() -> None:
+    assert "disordered" in measured("redis", Simulated("redis"))["burst"].figures
+    assert "disordered" not in measured("ladder", Simulated("ladder"))["burst"].figures
 
 
-def test_a_burst_that_could_not_be_published_before_its_moment_says_nothing_of_the_way() -> None:
-    assert measured("redis", Reckoned("redis"))["burst"].figures["all_out_ms"] is not None
-    hurried = Reckoned("redis")
+def test_a_burst_published_too_late_has_no_figures_of_its_delivery() -> None:
+    assert measured("redis", Simulated("redis"))["burst"].figures["all_out_ms"] is not None
+    hurried = Simulated("redis")
     hurried.ahead_s = 0.2
     burst = measured("redis", hurried)["burst"]
     assert burst.figures["all_out_ms"] is None
@@ -129,17 +129,17 @@ def test_a_burst_that_could_not_be_published_before_its_moment_says_nothing_of_t
 
 
 @pytest.mark.parametrize(("mode", "moved"), [("redis", 0), ("ladder", 499), ("levels", 499), ("ttl", 0)])
-def test_a_burst_tells_how_far_its_one_moment_was_moved_by_rounding(mode: str, moved: int) -> None:
+def test_a_burst_reports_how_far_rounding_moved_its_due_moment(mode: str, moved: int) -> None:
     # Published from 1 s to half a second before: what asks for 501 ms waits for a second.
-    assert measured(mode, Reckoned(mode))["burst"].figures["moved_max_ms"] == pytest.approx(moved, abs=2)
+    assert measured(mode, Simulated(mode))["burst"].figures["moved_max_ms"] == pytest.approx(moved, abs=2)
 
 
-def test_what_is_lost_is_a_fault_of_its_step() -> None:
-    assert measured("redis", Reckoned("redis", lose=3))["rate"].faults() == {"lost": 3}
+def test_a_lost_message_is_a_fault_of_its_step() -> None:
+    assert measured("redis", Simulated("redis", lose=3))["rate"].faults() == {"lost": 3}
 
 
-def test_processor_and_memory_are_told_for_a_message_where_they_are_known() -> None:
-    steps = measured("redis", Reckoned("redis"))
+def test_processor_time_and_memory_per_message_are_reported_if_known() -> None:
+    steps = measured("redis", Simulated("redis"))
     assert steps["rate"].figures["bridge_cpu_us"] == 10
     assert "store_cpu_us" not in steps["rate"].figures
     assert "store_grew_bytes" not in steps["backlog"].figures
@@ -147,7 +147,7 @@ def test_processor_and_memory_are_told_for_a_message_where_they_are_known() -> N
 
 
 def test_two_modes_get_the_same_delays() -> None:
-    first, second = Reckoned("redis"), Reckoned("ttl")
+    first, second = Simulated("redis"), Simulated("ttl")
     measured("redis", first)
     measured("ttl", second)
     rates = [next(load for load in way.loads if load.rate) for way in (first, second)]

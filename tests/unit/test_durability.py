@@ -1,4 +1,4 @@
-"""Which server is fit for which durability: every combination, and the sentence for those that are not."""
+"""Which server is fit for which durability: every combination, and the refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WANTED = ("always", "everysec", "replicas", "none")
 
 
 def command(server: Server, wanted: str) -> str:
-    """What is waited for: a command's name, "-" for nothing, or "unfit"."""
+    """Return the command to wait with, "-" for none, or "unfit"."""
     try:
         wait = judge(server, wanted, 2, 700).wait
     except StoreUnfit:

@@ -27,7 +27,7 @@ def test_nothing_is_committed_beyond_the_first_record_that_is_not_done(given: li
     assert progress.committable == given[-1] + 1
 
 
-def test_records_that_come_later_do_not_move_what_may_be_committed() -> None:
+def test_records_handed_over_later_do_not_move_the_committable_offset() -> None:
     progress = CommitProgress()
     progress.handed_over(5)
     progress.done([5])

@@ -10,7 +10,7 @@ def several(route: str, count: int, size: int = 1) -> list[Delivery]:
     return [Delivery(None, route, b"x" * size, b"", {}, 0) for _ in range(count)]
 
 
-def test_a_route_that_holds_its_share_leaves_one_for_another() -> None:
+def test_a_route_with_its_full_share_leaves_one_for_another_route() -> None:
     held = HeldDeliveries(90, 1 << 20, routes=3)
     held.add(several("flood", 44))
     assert held.crowded() == set()
@@ -24,7 +24,7 @@ def test_a_route_that_holds_its_share_leaves_one_for_another() -> None:
     assert (held.crowded(), held.half_empty(), held.messages) == (set(), True, 0)
 
 
-def test_the_only_route_has_all_of_the_buffer() -> None:
+def test_a_single_route_may_use_the_whole_buffer() -> None:
     held = HeldDeliveries(90, 1 << 20, routes=1)
     held.add(several("alone", 89))
     assert (held.crowded(), held.full()) == (set(), False)

@@ -1,4 +1,4 @@
-"""Where a record waits on Kafka without a store, and what it looks like on each hop: pure."""
+"""Level topics on Kafka, and a record on each hop through them. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def settings(**sections: object) -> Settings:
 TOPICS = level_topics(settings(), "pay")
 
 
-def test_a_topics_name_says_its_group_route_and_wait_and_differs_by_nothing_else() -> None:
+def test_a_level_topics_name_states_group_route_and_level_and_depends_on_nothing_else() -> None:
     assert list(TOPICS.levels) == [1000, 90_000]
     assert [name.rpartition(".")[0] for name in TOPICS.levels.values()] == [
         "postdate.pay.level.1s",
@@ -48,13 +48,13 @@ def test_a_topics_name_says_its_group_route_and_wait_and_differs_by_nothing_else
     assert level_topics(settings(kafka={"group": "another"}), "pay").levels[1000].startswith("another.pay.level.1s.")
 
 
-def test_the_rule_for_all_levels_matches_those_of_any_list_and_not_the_dead_letters() -> None:
+def test_the_rule_for_all_levels_matches_any_list_of_levels_but_not_the_dead_letters() -> None:
     other = level_topics(settings(headers={"levels": ["7s"]}), "pay")
     assert all(TOPICS.every.text_in(name) for name in (*TOPICS.levels.values(), *other.levels.values()))
     assert TOPICS.every.text_in(TOPICS.dead) is None
 
 
-def test_a_topic_keeps_a_record_for_its_wait_and_the_retention() -> None:
+def test_a_level_topic_keeps_records_for_the_level_and_the_retention() -> None:
     made = made_with(settings(levels={"retention": "1h"}), "pay")
     assert made[TOPICS.levels[90_000]]["retention.ms"] == "3690000"
     assert made[TOPICS.dead]["retention.ms"] == "-1"
@@ -73,14 +73,14 @@ def test_a_topic_keeps_a_record_for_its_wait_and_the_retention() -> None:
         ({"retention.bytes": "5"}, "1000", Shortfall(Difference.BOUNDED, 5, -1)),
     ],
 )
-def test_a_topic_that_would_lose_records_is_told_from_one_that_would_not(
+def test_settings_with_which_a_topic_would_lose_records_are_detected(
     has: dict[str, str], wanted: str, shortfall: Shortfall | None
 ) -> None:
     assert unfit(has, {"retention.ms": wanted}) == shortfall
 
 
 @pytest.mark.parametrize("level", ["1ms", "500ms", "2.5s", "1m30s", "2h", "1d 1h 1m 1.001s"])
-def test_a_topics_name_says_how_long_its_records_wait(level: str) -> None:
+def test_a_level_topics_name_states_its_wait(level: str) -> None:
     (name,) = level_topics(
         settings(headers={"levels": [level]}, kafka={"group": "a.level.9s.b"}), "pay"
     ).levels.values()
@@ -88,12 +88,12 @@ def test_a_topics_name_says_how_long_its_records_wait(level: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["payments", "postdate.pay.level.", "postdate.pay.level.soon.abc", "a.level.b"])
-def test_a_name_that_postdate_did_not_give_says_no_wait(name: str) -> None:
+def test_a_foreign_topic_name_states_no_wait(name: str) -> None:
     assert level_ms_in(name) == 0
 
 
 @pytest.mark.parametrize(("due_ms", "late"), [(0, False), (1_000_000, False), (4_601_000, False), (4_601_001, True)])
-def test_a_record_that_is_due_long_after_its_level_is_a_strangers(due_ms: int, late: bool) -> None:
+def test_a_record_due_long_after_its_level_is_foreign(due_ms: int, late: bool) -> None:
     assert bool(too_late(due_ms, TOPICS.levels[1000], now_ms=1_000_000)) is late
 
 
@@ -113,7 +113,7 @@ def came_back(parcel: Parcel, topics: LevelTopics = TOPICS) -> Delivery:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"k", b"v"), (None, None), (b"", b""), (b"\xff", b"\0")])
-def test_a_record_leaves_its_level_with_every_byte_it_came_with(key: bytes | None, value: bytes | None) -> None:
+def test_a_record_leaves_its_level_unchanged(key: bytes | None, value: bytes | None) -> None:
     payload = pack(2, 5, key, value, HEADERS, b"payments.delay")
     packing = LevelPacking(TOPICS, LANE, "pay")
     held = packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000)
@@ -132,7 +132,7 @@ def test_an_id_is_repeated_by_a_replay_and_by_nothing_else() -> None:
     assert public_id(origins[0]) == public_id((b"a/1", 1))
 
 
-def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waited_or_not() -> None:
+def test_a_dead_letter_is_the_original_record_with_the_reason_whether_it_waited_or_not() -> None:
     payload = pack(2, 5, b"k", b"v", [(b"x-delay-reason", b"an old one"), *HEADERS], b"payments.delay")
     packing = LevelPacking(TOPICS, LANE, "pay")
     held = came_back(packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000))
@@ -153,7 +153,7 @@ def test_a_dead_letter_is_the_record_as_it_came_with_the_reason_whether_it_waite
         (b"v", [(b"x-delay-due", b"-1"), (b"x-delay-id", b"1")]),
     ],
 )
-def test_a_strangers_record_in_a_level_is_no_record_to_deliver(value: bytes | None, headers: list[Header]) -> None:
+def test_a_foreign_record_in_a_level_is_not_delivered(value: bytes | None, headers: list[Header]) -> None:
     stranger = came_back(Parcel(TOPICS.levels[1000], pack(2, 5, b"k", value, headers)))
     packing = LevelPacking(TOPICS, LANE, "pay")
     with pytest.raises(ValueError, match="in a level's topic"):
@@ -161,7 +161,7 @@ def test_a_strangers_record_in_a_level_is_no_record_to_deliver(value: bytes | No
     assert unpack(packing.parcel(stranger, Bury(""), 0).payload) == Record(2, 5, b"k", value, headers)
 
 
-def test_what_a_source_has_found_to_be_a_strangers_waits_for_nothing_and_says_why() -> None:
+def test_a_record_that_the_source_found_foreign_does_not_wait_and_has_a_reason() -> None:
     absurd = [(b"x-delay-due", b"999999999999999"), (b"x-delay-id", b"1")]
     stranger = came_back(Parcel(TOPICS.levels[1000], pack(2, 5, b"k", b"v", absurd)))
     stranger.fault = "it is due in 31000 years"
@@ -171,5 +171,5 @@ def test_what_a_source_has_found_to_be_a_strangers_waits_for_nothing_and_says_wh
 
 
 @pytest.mark.parametrize("value", [None, "1", 5, b"", b"-5", b"1.5", b"soon", b"9" * 16, "²".encode()])
-def test_what_is_no_moment_is_due_at_once(value: str | int | bytes | None) -> None:
+def test_an_invalid_due_time_is_due_at_once(value: str | int | bytes | None) -> None:
     assert due_ms_of(value) == 0

@@ -1,4 +1,4 @@
-"""A partition's loop when the broker does not answer, or nobody foresaw what happens."""
+"""The loop of a target partition: no answers, refusals, unforeseen errors, records that are too large."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from adapters.kafka import partition_queue as lane_module
+from adapters.kafka import partition_queue as queue_module
 from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
 from adapters.kafka.partition_queue import PartitionQueue
 from adapters.kafka.raw.record import Record, pack
@@ -60,8 +60,8 @@ class Producer:
         self.counted += records
 
 
-class Told:
-    """Collects what a lane says."""
+class Answers:
+    """Collects the answers of a queue."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[bytes, Outcome, str]] = []
@@ -69,30 +69,30 @@ class Told:
 
     def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
         reason = refusal.reason if refusal else ""
-        self.answers += [(flight.claim.public_id, outcome, reason) for flight in flights]
+        self.answers += [(flight.letter.public_id, outcome, reason) for flight in flights]
 
 
-def flight(number: int, audit: bool = False) -> OutgoingRecord:
+def flight(number: int, audit: bool = False, compress_always: bool = False) -> OutgoingRecord:
     record = Record(0, 0, b"k", b"v", [])
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
-    return OutgoingRecord(
-        claim, record, KafkaOut(Router("r", [Naming("intake", "target")]), frozenset(), audit), keep_timestamp=False
-    )
+    router = Router("r", [Naming("intake", "target")])
+    out = KafkaOut(router, frozenset(), audit, compress_always=compress_always)
+    return OutgoingRecord(claim, record, out, keep_timestamp=False)
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("nobody foresaw it")])
-async def test_without_an_answer_the_producer_is_called_broken_and_each_record_is_unknown_once(
+async def test_without_an_answer_the_producer_is_broken_and_each_record_is_unknown_once(
     error: Exception | None,
 ) -> None:
-    told, producer = Told(), Producer(error)
-    lane = PartitionQueue(producer, PLACE, 0.05, False, told.tell, told.broken.append)
+    told, producer = Answers(), Producer(error)
+    queue = PartitionQueue(producer, PLACE, 0.05, False, told.tell, told.broken.append)
     for number in range(3):
-        lane.add(flight(number))
+        queue.add(flight(number))
     await until(lambda: told.broken)
-    lane.add(flight(3))
-    lane.end()
-    lane.end()
+    queue.add(flight(3))
+    queue.end()
+    queue.end()
     assert [answer[1:] for answer in sorted(told.answers)] == [(Outcome.UNKNOWN, "")] * 4
     assert producer.sent == [3]
     assert "partition 0" in told.broken[0]
@@ -108,68 +108,82 @@ async def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"), [(TopicAuthorizationFailedError(), "forbidden"), (TooFewReplicasError(), "few_replicas")]
 )
-async def test_what_is_refused_at_its_only_sending_gives_its_numbers_back(answer: KafkaError, reason: str) -> None:
-    told, producer = Told(), Producer(answer=answer)
-    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+async def test_a_batch_refused_at_its_only_try_gives_its_sequence_numbers_back(answer: KafkaError, reason: str) -> None:
+    told, producer = Answers(), Producer(answer=answer)
+    queue = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
     for number in range(3):
-        lane.add(flight(number))
+        queue.add(flight(number))
     await until(lambda: len(told.answers) == 3)
     assert [found[1:] for found in told.answers] == [(Outcome.REFUSED, reason)] * 3
     assert (producer.sent, producer.counted, told.broken) == ([3], 0, [])
 
 
-async def test_what_is_refused_after_it_was_sent_again_may_have_been_written_and_is_unknown() -> None:
-    told, producer = Told(), Producer(answer=TooFewReplicasError(), sendings=2)
-    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
-    lane.add(flight(0))
+async def test_a_batch_refused_after_a_retry_may_have_been_written_and_is_unknown() -> None:
+    told, producer = Answers(), Producer(answer=TooFewReplicasError(), sendings=2)
+    queue = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    queue.add(flight(0))
     await until(lambda: told.broken)
-    lane.end()
+    queue.end()
     assert told.answers == [(b"%020d" % 0, Outcome.UNKNOWN, "")]
     assert producer.counted == 1, "the numbers of a batch that may stand in the log were given to others"
 
 
 async def test_a_partition_without_a_leader_is_not_tried_and_not_waited_for() -> None:
-    told, producer = Told(), Producer(leader=-1)
-    lane = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
-    lane.add(flight(0))
+    told, producer = Answers(), Producer(leader=-1)
+    queue = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    queue.add(flight(0))
     await until(lambda: told.answers)
     assert told.answers == [(b"%020d" % 0, Outcome.REFUSED, "no_leader")]
     assert (producer.sent, told.broken) == ([], [])
 
 
 @pytest.mark.parametrize(
-    ("squeezed_max", "compressed", "sendings", "words"),
+    ("squeezed_max", "compressed", "always", "sendings", "words"),
     [
-        (1000, False, 2, "not even compressed with gzip"),
-        (1000, True, 1, "not even compressed with gzip"),
-        (0, False, 1, "and it was not sent compressed (kafka.compression)"),
+        (1000, False, False, 2, "not even compressed with gzip"),
+        (1000, True, False, 1, "not even compressed with gzip"),
+        (0, False, False, 1, "and it was sent uncompressed (kafka.compression)"),
+        (0, False, True, 2, "not even compressed with gzip"),
     ],
 )
-async def test_what_is_too_large_is_compressed_once_unless_it_was_or_would_hold_up_everybody(
-    monkeypatch: pytest.MonkeyPatch, squeezed_max: int, compressed: bool, sendings: int, words: str
+async def test_a_record_that_is_too_large_is_compressed_once_unless_that_would_block_the_loop(
+    monkeypatch: pytest.MonkeyPatch, squeezed_max: int, compressed: bool, always: bool, sendings: int, words: str
 ) -> None:
-    monkeypatch.setattr(lane_module, "_SQUEEZED_MAX", squeezed_max)
+    monkeypatch.setattr(queue_module, "_SQUEEZED_MAX", squeezed_max)
     said: list[str] = []
 
     def tell(flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
         said.extend(refusal.text if refusal else "" for _ in flights)
 
     producer = Producer(answer=MessageSizeTooLargeError())
-    lane = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)
-    lane.add(flight(0))
+    queue = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)
+    queue.add(flight(0, compress_always=always))
     await until(lambda: said)
-    assert said == [f"topic 'target' takes no record of this size (max.message.bytes), {words}"]
+    assert said == [f"topic 'target' accepts no record of this size (max.message.bytes), {words}"]
     assert (producer.sent, producer.counted) == ([1] * sendings, 0)
 
 
+async def test_a_dead_letter_larger_than_any_request_is_compressed_at_its_first_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_module, "REQUEST_BYTES", 0)
+    told, producer = Answers(), Producer(answer=MessageSizeTooLargeError())
+    queue = PartitionQueue(producer, PLACE, 10, False, told.tell, told.broken.append)
+    queue.add(flight(0, compress_always=True))
+    await until(lambda: told.answers)
+    assert (told.answers[0][2], producer.sent) == ("too_large", [1])
+
+
 @pytest.mark.parametrize(("compressed", "sendings"), [(False, 4), (True, 3)])
-async def test_what_is_too_large_is_sent_without_the_audit_headers_at_last(compressed: bool, sendings: int) -> None:
+async def test_a_record_that_is_too_large_is_sent_without_the_audit_headers_at_last(
+    compressed: bool, sendings: int
+) -> None:
     said: list[str] = []
     producer = Producer(answer=MessageSizeTooLargeError())
-    lane = PartitionQueue(
+    queue = PartitionQueue(
         producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append
     )
     one = flight(0, audit=True)
-    lane.add(one)
+    queue.add(one)
     await until(lambda: said)
     assert (producer.sent, producer.counted, one.headers) == ([1] * sendings, 0, [])

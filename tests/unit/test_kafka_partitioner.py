@@ -22,12 +22,12 @@ JAVA = {
 
 
 @pytest.mark.parametrize(("key", "hashed"), JAVA.items())
-def test_murmur2_is_the_java_clients(key: bytes, hashed: int) -> None:
+def test_murmur2_equals_the_java_clients(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=64))
-def test_murmur2_is_aiokafkas(key: bytes) -> None:
+def test_murmur2_equals_aiokafkas(key: bytes) -> None:
     from aiokafka.partitioner import murmur2 as slow
 
     assert murmur2(key) == slow(key)
@@ -43,7 +43,7 @@ def test_crc32_divides_the_whole_number(key: bytes, partitions: int) -> None:
     assert PartitionChoice("crc32").partition(key, 0, partitions) == crc32(key) % partitions
 
 
-def test_the_number_of_the_source_is_kept_where_the_target_has_it() -> None:
+def test_the_partition_number_is_kept_where_the_target_has_it() -> None:
     choice = PartitionChoice("same")
     assert choice.partition(b"key", 5, 6) == 5
     assert choice.partition(None, 5, 6) == 5
@@ -51,7 +51,7 @@ def test_the_number_of_the_source_is_kept_where_the_target_has_it() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, -(2**31)])
-def test_no_number_below_0_is_kept_whoever_wrote_it(number: int) -> None:
+def test_a_negative_partition_number_is_never_kept(number: int) -> None:
     assert PartitionChoice("same").partition(b"key", number, 6) == PartitionChoice("murmur2").partition(
         b"key", number, 6
     )
@@ -75,14 +75,14 @@ def test_records_without_a_key_stay_together_in_a_batch_and_are_spread_over_all_
     assert sorted(used) == list(range(12))
 
 
-def test_a_key_is_remembered_apart_for_each_number_of_partitions() -> None:
+def test_the_cache_distinguishes_the_number_of_partitions() -> None:
     choice = PartitionChoice("murmur2")
     assert [choice.partition(b"foobar", 0, n) for n in (5, 12, 5, 12)] == [
         (murmur2(b"foobar") & 0x7FFFFFFF) % n for n in (5, 12, 5, 12)
     ]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_is_bounded() -> None:
     choice = PartitionChoice("murmur2")
     for number in range(25_000):
         choice.partition(b"%d" % number, 0, 12)

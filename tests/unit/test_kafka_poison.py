@@ -40,7 +40,7 @@ def test_every_record_from_an_offset_on_is_read_as_it_was_written(
     assert batch.end == 100 + len(given)
 
 
-def test_batches_before_the_offset_are_passed_over_and_a_batch_cut_short_behind_it_does_not_matter() -> None:
+def test_earlier_batches_and_a_truncated_last_batch_are_skipped() -> None:
     one = Record(3, 5, b"k", b"v", [(b"\xff", None)])
     data = written([one, one], 0) + written([one], 2) + written([one], 3)[:70]
     batch = first_batch(data, 2, 3)
@@ -49,7 +49,7 @@ def test_batches_before_the_offset_are_passed_over_and_a_batch_cut_short_behind_
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 30])
-def test_where_there_is_no_batch_there_is_no_record(data: bytes) -> None:
+def test_without_a_batch_there_is_no_record(data: bytes) -> None:
     assert first_batch(data, 0, 0) is None
 
 

@@ -1,4 +1,4 @@
-"""Who makes a deleted Kafka topic again: postdate, unless the settings leave topics to others."""
+"""postdate recreates a deleted Kafka topic unless the settings forbid it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bridge.telemetry.health import Health
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_deleted_topic_is_made_again_only_where_bridge_setup_allows_it(
+async def test_a_deleted_topic_is_recreated_only_if_bridge_setup_allows_it(
     allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = asyncio.Event()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(setup, "make_again", lambda settings: loop.call_soon_threadsafe(made.set))
+    monkeypatch.setattr(setup, "redeclare", lambda settings: loop.call_soon_threadsafe(made.set))
     kafka = {"broker": "kafka", "intercept": "a.delay", "deliver_to": "a"}
     settings = Settings.model_validate({"bridge": {"setup": allowed}, "routes": {"a": kafka}})
     mend = mending(broker_of("kafka"), settings, Health())

@@ -29,7 +29,7 @@ NAMELESS = TopicId("", "payments.delay")
         (TOPIC, 7, "postdate cluster-1", StartOffset(7)),
     ],
 )
-def test_a_commit_is_believed_unless_it_was_made_for_another_topic_of_this_cluster(
+def test_a_commit_is_believed_unless_its_note_names_another_topic_of_this_cluster(
     topic_id: TopicId, committed: int | None, note: str, begin: StartOffset
 ) -> None:
     assert start_offset_in(topic_id, committed, note) == begin
@@ -39,7 +39,7 @@ def test_a_commit_is_believed_unless_it_was_made_for_another_topic_of_this_clust
     ("offset", "begin"),
     [(5, StartOffset(10, 12)), (10, StartOffset(10, 12)), (20, StartOffset(20, 12)), (21, StartOffset(10, 20))],
 )
-def test_it_goes_on_with_the_oldest_and_what_comes_beyond_a_shortened_end_is_new(
+def test_reading_continues_at_the_oldest_record_and_records_after_a_lost_end_are_new(
     offset: int, begin: StartOffset
 ) -> None:
     assert start_offset_after(offset, first=10, end=20, cut=12) == begin

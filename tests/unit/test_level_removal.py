@@ -61,7 +61,7 @@ def test_a_level_whose_due_queue_is_missing_stays() -> None:
 
 def test_a_topic_stays_while_it_holds_records_and_the_dead_letter_topic_while_another_stays() -> None:
     level, dead = LevelTopic("orders", "level", 1, True, False, True), LevelTopic("orders", "dead", 0, True, True, True)
-    assert why_topic_kept(level, [level, dead]).startswith("it holds 1 record: ")
+    assert why_topic_kept(level, [level, dead]).startswith("it holds records: 1. ")
     assert why_topic_kept(dead, [level, dead]).startswith("it goes last: ")
     empty = replace(level, messages=0)
     assert [why_topic_kept(one, [empty, dead]) for one in (empty, dead)] == ["", ""]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import pytest
@@ -48,11 +48,6 @@ class PlainPacking(Packing):
 
     def may_go_back(self, delivery: Delivery) -> bool:
         return delivery.route != "orders.due"
-
-    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel] | None:
-        if delivery.payload == b"cannot be parted":
-            return None
-        return (Parcel("dead", bytes((byte,))) for byte in delivery.payload)
 
 
 class Line:
@@ -195,22 +190,10 @@ async def test_a_dead_letter_that_is_refused_with_its_reason_is_kept_without(sta
     assert line.places()[1:] == ["dead"]
 
 
-async def test_a_dead_letter_that_is_too_large_is_kept_in_parts_and_accepted_with_the_last(start: Start) -> None:
-    line = start(Line())
-    line.sink.script(TOO_LARGE, TOO_LARGE, Outcome.CONFIRMED, Outcome.UNKNOWN, TOO_LARGE, Outcome.CONFIRMED, HOLD)
-    line.source.feed(b"abc", {}, route="orders.due")
-    while not line.sink.held():  # noqa: ASYNC110 - pytest's own time limit ends it
-        await asyncio.sleep(0.001)
-    assert line.source.accepted == []
-    line.sink.answer_held()
-    await line.until_accepted(1)
-    assert line.sink.bodies() == [b"abc", b"abc", b"a", b"b", b"b", b"b", b"c"]
-
-
-async def test_a_dead_letter_that_cannot_be_parted_is_tried_until_it_is_kept(start: Start) -> None:
+async def test_a_dead_letter_that_is_too_large_is_tried_until_it_is_kept(start: Start) -> None:
     line = start(Line())
     line.sink.script(TOO_LARGE, TOO_LARGE, TOO_LARGE)
-    line.source.feed(b"cannot be parted", {}, route="orders.due")
+    line.source.feed(b"too large", {}, route="orders.due")
     await line.until_accepted(1)
     assert line.places()[-2:] == ["dead", "dead"]
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from bridge.core.errors import SettingsError
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
-from bridge.lab.trial.config import as_toml
+from bridge.lab.trial import as_toml
 from bridge.settings import Settings, load, mask_url, require_routes
 from bridge.settings.mistakes import nearest
 from bridge.settings.names import dotted, leaves

@@ -1,4 +1,4 @@
-"""The bridge for one run: its settings file says just what the settings do, and its use of the machine is known."""
+"""The bridge for one run: its settings file, its usage of the machine, and what happens if it cannot clean up."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaError, NodeNotReadyError, TopicAuthorizationFailedError
 from pydantic import SecretStr
 
-from bridge.lab.trial.config import ROUTE, as_toml, new_names, trial_settings
-from bridge.lab.trial.usage import command_of, cpu_s, listening_pid, rss_bytes
-from bridge.settings import Settings, load
+from adapters.kafka.access import trial_errors
+from bridge.core.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
+from bridge.lab.load_runner import ProgressBar
+from bridge.lab.machine import command_of, cpu_s, listening_pid, rss_bytes
+from bridge.lab.trial import ROUTE, as_toml, broker_kind, deleting, new_names, trial_settings
+from bridge.settings import Kafka, Settings, load
 from bridge.settings.plan import store_of
 
 
@@ -22,7 +26,7 @@ def read_back(settings: Settings, folder: Path) -> Settings:
     return load(file, {})
 
 
-def test_the_file_is_read_back_to_the_same_settings_secrets_included(tmp_path: Path) -> None:
+def test_the_settings_file_reads_back_to_the_same_settings_with_secrets(tmp_path: Path) -> None:
     users = load(
         None,
         {},
@@ -45,7 +49,7 @@ def test_the_file_is_read_back_to_the_same_settings_secrets_included(tmp_path: P
     assert again.headers.levels == (1000, 90_000)
 
 
-def test_the_run_has_one_route_and_names_and_keys_of_its_own() -> None:
+def test_a_run_has_one_route_with_unique_names_and_keys() -> None:
     first, second = new_names("demo"), new_names("demo")
     assert not set(vars(first).values()) & set(vars(second).values())
     own = trial_settings(load(None, {}, {"bridge.setup": False}), first)
@@ -54,17 +58,17 @@ def test_the_run_has_one_route_and_names_and_keys_of_its_own() -> None:
     assert own.bridge.setup
 
 
-def test_on_kafka_the_run_has_topics_and_a_group_of_its_own(tmp_path: Path) -> None:
+def test_on_kafka_a_run_has_its_own_topics_and_group(tmp_path: Path) -> None:
     names = new_names("bench", "kafka")
     own = read_back(trial_settings(load(None, {}, {"kafka.group": "users"}), names, broker="kafka"), tmp_path)
-    assert own.broker == "kafka"
+    assert broker_kind(own) == "kafka"
     assert (own.routes[ROUTE].intercept, own.routes[ROUTE].deliver_to) == (names.front, names.target)
     assert own.kafka.group == names.prefix
     assert store_of(own, "kafka").settings.redis.key_prefix.startswith(names.prefix)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
-def test_a_process_has_memory_and_has_used_the_processor_and_a_gone_one_has_neither() -> None:
+def test_usage_is_known_for_a_running_process_and_none_for_an_ended_one() -> None:
     memory, used = rss_bytes(os.getpid()), cpu_s(os.getpid())
     assert memory is not None
     assert memory > 1_000_000
@@ -82,3 +86,60 @@ def test_the_process_behind_a_port_is_found_while_it_listens() -> None:
     assert listening_pid(port) is None
     assert command_of(os.getpid()) != ""
     assert command_of(2**22 + 1) == ""
+
+
+# -- cleaning up -------------------------------------------------------------------------------------------------------
+
+NAME = "postdate.compare.ttl.1a2b3c"
+
+
+def refuse() -> None:
+    raise Refused("RabbitMQ does not allow it")
+
+
+def broker_away() -> None:
+    raise BrokerUnavailable("RabbitMQ does not answer")
+
+
+def store_away() -> None:
+    raise StoreUnavailable("Redis does not answer")
+
+
+def test_the_final_error_ends_with_what_may_remain_where_and_how_to_delete_it() -> None:
+    bar = ProgressBar(2)
+    bar.step("ttl, flood", 10)
+    places = deleting("rabbitmq", NAME, broker_away), deleting("redis", NAME, store_away)
+    with pytest.raises(BrokerUnavailable) as caught, places[0], places[1], bar.naming_steps():
+        raise BrokerUnavailable("RabbitMQ does not answer (Connection reset by peer)")
+    text = str(caught.value)
+    assert text.startswith(
+        "At the step 'ttl, flood': RabbitMQ does not answer (Connection reset by peer). Objects named"
+    )
+    assert f"Objects named {NAME}... may remain on RabbitMQ" in text
+    assert "rabbitmqctl delete_queue" in text
+    assert f"redis-cli --scan --pattern '{{{NAME}*'" in text
+
+
+def test_a_successful_run_that_cannot_clean_up_ends_with_that_error() -> None:
+    with pytest.raises(Refused, match=r"Objects named .* remain on RabbitMQ"), deleting("rabbitmq", NAME, refuse):
+        pass
+
+
+def test_an_interrupt_stays_an_interrupt_and_remaining_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), deleting("kafka", NAME, broker_away):
+        raise KeyboardInterrupt
+    assert f"Objects named {NAME}... may remain on Kafka" in capsys.readouterr().err
+
+
+def test_a_successful_cleanup_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PostdateError, match=r"^lost$"), deleting("rabbitmq", NAME, lambda: None):
+        raise PostdateError("lost")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(TopicAuthorizationFailedError(), Refused), (NodeNotReadyError(), BrokerUnavailable)]
+)
+def test_missing_rights_on_kafka_end_a_run_with_refused(error: KafkaError, kind: type[PostdateError]) -> None:
+    with pytest.raises(kind), trial_errors(Kafka(sasl_username="lame")):
+        raise error

@@ -1,17 +1,39 @@
-"""A load generator and a lateness meter for Kafka, each a process of its own.
+"""Kafka's part of demo and bench. ``bridge.lab.ports.BrokerLab`` describes each method."""
 
-Both use aiokafka for what is done once (who leads what, TLS, passwords) and for the codec of batches, and leave out its
-producer and its consumer: these would take more of the machine's cores than the thing that is measured.
-"""
+from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
-from adapters.kafka.lab.generator import Generator
-from adapters.kafka.lab.meter import Meter
-from bridge.lab.bench.processes import Ends
-from bridge.settings import Kafka
+from adapters.kafka.lab.demo import KafkaConsumer, KafkaProducer
+from adapters.kafka.lab.load import KafkaGenerator, KafkaMeter
+from adapters.kafka.lab.trial import KafkaTrialBroker
+from bridge.lab.load import Load
+from bridge.lab.ports import BrokerLab, Received, RunNames
+from bridge.settings import Settings
 
 
-def ends(settings: Kafka) -> Ends:
-    """What ``bridge.lab.bench.processes.carry`` needs of Kafka."""
-    return Ends(partial(Generator, settings), partial(Meter, settings))
+@dataclass(frozen=True)
+class KafkaLab:
+    """Opens what the instruments need on Kafka."""
+
+    settings: Settings
+
+    def trial(self, names: RunNames) -> KafkaTrialBroker:
+        return KafkaTrialBroker(self.settings.kafka, names)
+
+    def producer(self, front: str) -> KafkaProducer:
+        return KafkaProducer(self.settings.kafka, front)
+
+    def consumer(self, queue: str, received: Received) -> KafkaConsumer:
+        return KafkaConsumer(self.settings.kafka, queue, received)
+
+    def generator(self, load: Load) -> KafkaGenerator:
+        return KafkaGenerator(self.settings.kafka, load)
+
+    def meter(self, load: Load) -> KafkaMeter:
+        return KafkaMeter(self.settings.kafka, load)
+
+
+def open_lab(settings: Settings) -> BrokerLab:
+    """The lab for these settings, not connected yet."""
+    return KafkaLab(settings)

@@ -1,4 +1,4 @@
-"""Looks at the topics of routes without a store, and removes those that settings of before have left. Blocking."""
+"""Counts the records of level topics and intakes, and deletes stale level topics. Blocking."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from adapters.kafka.levels.plan import level_topics, route_in
 from adapters.kafka.topology.topics import KnownTopics, delete, known_topics, with_admin
 from bridge.admin.leftovers import Intake
 from bridge.settings import Settings
-from bridge.telemetry.plural import counted
 
 _Offsets = Mapping[TopicPartition, int]
-#: A Kafka that no group has ever used makes the topic of the offsets when it is first asked for one.
+#: Kafka creates its offsets topic at the first request of any group.
 _COORDINATOR_S = 10.0
-#: So many offsets are read to count the records among them, and for so long.
+#: Most offsets to read for a count of the records, and the longest time for it.
 _COUNTED_MAX = 1000
 _COUNTED_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTopic:
-    """One topic. ``messages``: the records of it that were not delivered, or all dead letters; None where it does not
-    exist. ``old``: the settings do not have it any more. ``is_dead``: it holds dead letters. ``routed``: the settings
-    have its route, and so it is read. ``kept``: why ``remove`` leaves it."""
+    """One topic. ``messages``: its undelivered records, or all its dead letters; None if it does not exist.
+
+    ``old``: the settings no longer have it. ``is_dead``: it holds dead letters. ``routed``: the settings have its
+    route, so it is read. ``kept``: why ``remove`` leaves it.
+    """
 
     route: str
     name: str
@@ -48,8 +49,8 @@ class LevelTopic:
 
 
 def count(settings: Settings) -> list[LevelTopic]:
-    """Every topic of the routes without a store, and those that settings of before have left: these routes', those of
-    routes that have a store now, and those of routes that are gone.
+    """Every topic of routes without a store, and the stale ones: of these routes, of routes that have a store now,
+    and of removed routes.
 
     Raises ``BrokerUnavailable``.
     """
@@ -61,11 +62,11 @@ def count(settings: Settings) -> list[LevelTopic]:
 
 
 def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
-    """Delete what is old and empty, or everything that ``setup`` made for these routes; returns what it is about, and
-    of each that stays, why. What is of a route that is not here is left alone: it may be another installation's that
-    shares the group.
+    """Delete stale, empty topics, or all topics that ``setup`` created for these routes. Return every candidate with
+    the reason it was kept.
 
-    ``force`` deletes records, too. Raises ``BrokerUnavailable``, ``Refused``.
+    Topics of other routes stay: they may belong to another installation with the same group. ``force`` also deletes
+    topics with records. Raises ``BrokerUnavailable``, ``Refused``.
     """
 
     async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
@@ -81,17 +82,16 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
 
 
 def why_kept(one: LevelTopic, about: Sequence[LevelTopic]) -> str:
-    """Pure: why a topic has to stay, of those that could go; "" if it need not."""
+    """Why a candidate must stay; empty if it may go. Pure."""
     if one.messages:
-        some = counted(one.messages, "record")
-        return f"it holds {some}: run this again when it is empty, or delete what is in it, too, with --force"
+        return f"it holds records: {one.messages}. Run this again when it is empty, or delete them with --force"
     if one.is_dead and any(other.route == one.route and other.messages for other in about):
-        return "it goes last: what cannot be delivered from the others is kept there"
+        return "it goes last: records of the others may still become dead letters"
     return ""
 
 
 def routes_with_levels_left(settings: Settings) -> list[str]:
-    """The routes that have a store, and topics of levels from before they had one. Raises ``BrokerUnavailable``."""
+    """Routes that have a store now, and level topics from before. Raises ``BrokerUnavailable``."""
     stored = [route for route in settings.routes_of("kafka") if settings.routes[route].mode == "redis"]
     topics = {route: level_topics(settings, route) for route in stored}
     known = with_admin(settings, known_topics) if stored else {}
@@ -99,8 +99,11 @@ def routes_with_levels_left(settings: Settings) -> list[str]:
 
 
 def intakes(settings: Settings) -> list[Intake]:
-    """The intake topics of each route, what matches a rule together. Whoever reads the levels of a route reads its
-    intake, too, and the group of the levels is the route's own. Raises ``BrokerUnavailable``."""
+    """The intake topics of each route; those of one naming rule are one.
+
+    An instance that reads the levels of a route also reads its intake, and each route has its own group for its
+    levels. So the members of that group are the intake's readers. Raises ``BrokerUnavailable``.
+    """
 
     async def work(admin: AIOKafkaAdminClient) -> list[Intake]:
         known = await known_topics(admin)
@@ -125,7 +128,7 @@ def intakes(settings: Settings) -> list[Intake]:
 
 
 async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
-    """How many a group has. Of a group its error is the first, and the members are the sixth."""
+    """The number of members of a group."""
     (answer,) = await admin.describe_consumer_groups([group])
     ((code, *described),) = answer.groups
     if code:
@@ -135,7 +138,7 @@ async def _members(admin: AIOKafkaAdminClient, group: str) -> int:
 
 @asynccontextmanager
 async def _consumer(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
-    """What can be asked how far a topic goes."""
+    """A consumer to ask for offsets."""
     consumer = AIOKafkaConsumer(**connection(settings.kafka, "postdate levels"), isolation_level="read_committed")
     await start(consumer, settings.kafka)
     try:
@@ -163,7 +166,7 @@ async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTo
 
 
 async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offsets:
-    """How far a group has read; nothing is known where that of a route that is gone has been closed to us since."""
+    """The group's committed offsets. Empty if postdate lost its right to read a removed route's group."""
     give_up = time.monotonic() + _COORDINATOR_S
     while True:
         try:
@@ -179,7 +182,7 @@ async def _read(admin: AIOKafkaAdminClient, group: str, routed: bool) -> _Offset
 
 
 def _names(settings: Settings, route: str, known: KnownTopics) -> dict[str, bool]:
-    """The topics of a route, and whether each is an old one."""
+    """The topics of a route, and whether each is stale."""
     topics = level_topics(settings, route)
     in_use = route in settings.routes and settings.routes[route].mode == "levels"
     now = [*topics.levels.values(), topics.dead] if in_use else []
@@ -189,7 +192,7 @@ def _names(settings: Settings, route: str, known: KnownTopics) -> dict[str, bool
 
 
 async def _waiting(consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets) -> int | None:
-    """How many offsets of a topic are behind what was ``read``: in our own topics each is a record."""
+    """The number of offsets behind ``read``. In postdate's own topics each is a record."""
     if name not in known:
         return None
     return sum(end - start for start, end in (await _unread(consumer, name, known, read)).values())
@@ -198,7 +201,7 @@ async def _waiting(consumer: AIOKafkaConsumer, name: str, known: KnownTopics, re
 async def _unread(
     consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The partitions of a topic with offsets behind what was ``read``: the first of them, and where they end."""
+    """The partitions of a topic with offsets behind ``read``: the first of them, and the end."""
     tps = [TopicPartition(name, number) for number in range(known[name][0])]
     first, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
     starts = {tp: max(first[tp], read.get(tp, 0)) for tp in tps}
@@ -206,8 +209,8 @@ async def _unread(
 
 
 async def _records(consumer: AIOKafkaConsumer, name: str, known: KnownTopics, read: _Offsets) -> int:
-    """How many records of an intake topic are behind what was ``read``. Transactions leave offsets that are no records,
-    so a few are read to be counted; where that cannot be done, or takes too long, their offsets are the answer."""
+    """The number of records of an intake topic behind ``read``. Transactions leave offsets without records, so a few
+    are read and counted. If that fails or takes too long, the offsets are counted."""
     unread = await _unread(consumer, name, known, read)
     offsets = sum(end - start for start, end in unread.values())
     if not 0 < offsets <= _COUNTED_MAX:

@@ -1,13 +1,14 @@
-"""A record of a route without a store, as it is sent on: to its level, to its destination, to the dead letters.
+"""A record of a route without a store as it is sent on: to its level, its target or the dead letters.
 
-``relay.Packing`` on Kafka. In a level's topic the whole record, as ``record.pack`` writes it, is the value: so
-nothing of it is lost on the way, and what leaves is made from what came, by the settings of that day. Its key is the
-original's, and two headers say when it is due and what its id is.
+A level topic's record has the whole original, packed by ``record.pack``, as its value. So nothing is lost on the
+way, and the settings at the due time decide what leaves. Its key is the original's. Two headers hold its due time
+and its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
 
 from adapters.kafka.intake import KafkaIntake
@@ -22,66 +23,62 @@ from bridge.delay.naming import Naming
 from bridge.pipeline.relay import Packing, Parcel
 
 REASON_HEADER = b"x-delay-reason"
-#: Which part of a dead letter a record is, and of how many: ``2/5``.
-PART_HEADER = b"x-delay-part"
 #: The headers of a record in a level's topic.
 LEVEL_HEADERS = frozenset({ID_HEADER.encode(), DUE_HEADER.encode()})
-#: The place of what goes to its destination.
+#: The place of records that go to their destination.
 TARGET = "target"
 _REASON_BYTES = 2000
 _DUE_DIGITS = 15
-#: Half of what a topic takes that nobody has told otherwise.
-_PART_BYTES = 512 * 1024
-#: What the clocks of two instances may differ by: what one has written is no stranger's record to another.
+#: Largest clock difference between two instances. Within it a record counts as postdate's own.
 _CLOCKS_APART_MS = 3_600_000
 
 
 def places(topics: LevelTopics, target: KafkaOut) -> Mapping[str, KafkaOut]:
-    """What the sink needs to know of each place that a parcel may be sent to; ``target`` is the destination."""
+    """What the sink needs to know of each place that a parcel may go to. ``target`` is the destination."""
     ours = (*topics.levels.values(), topics.dead)
     waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, keep_partition=True) for topic in ours}
-    return {**waiting, TARGET: target}
+    dead = replace(waiting[topics.dead], compress_always=True)
+    return {**waiting, topics.dead: dead, TARGET: target}
 
 
 def due_ms_of(value: HeaderValue) -> int:
-    """When a record of a level's topic is due (Unix ms); 0 where it does not say so, which is none of postdate's."""
+    """The due time (Unix ms) in a header of a level topic's record; 0 if it has none and is foreign."""
     if isinstance(value, bytes) and value.isdigit() and len(value) <= _DUE_DIGITS:
         return int(value)
     return 0
 
 
 def held_until(delivery: Delivery) -> int:
-    """When a delivery from a level's topic is due (Unix ms); 0 for one that is none of postdate's."""
+    """The due time (Unix ms) of a delivery from a level topic; 0 for a foreign one."""
     return 0 if delivery.fault else due_ms_of(delivery.headers.get(DUE_HEADER))
 
 
 def too_late(due_ms: int, topic: str, now_ms: int) -> str:
-    """Why no record of this level's topic can be due then, as the second half of a sentence; "" where one can be.
+    """Why no record of this level topic can be due then, as the second half of a sentence; empty if one can.
 
-    Whoever else can write there could write any moment, and everything behind it would wait for that.
+    A foreign writer could set any due time, and every record behind it would wait for that.
     """
     left_ms, level_ms = due_ms - now_ms, level_ms_in(topic)
     if left_ms <= level_ms + _CLOCKS_APART_MS:
         return ""
-    return f"is due in {write_duration(left_ms)}, and none waits there for more than {write_duration(level_ms)}"
+    return f"is due in {write_duration(left_ms)}, and this level waits at most {write_duration(level_ms)}"
 
 
 def public_id(origin: Origin) -> bytes:
-    """The id of a record: the same one whenever it is read again, and no other record's."""
+    """The id of a record: the same at every read, and different from every other record's."""
     log, offset = origin
     return blake2b(b"%b/%d" % (log, offset), digest_size=10).hexdigest().encode()
 
 
 def level_intakes(topics: LevelTopics, lane: str, in_use: bool) -> list[KafkaIntake]:
-    """What the source of the levels takes from: those of the settings by name where they are ``in_use``, so that one
-    that is missing is told of, and those of settings of before."""
+    """What the source of the levels reads. The levels of the settings are named if ``in_use``, so that a missing one
+    is reported. The rule covers those of previous settings."""
     names = [Naming(name, name) for name in topics.levels.values()] if in_use else []
     return [KafkaIntake(lane, naming, LEVEL_HEADERS) for naming in (*names, topics.every)]
 
 
 class LevelPacking(Packing):
-    """See ``relay.Packing``. ``lane`` is the ``Delivery.route`` of what comes from the levels' topics of
-    ``route``."""
+    """``relay.Packing`` on Kafka. ``lane`` is the ``Delivery.route`` of records from the level topics of ``route``."""
 
     def __init__(self, topics: LevelTopics, lane: str, route: str) -> None:
         self._topics = topics
@@ -89,11 +86,11 @@ class LevelPacking(Packing):
         self._route = route
 
     def route_of(self, delivery: Delivery) -> str:
-        """See ``bridge.pipeline.relay.Packing``."""
+        """The route of the settings."""
         return self._route
 
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
-        """See ``relay.Packing``. Raises ``ValueError`` for a record of a level's topic that is none of ours."""
+        """Pack a delivery for its move. Raises ``ValueError`` for a foreign record in a level topic."""
         match move:
             case Hold(wait_ms):
                 return Parcel(self._topics.levels[wait_ms], _held(delivery, due_ms))
@@ -111,20 +108,8 @@ class LevelPacking(Packing):
             raise ValueError("a record in a level's topic that postdate did not write")
         return Parcel(TARGET, _original(delivery), found, due_ms)
 
-    def in_parts(self, delivery: Delivery, reason: str) -> Iterator[Parcel]:
-        """See ``relay.Packing``. The values of the parts, in their order, are what ``record.unpack`` reads:
-        so key and headers may be of any size, too."""
-        assert delivery.origin is not None
-        came, partition, own_id = self._came(delivery), unpack(delivery.payload).partition, public_id(delivery.origin)
-        starts = range(0, len(came), _PART_BYTES)
-        for number, start in enumerate(starts, 1):
-            part = (PART_HEADER, b"%d/%d" % (number, len(starts)))
-            headers = [(ID_HEADER.encode(), own_id), part, (REASON_HEADER, _said(reason))]
-            value = came[start : start + _PART_BYTES]
-            yield Parcel(self._topics.dead, pack(partition, delivery.arrived_ms, own_id, value, headers))
-
     def _came(self, delivery: Delivery) -> bytes:
-        """The record as its producer wrote it; where that cannot be had, what stands in the level's topic."""
+        """The record as its producer wrote it; the level topic's record if that has no original."""
         if delivery.route != self._lane:
             return delivery.payload
         try:
@@ -136,7 +121,7 @@ class LevelPacking(Packing):
 
 
 def _original(delivery: Delivery) -> bytes:
-    """What was put into the level's topic."""
+    """The original record in a level topic's record."""
     value = unpack(delivery.payload).value
     if value is None:
         raise ValueError("a record in a level's topic that has no value")
@@ -151,7 +136,7 @@ def _held(delivery: Delivery, due_ms: int) -> bytes:
 
 
 def _with_reason(payload: bytes, reason: str) -> bytes:
-    """A dead letter: as it came, with the reason."""
+    """A dead letter: the original with the reason."""
     partition, timestamp, key, value, headers = unpack(payload)
     kept = [(name, content) for name, content in headers if name != REASON_HEADER]
     return pack(partition, timestamp, key, value, [*kept, (REASON_HEADER, _said(reason))], topic_of(payload))

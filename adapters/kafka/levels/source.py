@@ -1,8 +1,9 @@
-"""The source of a route without a store: the intake topic, and the level topics, whose records it hands over when due.
+"""The source of a route without a store: its intake topic, and its level topics, whose records it hands over when
+due.
 
-What a partition has is in the order in which it is due. So only its head is looked at: what is due soon is read ahead
-and held back; the rest goes back to Kafka (seek), and the partition rests (pause) until shortly before it is due
-(resume). Only what is due in the next two seconds is in memory, however many wait.
+Each partition is ordered by due time, so only its head matters. Records due soon are read ahead and held back. For
+the others the consumer seeks back and pauses the partition until shortly before they are due. So only the records of
+the next two seconds are in memory, however many wait.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from bridge.pipeline.intake import HeldBack
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 
-#: What is due within so long is read ahead. And a partition is read again so long before its next record is due: a poll
-#: and a fetch that found nothing each wait for half a second, and the partition with them.
+#: Records due within this are read ahead. A paused partition resumes this long before its next record is due: an empty
+#: poll and an empty fetch each take half a second.
 _AHEAD_MS = 2000
 _BEFORE_MS = 1200
-#: How long a partition rests of which the first record not accepted holds up the offset.
+#: Pause of a partition whose first record that is not accepted holds up the offset.
 _REST_MS = 1000
-#: A window of them, and what was accepted meanwhile behind one of those.
+#: In windows: one in flight, and one accepted behind a record that is not.
 _WINDOWS_OPEN = 2
-#: What is due soon, in windows: it is not held up by what was taken and is not due yet.
+#: Records due soon, in windows: those read ahead must not hold them up.
 _WINDOWS_SOON = 10
 
 
 class BoundedSource(KafkaSource):
-    """A source of which nobody knows a record that is read again. So it hands over only twice ``kafka.window`` records
-    of a partition beyond the first that is not accepted: a crash makes no more copies than those."""
+    """A source for records that no store recognizes when they are read again. It hands over at most twice
+    ``kafka.window`` records of a partition beyond the first that is not accepted. That bounds the copies after a
+    crash."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class BoundedSource(KafkaSource):
         now_ms, taken = self._clock.now_ms(), {}
         for tp, records in fetched.items():
             part = self._parts.get(tp)
-            if part is None:  # not begun yet: where that is to be is found out first
+            if part is None:  # not started yet: its start is determined first
                 taken[tp] = records
                 continue
             now, look_ms = self._cut(records, self._open_max - part.progress.open(), now_ms)
@@ -78,16 +80,16 @@ class BoundedSource(KafkaSource):
             if now:
                 taken[tp] = records[:now]
         await super()._take_in(consumer, taken)
-        if fetched:  # what goes back to Kafka was taken, too: the consumer is not stuck
+        if fetched:  # records that went back count too: the consumer does not hang
             self._took_at = time.monotonic()
 
     def _cut(self, records: Sequence[ConsumerRecord], room: int, now_ms: int) -> tuple[int, int]:
-        """How many of the first are handed over now, and when the others are looked at again (Unix ms)."""
+        """The number of records to hand over now, and when to look at the others again (Unix ms)."""
         return max(0, min(room, len(records))), now_ms + _REST_MS
 
 
 class LevelSource(BoundedSource):
-    """See the head of this file."""
+    """The source of the level topics."""
 
     def __init__(
         self,

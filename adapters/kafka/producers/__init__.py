@@ -1,1 +1,1 @@
-"""Producers that go on naming the real topic. Each file stands alone: copied, it needs nothing of postdate."""
+"""Producers that keep naming the real topic. Each file stands alone: a copy needs nothing else of postdate."""

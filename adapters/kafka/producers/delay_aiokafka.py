@@ -1,13 +1,13 @@
-"""An ``AIOKafkaProducer`` whose records with a delay header go to postdate; all others go where they always went.
+"""An ``AIOKafkaProducer`` that sends records with a delay header to postdate, and all others to their topic.
 
-The one line that changes, here or with a copy of this file, which needs aiokafka and nothing else::
+Change one line, here or with a copy of this file, which needs only aiokafka::
 
     from adapters.kafka.producers.delay_aiokafka import DelayProducer as AIOKafkaProducer
 
 ``await producer.send("orders", value, key=key, headers=[("x-delay", b"900000")])`` then writes to ``orders.delay``.
 
-``send_batch`` is not looked into: the records of a batch are bytes already, so a batch of delayed records has to name
-the intake topic itself.
+``send_batch`` is not inspected, because its records are bytes already. A batch of delayed records must name the
+intake topic itself.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from aiokafka import AIOKafkaProducer
 
 log = logging.getLogger(__name__)
 
-#: The headers that delay a record, cancel one, or name another topic. ``x-delay-key`` alone does none of these.
+#: Headers that delay a record, cancel one, or name another topic. ``x-delay-key`` alone does none of these.
 DELAY_HEADERS = ("x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel", "x-delay-to")
 
 
 class DelayProducer(AIOKafkaProducer):
     """An ``AIOKafkaProducer`` in everything else: arguments, transactions, serializers, results.
 
-    ``intake`` says where delayed records go: a text with one ``*``, which stands for the topic that was named, or a
-    mapping of topics to intake topics. A topic that is not in the mapping keeps all its records, also those with a
-    delay header: the log warns once of each such topic.
-    ``delay_headers`` are the names that count; add those of the dialects that the route has switched on.
-    ``keep_partition``: a partition number that was given for the topic is used on the intake topic too. It has a
-    meaning only with ``kafka.partitioner = "same"``, and fails where the intake topic has fewer partitions. Without it
-    the key chooses.
+    ``intake`` says where delayed records go. It is a text with one ``*``, which stands for the named topic, or a
+    mapping of topics to intake topics. A topic that is not in the mapping keeps all its records, even those with a
+    delay header; the log warns once for each such topic.
+    ``delay_headers`` are the header names that delay a record. Add those of the dialects that the route has enabled.
+    ``keep_partition``: use a given partition number on the intake topic too. That makes sense only with
+    ``kafka.partitioner = "same"``, and fails if the intake topic has fewer partitions. Without it the key chooses.
 
-    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text, or none.
+    Raises ``ValueError`` for another ``intake``, and for ``delay_headers`` that are a single text or empty.
     """
 
     def __init__(
@@ -69,19 +68,19 @@ class DelayProducer(AIOKafkaProducer):
 
 
 def _names(delay_headers: Collection[str]) -> frozenset[str]:
-    """The names to look for."""
+    """The header names to look for."""
     if isinstance(delay_headers, str) or not delay_headers:
-        raise ValueError(f"delay_headers is a list of names, not {delay_headers!r}")
+        raise ValueError(f"delay_headers must be a list of names, not {delay_headers!r}")
     return frozenset(delay_headers)
 
 
 def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
-    """The intake topic of a topic; None where there is none, as for a topic that is an intake topic itself."""
+    """The intake topic of a topic; None if it has none, or is an intake topic itself."""
     if not isinstance(intake, str):
         return _listed(intake)
     before, star, after = intake.partition("*")
     if not star or "*" in after or not before + after:
-        raise ValueError(f'intake is a text with one "*" beside other characters, like "*.delay", not {intake!r}')
+        raise ValueError(f'intake must be a text with one "*" and other characters, like "*.delay", not {intake!r}')
 
     def named(topic: str) -> str | None:
         is_intake = topic.startswith(before) and topic.endswith(after)
@@ -91,13 +90,13 @@ def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
 
 
 def _listed(intake: Mapping[str, str]) -> Callable[[str], str | None]:
-    """The intake topic by a mapping; a warning, once for each topic, where a delayed record has none."""
-    told: set[str] = set()
+    """The intake topic by a mapping. Warns once for each topic that has delayed records and no intake."""
+    warned: set[str] = set()
 
     def listed(topic: str) -> str | None:
         found = intake.get(topic)
-        if found is None and topic not in told and topic not in intake.values():
-            told.add(topic)
+        if found is None and topic not in warned and topic not in intake.values():
+            warned.add(topic)
             log.warning('a record for topic "%s" has a delay header and is not delayed: add the topic to intake', topic)
         return found
 

@@ -1,12 +1,12 @@
-"""A confluent-kafka ``Producer`` whose records with a delay header go to postdate, all others where they always went.
+"""A confluent-kafka ``Producer`` that sends records with a delay header to postdate, and all others to their topic.
 
-The one line that changes, here or with a copy of this file, which needs confluent-kafka and nothing else::
+Change one line, here or with a copy of this file, which needs only confluent-kafka::
 
     from adapters.kafka.producers.delay_confluent import DelayProducer as Producer
 
 ``producer.produce("orders", value, key, headers={"x-delay": b"900000"})`` then writes to ``orders.delay``.
 
-``produce_batch`` is as it was: confluent-kafka gives its records no headers.
+``produce_batch`` is unchanged: confluent-kafka gives its records no headers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka import Producer, SerializingProducer
 
 log = logging.getLogger(__name__)
 
-#: The headers that delay a record, cancel one, or name another topic. ``x-delay-key`` alone does none of these.
+#: Headers that delay a record, cancel one, or name another topic. ``x-delay-key`` alone does none of these.
 DELAY_HEADERS = ("x-delay", "x-deliver-at", "x-delay-level", "x-delay-cancel", "x-delay-to")
 
 Content = str | bytes | None
@@ -30,15 +30,14 @@ Report = Callable[[Any, Any], None]
 class DelayProducer(Producer):
     """A ``Producer`` in everything else: settings, transactions, callbacks.
 
-    ``intake`` says where delayed records go: a text with one ``*``, which stands for the topic that was named, or a
-    mapping of topics to intake topics. A topic that is not in the mapping keeps all its records, also those with a
-    delay header: the log warns once of each such topic.
-    ``delay_headers`` are the names that count; add those of the dialects that the route has switched on.
-    ``keep_partition``: a partition number that was given for the topic is used on the intake topic too. It has a
-    meaning only with ``kafka.partitioner = "same"``, and fails where the intake topic has fewer partitions. Without it
-    the key chooses.
+    ``intake`` says where delayed records go. It is a text with one ``*``, which stands for the named topic, or a
+    mapping of topics to intake topics. A topic that is not in the mapping keeps all its records, even those with a
+    delay header; the log warns once for each such topic.
+    ``delay_headers`` are the header names that delay a record. Add those of the dialects that the route has enabled.
+    ``keep_partition``: use a given partition number on the intake topic too. That makes sense only with
+    ``kafka.partitioner = "same"``, and fails if the intake topic has fewer partitions. Without it the key chooses.
 
-    Raises ``ValueError`` for an ``intake`` that is no such text, and for ``delay_headers`` that are one text, or none.
+    Raises ``ValueError`` for another ``intake``, and for ``delay_headers`` that are a single text or empty.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class DelayProducer(Producer):
         """
         if headers and self._are_delayed(headers) and (intake := self._intake_of(topic)):
             topic, partition = intake, partition if self._keep_partition else -1
-        # The two names mean the same; a None under the first one would hide what is given under the second.
+        # Both names mean the same. A None for the first would hide the second.
         report: Any = on_delivery if callback is None else callback
         super().produce(topic, value, key, partition, report, timestamp=timestamp, headers=headers)
 
@@ -78,14 +77,14 @@ class DelayProducer(Producer):
         names = headers if isinstance(headers, dict) else [name for name, *_ in headers]
         found = [name for name in names if name in self._names]
         if any(isinstance(name, bytes) for name in found):
-            # confluent-kafka would write the name with its b and its quotes: no delay header, so delivered at once.
-            raise TypeError(f"the name of a header is text: {found[0]!r} would not delay the record")
+            # confluent-kafka would write the name with its b and quotes. That is no delay header, so delivered at once.
+            raise TypeError(f"a header name must be text: {found[0]!r} would not delay the record")
         return bool(found)
 
 
 class DelaySerializingProducer(SerializingProducer, DelayProducer):  # type: ignore[misc]
-    """The same for a ``SerializingProducer``. Its serializers still see the topic that was named, and so does a schema
-    registry: no schema is looked for under the name of an intake topic."""
+    """The same for a ``SerializingProducer``. Its serializers and the schema registry still see the named topic, so
+    no schema is looked up under the name of an intake topic."""
 
     def __init__(
         self,
@@ -100,19 +99,19 @@ class DelaySerializingProducer(SerializingProducer, DelayProducer):  # type: ign
 
 
 def _names(delay_headers: Collection[str]) -> frozenset[str | bytes]:
-    """The names to look for; as bytes they are a mistake."""
+    """The header names to look for; as bytes they are a mistake."""
     if isinstance(delay_headers, str) or not delay_headers:
-        raise ValueError(f"delay_headers is a list of names, not {delay_headers!r}")
+        raise ValueError(f"delay_headers must be a list of names, not {delay_headers!r}")
     return frozenset(delay_headers) | {name.encode() for name in delay_headers}
 
 
 def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
-    """The intake topic of a topic; None where there is none, as for a topic that is an intake topic itself."""
+    """The intake topic of a topic; None if it has none, or is an intake topic itself."""
     if not isinstance(intake, str):
         return _listed(intake)
     before, star, after = intake.partition("*")
     if not star or "*" in after or not before + after:
-        raise ValueError(f'intake is a text with one "*" beside other characters, like "*.delay", not {intake!r}')
+        raise ValueError(f'intake must be a text with one "*" and other characters, like "*.delay", not {intake!r}')
 
     def named(topic: str) -> str | None:
         is_intake = topic.startswith(before) and topic.endswith(after)
@@ -122,13 +121,13 @@ def _rule(intake: str | Mapping[str, str]) -> Callable[[str], str | None]:
 
 
 def _listed(intake: Mapping[str, str]) -> Callable[[str], str | None]:
-    """The intake topic by a mapping; a warning, once for each topic, where a delayed record has none."""
-    told: set[str] = set()
+    """The intake topic by a mapping. Warns once for each topic that has delayed records and no intake."""
+    warned: set[str] = set()
 
     def listed(topic: str) -> str | None:
         found = intake.get(topic)
-        if found is None and topic not in told and topic not in intake.values():
-            told.add(topic)
+        if found is None and topic not in warned and topic not in intake.values():
+            warned.add(topic)
             log.warning('a record for topic "%s" has a delay header and is not delayed: add the topic to intake', topic)
         return found
 

@@ -1,1 +1,1 @@
-"""Kafka records as the bytes that came."""
+"""Kafka records as raw bytes: the stored form, and batches that aiokafka cannot decode."""

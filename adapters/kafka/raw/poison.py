@@ -1,7 +1,7 @@
-"""Reads a batch that aiokafka cannot decode from the bytes of a fetch, so that nothing of it is lost.
+"""Decodes a batch that aiokafka cannot decode, from the bytes of a fetch, so that no record is lost.
 
-aiokafka takes a header's name for UTF-8 and fails over one that is not, with everything that follows in the batch, each
-time it reads it. Layout: the Kafka protocol guide, "Record Batch" (magic 2).
+aiokafka expects UTF-8 header names. One that is not fails every read, and blocks everything after it in its batch.
+Layout: the Kafka protocol guide, "Record Batch" (magic 2).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aiokafka.protocol.fetch import FetchRequest
 from adapters.kafka.raw.record import Header, Record
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
-#: A batch's length does not count the base offset and itself.
+#: A batch's length excludes the base offset and the length.
 _BEFORE_LENGTH = 12
 _MAGIC = 2
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-#: A control record's key: version, type; 0 ends a transaction that was aborted.
+#: A control record's key: version and type. Type 0 ends an aborted transaction.
 _ABORTED = bytes(4)
 _DECODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
 _FETCH_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _READ_COMMITTED = 1
 
 
 class _Cursor:
-    """Reads the pieces of a record one after the other. Raises ``ValueError`` at the end of the bytes."""
+    """Reads the parts of a record in order. Raises ``ValueError`` at the end of the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -52,7 +52,7 @@ class _Cursor:
             shift += 7
 
     def take(self, length: int) -> bytes:
-        """So many bytes."""
+        """The next ``length`` bytes."""
         end = self._at + length
         if length < 0 or end > len(self._data):
             raise ValueError("a record is cut short")
@@ -61,24 +61,24 @@ class _Cursor:
         return piece
 
     def maybe(self) -> bytes | None:
-        """Bytes with their length before them, -1 for null."""
+        """Bytes after their length, -1 for null."""
         length = self.varint()
         return None if length < 0 else self.take(length)
 
 
 class RawBatch(NamedTuple):
-    """The records of one batch, each with its offset, and the offset after the batch."""
+    """The records of one batch with their offsets, and the offset after the batch."""
 
     records: list[tuple[int, Record]]
     end: int
 
 
 def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> RawBatch | None:
-    """What the batch that holds ``offset``, or the next one, has at and after it; None where there is none.
+    """The records, from ``offset`` on, of the batch that contains it, or of the next one; None if there is none.
 
-    ``aborted`` are the transactions that were, each with its producer and its first offset, as a fetch names them: a
-    batch of theirs is none that anybody may see.
-    Raises ``ValueError`` for bytes that are no record batches of this version, and for a codec that is not there.
+    ``aborted`` are the aborted transactions as a fetch lists them, each with its producer and first offset. Their
+    batches are skipped. Raises ``ValueError`` for bytes that are no record batches of this version, and for an
+    unknown codec.
     """
     coming = sorted(aborted, key=lambda one: one[1], reverse=True)
     within: set[int] = set()
@@ -117,7 +117,7 @@ def _uncompressed(data: bytes, codec: int) -> bytes:
 
 
 def _record(cursor: _Cursor) -> tuple[int, int, bytes | None, bytes | None, list[Header]]:
-    cursor.varint()  # the record's length, which its parts say again
+    cursor.varint()  # the record's length, which follows from its parts
     cursor.take(1)  # attributes: none are defined
     delta_ms, number = cursor.varint(), cursor.varint()
     key, value = cursor.maybe(), cursor.maybe()
@@ -126,9 +126,10 @@ def _record(cursor: _Cursor) -> tuple[int, int, bytes | None, bytes | None, list
 
 
 async def fetch_batch(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int) -> RawBatch | None:
-    """Fetch and read what stands at an offset and after it in the same batch; None where its bytes cannot be read.
+    """Fetch and decode the record at an offset and the rest of its batch; None if its bytes cannot be decoded.
 
-    Raises ``KafkaError`` when they cannot be had now."""
+    Raises ``KafkaError`` if they cannot be fetched now.
+    """
     wanted = [(tp.topic, [(tp.partition, offset, _FETCH_BYTES)])]
     request = FetchRequest(_FETCH_WAIT_MS, 1, _FETCH_BYTES, _READ_COMMITTED, wanted, rack_id="")
     client = consumer._client

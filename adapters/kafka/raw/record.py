@@ -1,13 +1,13 @@
-"""What the store keeps of a Kafka record: everything its producer wrote, and the topic and partition it came from.
+"""The stored form of a Kafka record: everything that its producer wrote, with its topic and partition.
 
 ::
 
     version u8 | partition i32 | timestamp i64 | key length i32 | value length i32 | headers u32
     | topic length u8 | topic | (name length u32 | value length i32 | name | value) for each header | key | value
 
-All integers big-endian; a length of -1 is null, which is not the same as empty. The topic is the one it was taken from:
-where it goes follows from that and from the settings as they are when it is due (``aim.py``). Version 1 is the same
-without the topic. Header names are bytes, because Kafka's protocol calls them UTF-8 and its brokers never look.
+All integers are big-endian. A length of -1 is null, which differs from empty. The topic is the one that the record
+was read from: it and the settings at the due time decide the target (``routing.py``). Header names are bytes,
+because Kafka's brokers do not check that they are UTF-8.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 from bridge.delay.duration import write_moment
 
-#: A header as it stands in a record. Names may repeat and may be empty.
+#: A header. Names may repeat and may be empty.
 Header = tuple[bytes, bytes | None]
 
 VERSION = 2
-_WITHOUT_TOPIC = 1
 _HEAD = struct.Struct(">BiqiiI")
 _LENGTHS = struct.Struct(">Ii")
 _pack_head = _HEAD.pack
@@ -32,12 +31,11 @@ _pack_lengths = _LENGTHS.pack
 _unpack_lengths = _LENGTHS.unpack_from
 _HEAD_BYTES = _HEAD.size
 _VERSION_BYTE = bytes((VERSION,))
-_VERSIONS = (VERSION, _WITHOUT_TOPIC)
 _LENGTHS_BYTES = _LENGTHS.size
 
 
 class Record(NamedTuple):
-    """A record as Kafka gave it. ``timestamp`` is Unix milliseconds, -1 where it has none."""
+    """A record as Kafka gave it. ``timestamp`` is Unix milliseconds, -1 if there is none."""
 
     partition: int
     timestamp: int
@@ -54,7 +52,7 @@ def pack(
     headers: Sequence[tuple[bytes, bytes | None]],
     topic: bytes = b"",
 ) -> bytes:
-    """The record as one piece of bytes; ``topic`` is the one it was taken from, at most 255 bytes."""
+    """Pack a record. ``topic`` is the one that it was read from, at most 255 bytes."""
     parts = [
         _pack_head(
             VERSION,
@@ -80,7 +78,7 @@ def pack(
 
 
 def topic_of(data: bytes) -> bytes:
-    """The topic that a record was taken from; empty where nobody wrote it down."""
+    """The topic that a packed record was read from; empty if it has none."""
     if data[:1] != _VERSION_BYTE:
         return b""
     start = _HEAD_BYTES + 1
@@ -88,7 +86,7 @@ def topic_of(data: bytes) -> bytes:
 
 
 class RecordHead(NamedTuple):
-    """Where a record came from, and its key; None for a null key, and for one that the bytes at hand do not reach."""
+    """Topic, partition and key of a record. The key is None if it is null, or beyond the given bytes."""
 
     topic: bytes
     partition: int
@@ -96,12 +94,12 @@ class RecordHead(NamedTuple):
 
 
 def head_of(head: bytes) -> RecordHead:
-    """What the first bytes of a record say of it. Raises ``ValueError`` for bytes that are no record."""
+    """Read the first bytes of a packed record. Raises ``ValueError`` if they are no record."""
     try:
         version, partition, _, key_bytes, _, count = _unpack_head(head)
-        if version not in _VERSIONS:
-            raise ValueError("not a Kafka record: its head is none")
-        at = _HEAD_BYTES if version == _WITHOUT_TOPIC else _HEAD_BYTES + 1 + head[_HEAD_BYTES]
+        if version != VERSION:
+            raise ValueError("not a Kafka record: it has another head")
+        at = _HEAD_BYTES + 1 + head[_HEAD_BYTES]
         for _ in range(count):
             name_bytes, content_bytes = _unpack_lengths(head, at)
             at += _LENGTHS_BYTES + name_bytes + max(0, content_bytes)
@@ -114,17 +112,17 @@ def head_of(head: bytes) -> RecordHead:
 
 
 def headers_in(data: bytes) -> int:
-    """The number of headers of a record, read from its head alone; 0 for bytes that ``pack`` did not make."""
+    """The number of headers of a packed record, from its head; 0 for other bytes."""
     return int(_unpack_head(data)[5]) if len(data) >= _HEAD_BYTES else 0
 
 
 def unpack(data: bytes) -> Record:
-    """The pieces of what ``pack`` made. Raises ``ValueError`` for bytes it did not make."""
+    """Unpack a record. Raises ``ValueError`` for bytes that ``pack`` did not make."""
     try:
         version, partition, timestamp, key_bytes, value_bytes, count = _unpack_head(data)
-        if version not in _VERSIONS or key_bytes < -1 or value_bytes < -1:
-            raise ValueError("not a Kafka record: its head is none")
-        at = _HEAD_BYTES if version == _WITHOUT_TOPIC else _HEAD_BYTES + 1 + data[_HEAD_BYTES]
+        if version != VERSION or key_bytes < -1 or value_bytes < -1:
+            raise ValueError("not a Kafka record: it has another head")
+        at = _HEAD_BYTES + 1 + data[_HEAD_BYTES]
         headers: list[Header] = []
         for _ in range(count):
             name_bytes, content_bytes = _unpack_lengths(data, at)
@@ -143,13 +141,13 @@ def unpack(data: bytes) -> Record:
     key_end = at if key_bytes < 0 else at + key_bytes
     end = key_end if value_bytes < 0 else key_end + value_bytes
     if end != len(data):
-        raise ValueError(f"not a Kafka record: it has {len(data)} bytes and speaks of {end}")
+        raise ValueError(f"not a Kafka record: it has {len(data)} bytes instead of {end}")
     key = None if key_bytes < 0 else data[at:key_end]
     return Record(partition, timestamp, key, None if value_bytes < 0 else data[key_end:], headers)
 
 
 def describe(record: Record, topic: bytes) -> Mapping[str, object]:
-    """What a record from ``topic`` has beside its value; bytes that are no text in base64."""
+    """The parts of a record other than its value, for display. Bytes that are not text become base64."""
     found: dict[str, object] = {"topic": _shown(topic)} if topic else {}
     found |= {"partition": record.partition, "key": _shown(record.key)}
     if record.timestamp >= 0:

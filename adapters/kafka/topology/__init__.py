@@ -1,1 +1,1 @@
-"""Topics: planned, compared with the broker's, created."""
+"""Topics: planned, compared with the cluster's, created."""

@@ -124,7 +124,7 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
     return with_admin(settings, make)
 
 
-def make_again(settings: Settings) -> None:
+def redeclare(settings: Settings) -> None:
     """Run ``declare`` while postdate runs, to recreate deleted topics. Log each new topic. Raises as ``declare``."""
     made, _ = declare(settings)
     for one in made:

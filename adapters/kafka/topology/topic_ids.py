@@ -1,8 +1,8 @@
-"""The ids of topics: what tells a topic from another of the same name that was made after the first was deleted.
+"""Topic ids, which distinguish a topic from an earlier one of the same name.
 
-Offsets begin at 0 again in the new one, so without the id its records would pass for records that were read already,
-and be lost. aiokafka 0.14 asks for metadata in versions that know no ids (they came with version 10, Kafka 2.8,
-KIP-516), so the question is spelled out here.
+Offsets restart at 0 in a recreated topic. Without the id its records would look like records that were read already,
+and would be lost. aiokafka 0.14 requests metadata in versions without ids (version 10, Kafka 2.8, KIP-516, added
+them), so this file defines that request.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _UUID_BYTES = 16
 
 
 class TopicId(NamedTuple):
-    """A topic, and no other that had its name before or has it later. ``cluster`` is the id of its cluster, ``topic``
-    its own in hex; where Kafka is too old for ids, ``cluster`` is empty and ``topic`` the name."""
+    """One topic, and no other that had or will have its name. ``cluster`` is the cluster's id, ``topic`` the topic's
+    in hex. Where Kafka is too old for ids, ``cluster`` is empty and ``topic`` is the name."""
 
     cluster: str
     topic: str
@@ -121,16 +121,16 @@ class _MetadataRequest(Request[_MetadataRequestStruct]):
 
 
 async def ask_ids(client: AIOKafkaClient, node: int, topics: Iterable[str]) -> dict[str, TopicId]:
-    """The ids of those of the topics that there are, as this broker knows them. It should be one that leads a partition
-    of theirs: what it serves is then of the topic that it names.
+    """The ids of the existing topics among ``topics``, as this broker knows them.
 
-    Raises the errors of aiokafka and of the network.
+    Ask a broker that leads one of their partitions: then the records that it serves belong to the topic that it
+    names. Raises the errors of aiokafka and of the network.
     """
     topics = list(topics)
     request: Any = _MetadataRequest(topics)
     try:
         answer = await client.send(node, request)
-    except (IncompatibleBrokerVersion, NotImplementedError):  # the latter: the broker knows no version 10
+    except (IncompatibleBrokerVersion, NotImplementedError):  # the latter: the broker does not know version 10
         return {topic: TopicId("", topic) for topic in topics}
     cluster = answer.cluster_id or ""
     return {one[1]: TopicId(cluster, one[2].hex()) for one in answer.topics if not one[0]}

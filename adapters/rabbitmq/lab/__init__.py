@@ -1,17 +1,39 @@
-"""A load generator and a lateness meter for RabbitMQ, each a process of its own.
+"""RabbitMQ's part of demo, bench and compare. ``bridge.lab.ports.BrokerLab`` describes each method."""
 
-Both speak raw AMQP 0-9-1 frames, encoded with pika's own codecs: a client library would take more of the machine's
-cores than the thing that is measured.
-"""
+from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
-from adapters.rabbitmq.lab.generator import Generator
-from adapters.rabbitmq.lab.meter import Meter
-from bridge.lab.bench.processes import Ends
-from bridge.settings import RabbitMQ
+from adapters.rabbitmq.lab.demo import RabbitConsumer, RabbitProducer
+from adapters.rabbitmq.lab.load import RabbitGenerator, RabbitMeter
+from adapters.rabbitmq.lab.trial import RabbitTrialBroker
+from bridge.lab.load import Load
+from bridge.lab.ports import BrokerLab, Received, RunNames
+from bridge.settings import Settings
 
 
-def ends(settings: RabbitMQ) -> Ends:
-    """What ``bridge.lab.bench.processes.carry`` needs of RabbitMQ."""
-    return Ends(partial(Generator, settings), partial(Meter, settings))
+@dataclass(frozen=True)
+class RabbitLab:
+    """Opens what the instruments need on RabbitMQ."""
+
+    settings: Settings
+
+    def trial(self, names: RunNames) -> RabbitTrialBroker:
+        return RabbitTrialBroker(self.settings, names)
+
+    def producer(self, front: str) -> RabbitProducer:
+        return RabbitProducer(self.settings.rabbitmq, front)
+
+    def consumer(self, queue: str, received: Received) -> RabbitConsumer:
+        return RabbitConsumer(self.settings.rabbitmq, queue, received)
+
+    def generator(self, load: Load) -> RabbitGenerator:
+        return RabbitGenerator(self.settings.rabbitmq, load)
+
+    def meter(self, load: Load) -> RabbitMeter:
+        return RabbitMeter(self.settings.rabbitmq, load)
+
+
+def open_lab(settings: Settings) -> BrokerLab:
+    """The lab for these settings, not connected yet."""
+    return RabbitLab(settings)

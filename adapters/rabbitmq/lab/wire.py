@@ -10,7 +10,7 @@ from typing import Any
 from pika import frame, spec
 
 from adapters.rabbitmq.connection import parameters
-from adapters.rabbitmq.lab.stage import broker_errors
+from adapters.rabbitmq.lab.trial import broker_errors
 from adapters.rabbitmq.raw.frames import METHOD, OVERHEAD, frame_head, method_id
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.trouble import of_all_hosts, sentence
@@ -21,8 +21,8 @@ READ_BYTES = 1 << 18
 _CLOSES = (spec.Connection.Close.INDEX, spec.Channel.Close.INDEX)
 
 
-class Wire:
-    """Open when it is made, with channel 1. Raises ``BrokerUnavailable``, and ``Refused`` for a lack of rights."""
+class RabbitWire:
+    """Connects when created, and opens channel 1. Raises ``BrokerUnavailable``, ``Refused`` for missing rights."""
 
     def __init__(self, settings: RabbitMQ, name: str) -> None:
         self._rest = bytearray()
@@ -65,11 +65,11 @@ class Wire:
         self.call(spec.Channel.Open())
 
     def send(self, method: Any, channel: int = 1) -> None:
-        """One method."""
+        """Send one method."""
         self.socket.sendall(frame.Method(channel, method).marshal())
 
     def call(self, method: Any, channel: int = 1) -> Any:
-        """One method and its answer."""
+        """Send one method and return the answer."""
         self.send(method, channel)
         return self.answer()
 
@@ -82,7 +82,7 @@ class Wire:
             self._rest += self._received()
 
     def frames(self) -> Iterator[bytes]:
-        """The whole frames that have come, one by one, each with its head and its end."""
+        """The complete frames received so far, each with its header and end byte."""
         rest = self._rest
         while len(rest) >= OVERHEAD:
             end = frame_head.unpack_from(rest)[2] + OVERHEAD
@@ -93,7 +93,7 @@ class Wire:
             yield data
 
     def read(self) -> bytes:
-        """What has come, for who cuts frames himself; with what was left when the connection was made."""
+        """Received bytes, for callers that split frames themselves. Includes the rest from opening the connection."""
         data = bytes(self._rest) + self._received()
         self._rest.clear()
         return data
@@ -105,7 +105,7 @@ class Wire:
 
     def _received(self) -> bytes:
         data = self.socket.recv(READ_BYTES)
-        # TLS decrypts more than it was asked for; a socket then shows nothing to read although there is.
+        # TLS decrypts more than requested. The socket then seems empty although data is pending.
         while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
             data += self.socket.recv(READ_BYTES)
         if not data:

@@ -1,4 +1,4 @@
-"""Topics of a test's own."""
+"""Separate topics for each test."""
 
 from __future__ import annotations
 

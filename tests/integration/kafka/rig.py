@@ -248,7 +248,9 @@ def claim(number: int, record: Record, route: str = "orders") -> Claim:
     """A claim of a record that was parked."""
     public_id = b"%020d" % number
     ends = time.monotonic() + 1000
-    return Claim(public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", pack(*record), public_id, ends)
+    return Claim(
+        public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", pack(*record, b"intake"), public_id, ends
+    )
 
 
 class Sink:

@@ -1,4 +1,4 @@
-"""``postdate run`` on Kafka, from outside: records that wait, records that do not, and what a killed bridge leaves."""
+"""``postdate run`` on Kafka from outside: delayed records, undelayed records, and the effects of kills."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reasons(line: KafkaLine) -> list[str]:
     return [reason.partition(":")[0] for reason in line.dead().values()]
 
 
-def test_records_wait_their_time_and_arrive_as_they_were_and_the_others_go_on_at_once(line: KafkaLine) -> None:
+def test_delayed_records_arrive_unchanged_when_due_and_the_others_at_once(line: KafkaLine) -> None:
     sent = time.time()
     odd: Headers = [("trace", b"\xff"), ("trace", b"2"), ("null", None), ("", b"")]
     line.produce(b"later", [("x-delay", b"1500"), *odd])
@@ -65,7 +65,7 @@ def test_records_wait_their_time_and_arrive_as_they_were_and_the_others_go_on_at
     assert [value for value in values if value and value.startswith(b"now")] == [b"now %d" % n for n in range(5)]
 
 
-def test_a_record_whose_delay_is_no_moment_becomes_a_dead_letter_and_blocks_nobody(line: KafkaLine) -> None:
+def test_a_record_with_a_bad_delay_becomes_a_dead_letter_and_blocks_no_other(line: KafkaLine) -> None:
     line.produce(b"bad", [("x-delay", b"soon")])
     line.produce(b"good", [("x-delay", b"100")])
     line.produced()
@@ -84,12 +84,12 @@ def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(
     assert [one.value for one in found] == [b"%d" % number for number in range(20) if number != 7]
     wait_for(lambda: reasons(line) == ["too_large"], "there is a dead letter")
     assert next(iter(line.dead().values())).endswith(
-        "takes no record of this size (max.message.bytes), not even compressed with gzip"
+        "accepts no record of this size (max.message.bytes), not even compressed with gzip"
     )
 
 
 @pytest.mark.long
-def test_a_record_that_is_larger_than_any_request_becomes_a_dead_letter_and_delays_nobody(line: KafkaLine) -> None:
+def test_a_record_larger_than_any_request_becomes_a_dead_letter_and_delays_no_other(line: KafkaLine) -> None:
     compressing = Producer(
         {"bootstrap.servers": line.url, "compression.type": "gzip", "message.max.bytes": 500_000_000, "log_level": 0}
     )
@@ -107,7 +107,7 @@ def test_a_record_that_is_larger_than_any_request_becomes_a_dead_letter_and_dela
     assert [one.value for one in line.consume(1)] == [b"behind it"]
 
 
-def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: KafkaLine) -> None:
+def test_a_record_cancelled_by_its_key_is_not_delivered(line: KafkaLine) -> None:
     line.produce(b"cancelled", [("x-delay", b"1500"), ("x-delay-key", b"order-1")])
     line.produce(b"kept", [("x-delay", b"2000"), ("x-delay-key", b"order-2")])
     line.produce(None, [("x-delay-cancel", b"order-1")])
@@ -116,7 +116,7 @@ def test_what_is_cancelled_by_its_own_key_is_not_delivered(line: KafkaLine) -> N
     assert [one.value for one in found] == [b"kept"]
 
 
-def test_kills_lose_nothing_make_nothing_early_and_copy_only_what_was_on_its_way(line: KafkaLine) -> None:
+def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flight(line: KafkaLine) -> None:
     count, kills = 1500, 3
     for number in range(count):
         delay_ms = number * 7 % 1500

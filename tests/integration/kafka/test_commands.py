@@ -94,7 +94,7 @@ def test_check_and_setup_list_every_existing_topic_and_setup_creates_the_named_o
         create_topic(kafka.url, name=f"{commands.name}.{word}")
     said = [row["text"] for row in commands.rows("check", code=1) if row["level"] == "FAIL"]
     assert said == [
-        "topic 't.a.delay.delay' leads to 't.a.delay', which route all takes from: it would be delayed for ever",
+        "topic 't.a.delay.delay' leads to 't.a.delay', which route all intercepts. It would loop for ever",
         "topic 't.b', to which route all delivers, does not exist, so due records are refused. Create it as its "
         "consumers need it, or correct routes.all",
     ]

@@ -1,4 +1,4 @@
-"""A topic that matches a rule and may not be read: it is told of, and holds up no other."""
+"""A topic that matches a rule and may not be read is reported and delays no other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def let_nobody_read(url: str, topic: str) -> None:
         done.result(TIMEOUT_S)
 
 
-async def test_a_topic_that_may_not_be_read_is_told_of_and_delays_no_other(guarded: Kafka) -> None:
+async def test_an_unreadable_topic_is_reported_and_delays_no_other(guarded: Kafka) -> None:
     async with Topics(guarded.url, "t") as topics:
         forbidden = await topics.make("forbidden.delay", partitions=4)
         good = await topics.make("good.delay")

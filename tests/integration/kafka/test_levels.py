@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from adapters.kafka.levels.cleanup import count, intakes, remove
 from adapters.kafka.levels.plan import level_topics
-from adapters.kafka.raw.record import unpack
 from adapters.kafka.topology.setup import declare, verify
 from bridge.cli import run_command
 from bridge.core.errors import TopologyMismatch
@@ -56,7 +55,7 @@ def values(came: list[Came]) -> list[bytes | None]:
     return [one.value for one in came]
 
 
-def test_what_is_left_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
+def test_the_rest_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
     levels = {b"10": 0.5, b"500": 0.5, b"700": 1.0, b"1500": 3.0, b"3000": 3.0}
     sent = time.time()
     for value in levels:
@@ -69,7 +68,7 @@ def test_what_is_left_of_a_delay_is_rounded_up_to_a_level_never_early_and_within
         assert one.due() <= one.at < one.due() + 1.0
 
 
-def test_a_level_by_its_number_and_a_moment_wait_too(line: KafkaLevelLine) -> None:
+def test_a_level_number_and_a_due_moment_delay_too(line: KafkaLevelLine) -> None:
     sent = time.time()
     at_ms = int(sent * 1000) + 900
     line.produce(b"level", [("x-delay-level", b"2")])
@@ -94,7 +93,7 @@ def test_every_byte_arrives_as_it_was_written(line: KafkaLevelLine) -> None:
     assert len({one.header("x-delay-id") for one in came}) == len(records)
 
 
-def test_records_without_a_delay_go_on_at_once_and_in_order(line: KafkaLevelLine) -> None:
+def test_records_without_a_delay_are_delivered_at_once_and_in_order(line: KafkaLevelLine) -> None:
     line.produce(b"waits", [delay(3000)], partition=0)
     for number in range(200):
         line.produce(b"%d" % number, [], partition=0)
@@ -103,7 +102,7 @@ def test_records_without_a_delay_go_on_at_once_and_in_order(line: KafkaLevelLine
     assert values(line.consume(1)) == [b"waits"]
 
 
-def test_equal_waits_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
+def test_equal_delays_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
     numbers = range(600)
     for number in numbers:
         line.produce(b"%d" % number, [("x-delay-level", b"2" if number % 3 else b"3")], key=b"key %d" % (number % 7))
@@ -127,7 +126,7 @@ def transactions(line: KafkaLevelLine, kept: str) -> None:
         (producer.commit_transaction if letter == "k" else producer.abort_transaction)(DEADLINE_S)
 
 
-def test_only_records_are_counted_and_neither_markers_of_transactions_nor_aborted_records(idle: KafkaLevelLine) -> None:
+def test_the_count_of_an_intake_excludes_transaction_markers_and_aborted_records(idle: KafkaLevelLine) -> None:
     declare(idle.loaded())
 
     def waiting() -> int:
@@ -173,7 +172,7 @@ def test_a_short_level_behind_a_long_one_does_not_wait_for_it(line: KafkaLevelLi
         (("x-delay-cancel", b"a key"), "not_possible: a route without a store cannot cancel"),
     ],
 )
-def test_what_cannot_be_done_becomes_a_dead_letter_and_holds_up_nobody(
+def test_an_impossible_request_becomes_a_dead_letter_and_delays_no_other(
     line: KafkaLevelLine, header: tuple[str, bytes], reason: str
 ) -> None:
     line.produce(b"dead", [header, *ODD], partition=0)
@@ -185,7 +184,7 @@ def test_what_cannot_be_done_becomes_a_dead_letter_and_holds_up_nobody(
     assert (dead.header("x-delay-reason") or b"").decode().startswith(reason)
 
 
-def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_nobody(line: KafkaLevelLine) -> None:
+def test_a_foreign_record_in_a_level_topic_is_never_delivered_and_delays_no_other(line: KafkaLevelLine) -> None:
     topic = line.topics().levels[1000]
     line.produce(b"a stranger's", [("x-delay-due", b"1"), ("x-delay-id", b"an id")], topic=topic, partition=0)
     line.produce(b"nor one of ours", [], topic=topic, partition=0)
@@ -200,47 +199,76 @@ def test_a_strangers_record_in_a_levels_topic_is_never_delivered_and_holds_up_no
     assert absurd.headers[:-1] == years
     reason = (absurd.header("x-delay-reason") or b"").decode()
     assert reason.startswith("unreadable: a record in a level's topic that postdate did not write: it is due in ")
-    assert "none waits there for more than 1s" in reason
+    assert "this level waits at most 1s" in reason
     told = [json.loads(one) for one in line.log().splitlines() if '"dead letter"' in one]
     assert {one["route"] for one in told} == {ROUTE}
 
 
-def test_what_is_too_large_even_as_a_dead_letter_is_kept_in_parts_and_holds_up_nobody(idle: KafkaLevelLine) -> None:
-    topics = idle.topics()
-    kafka_admin.create_topic(
-        idle.url, idle.partitions, name=idle.intake
-    )  # one of ours would take no more than its target
+def test_a_record_of_the_intakes_maximum_size_becomes_a_dead_letter_whole(idle: KafkaLevelLine) -> None:
+    maximum = 3_000_000
+    kafka_admin.create_topic(idle.url, idle.partitions, {"max.message.bytes": str(maximum)}, idle.intake)
     kafka_admin.set_topic_config(idle.url, idle.topic, "max.message.bytes", "700000")
-    for topic in (*topics.levels.values(), topics.dead):
-        kept = {"max.message.bytes": "700000", "retention.ms": "-1"}
-        kafka_admin.create_topic(idle.url, idle.partitions, kept, topic)
     idle.run({"kafka": {"window": 10}})
-    large: dict[bytes, Headers] = {}
+    large: dict[bytes | None, Headers] = {}
     for header in ([], [("x-delay", b"soon")], [delay(500)]):
-        value = os.urandom(980_000)
-        large[value] = [*header, *ODD]
-        idle.produce(value, large[value], key=b"its key", partition=0)
-    for number in range(100):  # more than is handed over beyond one that is not accepted
+        headers = [*header, *ODD]
+        large[produce_largest(idle, maximum, headers)] = headers
+    for number in range(100):
         idle.produce(b"%d" % number, [delay(300)] if number % 2 else [], partition=0)
     idle.produced()
     assert len(idle.consume(100)) == 100
-    parts: dict[bytes | None, list[Came]] = {}
-    for one in idle.dead_letters(2 * len(large)):
-        parts.setdefault(one.header("x-delay-id"), []).append(one)
-    came = {}
-    for some in parts.values():
-        assert [one.header("x-delay-part") for one in some] == [b"1/2", b"2/2"]
-        assert all(one.key == one.header("x-delay-id") for one in some)
-        record = unpack(b"".join(one.value or b"" for one in some))
-        assert record.key == b"its key"
-        came[record.value] = [(name.decode(), content) for name, content in record.headers]
-        reason = some[0].header("x-delay-reason") or b""
-        assert reason.startswith(b"bad_header" if ("x-delay", b"soon") in came[record.value] else b"too_large: topic ")
-    assert came == large
+    dead = idle.dead_letters(len(large))
+    assert {one.value: one.headers[:-1] for one in dead} == large
+    assert {one.key for one in dead} == {b"its key"}
+    for one in dead:
+        bad = ("x-delay", b"soon") in one.headers
+        assert (one.header("x-delay-reason") or b"").startswith(b"bad_header" if bad else b"too_large: topic ")
+
+
+def produce_largest(idle: KafkaLevelLine, maximum: int, headers: Headers) -> bytes:
+    """Write the largest value that the intake accepts with these headers. Its size is tried out on another topic."""
+    topic = f"{idle.topic}-size"
+    if topic not in kafka_admin.topics(idle.url):
+        kafka_admin.create_topic(idle.url, 1, {"max.message.bytes": str(maximum)}, topic)
+    producer = Producer({"bootstrap.servers": idle.url, "message.max.bytes": 2 * maximum, "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": idle.url, "group.id": topic})
+
+    def fits(where: str, value: bytes) -> bool:
+        _, before = consumer.get_watermark_offsets(TopicPartition(where, 0))
+        producer.produce(where, value, b"its key", partition=0, headers=list(headers))
+        assert producer.flush(DEADLINE_S) == 0
+        _, after = consumer.get_watermark_offsets(TopicPartition(where, 0))
+        return bool(after > before)
+
+    largest, too_large = maximum - 300, maximum
+    while too_large - largest > 1:
+        size = (largest + too_large) // 2
+        largest, too_large = (size, too_large) if fits(topic, bytes(size)) else (largest, size)
+    value = os.urandom(largest)
+    assert fits(idle.intake, value)
+    assert not fits(idle.intake, value + b"0")
+    consumer.close()
+    return value
+
+
+def test_a_dead_letter_that_does_not_fit_is_reported_and_kept_once_its_topic_has_room(idle: KafkaLevelLine) -> None:
+    topics = idle.topics()
+    small = {"max.message.bytes": "700000", "retention.ms": "-1"}
+    kafka_admin.create_topic(idle.url, idle.partitions, small, topics.dead)
+    bridge = idle.run()
+    value = os.urandom(980_000)
+    idle.produce(value, [("x-delay", b"soon")], partition=0)
+    idle.produce(b"behind it", [delay(300)], partition=0)
+    idle.produced()
+    assert values(idle.consume(1)) == [b"behind it"]
+    bridge.wait_log("a dead letter cannot be stored")
+    kafka_admin.set_topic_config(idle.url, topics.dead, "max.message.bytes", "2000000")
+    (dead,) = idle.dead_letters()
+    assert dead.value == value
 
 
 @pytest.mark.long
-def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_nobody(idle: KafkaLevelLine) -> None:
+def test_a_record_larger_than_any_request_becomes_a_dead_letter_whole_and_delays_no_other(idle: KafkaLevelLine) -> None:
     size = 110 << 20
     idle.run()
     producer = Producer(
@@ -251,12 +279,11 @@ def test_a_record_that_is_larger_than_any_request_is_kept_in_parts_and_holds_up_
     idle.produce(b"behind it", [delay(500)], partition=0)
     idle.produced()
     assert values(idle.consume(1)) == [b"behind it"]
-    parts = idle.dead_letters(size // (512 << 10) + 1)
-    came = unpack(b"".join(one.value or b"" for one in parts))
-    assert (came.key, came.value) == (b"k", bytes(size))
+    (dead,) = idle.dead_letters()
+    assert (dead.key, dead.value) == (b"k", bytes(size))
 
 
-def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevelLine) -> None:
+def test_records_left_by_a_clean_stop_are_delivered_once_by_the_next_instance(idle: KafkaLevelLine) -> None:
     bridge = idle.run()
     for number in range(300):
         idle.produce(b"%d" % number, [delay(3000)])
@@ -269,7 +296,7 @@ def test_what_a_clean_stop_leaves_is_delivered_once_by_the_next(idle: KafkaLevel
     idle.nothing_more()
 
 
-def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_notice(idle: KafkaLevelLine) -> None:
+def test_a_missing_target_makes_dead_letters_and_delays_no_other_route(idle: KafkaLevelLine) -> None:
     gone = f"{idle.topic}-gone"
     route = {**idle.settings["routes"][ROUTE], "intercept": f"{gone}.delay", "deliver_to": gone}
     kafka_admin.create_topic(idle.url, idle.partitions, name=f"{gone}.delay")
@@ -284,11 +311,11 @@ def test_a_target_that_is_gone_makes_dead_letters_and_another_route_does_not_not
     assert one.at - sent >= 0.5
     assert one.at < one.due() + 1.0
     dead = idle.consume(lambda found: len(set(values(list(found)))) == 100, f"{idle.topic}.gone.dead")
-    assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: there is no topic") for one in dead)
+    assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: topic ") for one in dead)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_when_it_is_there(
+def test_topics_that_wait_for_a_missing_target_get_its_partitions_when_it_exists(
     idle: KafkaLevelLine, workers: int
 ) -> None:
     target = f"{idle.topic}-later"
@@ -308,7 +335,7 @@ def test_what_a_missing_target_keeps_from_being_made_is_made_as_wide_as_that_whe
     assert values(idle.consume(1, target)) == [b"at last"]
 
 
-def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle: KafkaLevelLine) -> None:
+def test_two_instances_share_the_work_and_one_takes_over_when_the_other_is_killed(idle: KafkaLevelLine) -> None:
     first = idle.run(name="first")
     idle.run(name="second")
     for number in range(900):
@@ -326,7 +353,7 @@ def test_two_instances_share_the_work_and_one_that_is_killed_is_taken_over(idle:
     assert came[-1].at - done < 30
 
 
-def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: KafkaLevelLine) -> None:
+def test_an_instance_that_joins_and_leaves_cleanly_makes_no_copy(idle: KafkaLevelLine) -> None:
     idle.run(name="first")
     came: list[Came] = []
     for number in range(1200):
@@ -343,7 +370,7 @@ def test_an_instance_that_comes_and_goes_in_good_order_makes_no_copy(idle: Kafka
     assert len(set(values(came))) == 1200
 
 
-def test_a_route_that_goes_from_a_store_to_levels_while_records_come_makes_no_copy(
+def test_a_route_that_changes_from_a_store_to_levels_under_load_makes_no_copy(
     idle: KafkaLevelLine, redis_url: str, key_prefix: str
 ) -> None:
     store = {"redis": {"url": redis_url, "key_prefix": key_prefix.removesuffix(":"), "durability": "none"}}
@@ -363,7 +390,9 @@ def test_a_route_that_goes_from_a_store_to_levels_while_records_come_makes_no_co
     assert len(set(values(came))) == 6000
 
 
-def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_is_empty(idle: KafkaLevelLine) -> None:
+def test_a_changed_list_of_levels_loses_nothing_and_remove_deletes_the_old_topic_when_empty(
+    idle: KafkaLevelLine,
+) -> None:
     bridge = idle.run()
     sent = time.time()
     idle.produce(b"by the old list", [delay(3000)])
@@ -374,7 +403,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_i
     wait_for(lambda: any(one.name == old and one.messages for one in count(idle.loaded())), "it waits", 20)
     assert bridge.terminate() == 0
     (kept,) = remove(after, everything=False, force=False, dry_run=False)
-    assert (kept.name, kept.kept.partition(":")[0]) == (old, "it holds 1 record")
+    assert (kept.name, kept.kept.partition(":")[0]) == (old, "it holds records")
     idle.run(waiting)
     (one,) = idle.consume(1)
     assert one.at - sent >= 3.0
@@ -384,7 +413,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_the_old_topic_goes_when_it_i
     wait_for(lambda: old not in kafka_admin.topics(idle.url), "it is gone", 20)
 
 
-def test_topics_are_made_to_keep_what_waits_and_one_that_would_not_is_refused(idle: KafkaLevelLine) -> None:
+def test_setup_creates_topics_that_keep_waiting_records_and_refuses_one_that_does_not(idle: KafkaLevelLine) -> None:
     settings = idle.loaded()
     assert {one.state for one in verify(settings) if one.topic.ours} == {"missing"}
     made, _ = declare(settings)
@@ -453,7 +482,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert {row["state"] for row in shell("levels", "verify", settings=in_store)[0]} == {"old"}
     removed, said = shell("levels", "remove", settings=in_store, code=5)
     assert {row["name"] for row in removed if row["state"] == "kept"} == {level, idle.topics().dead}
-    assert f"topic '{level}' stays: it holds 1 record: " in said
+    assert f"topic '{level}' stays: it holds records: 1. " in said
     bridge = idle.run(in_store, name="with a store")
     assert words in bridge.log()
     (one,) = idle.consume(1)
@@ -480,7 +509,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     idle.nothing_more(0.5)
 
 
-def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_and_delivered_when_it_is_back(
+def test_records_in_levels_of_a_removed_route_are_reported_kept_and_delivered_when_it_is_back(
     idle: KafkaLevelLine, shell: Shell
 ) -> None:
     target = kafka_admin.create_topic(idle.url, idle.partitions, name=f"{idle.topic}-gone")
@@ -502,7 +531,7 @@ def test_what_waits_in_the_levels_of_a_route_that_is_gone_is_told_of_left_alone_
 
 @pytest.mark.long
 @pytest.mark.rabbitmq
-def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_kafka_that_cannot_be_asked(
+def test_waiting_records_are_reported_without_any_kafka_route_and_so_is_an_unreachable_kafka(
     idle: KafkaLevelLine, shell: Shell, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     level, _ = left_in_its_level(idle, b"left alone")
@@ -540,9 +569,7 @@ def test_what_waits_is_told_of_when_no_route_of_its_broker_is_left_and_so_is_a_k
     assert values(idle.consume(1)) == [b"left alone"]
 
 
-def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_number(
-    idle: KafkaLevelLine, shell: Shell
-) -> None:
+def test_check_reports_the_backlog_of_an_intake_while_no_postdate_runs(idle: KafkaLevelLine, shell: Shell) -> None:
     assert shell("setup")[0]
     idle.produce(b"one", [delay(500)])
     idle.produced()
@@ -557,7 +584,7 @@ def test_what_piles_up_in_an_intake_while_no_postdate_runs_is_told_of_with_its_n
     assert (intake["name"], intake["state"]) == (idle.intake, "intake")
 
 
-def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLevelLine, shell: Shell) -> None:
+def test_the_commands_manage_the_topics_and_count_waiting_records(idle: KafkaLevelLine, shell: Shell) -> None:
     ours = {idle.intake, *idle.topics().levels.values(), idle.topics().dead}
     assert {row["name"] for row in shell("setup", "--dry-run")[0]} == ours
     assert {row["state"] for row in shell("levels", "stats")[0]} == {"missing"}
@@ -578,6 +605,6 @@ def test_the_commands_look_after_the_topics_and_count_what_waits(idle: KafkaLeve
         ("topic", idle.topics().levels[1000], 1)
     ]
     assert shell("levels", "remove")[0] == []
-    assert "it holds 1 record: " in shell("levels", "remove", "--all", code=5)[1]
+    assert "it holds records: 1. " in shell("levels", "remove", "--all", code=5)[1]
     assert len(shell("levels", "remove", "--all", "--force")[0]) == 2
     assert "no store (mode levels)" in shell("list", code=5)[1]

@@ -1,4 +1,5 @@
-"""The topics that ``setup`` makes: as safe as where they lead, and as wide for records; and what ``check`` compares."""
+"""Topics from ``setup`` are as safe as their targets and accept equally large records; ``check`` compares existing
+ones."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_an_intake_takes_records_as_large_as_its_target_and_keeps_them_for_a_wee
     assert send(commands.url, commands.intake, 5_000_000) == "MSG_SIZE_TOO_LARGE"
 
 
-def test_what_a_target_leaves_to_the_cluster_its_intake_leaves_to_it_too(commands: Commands) -> None:
+def test_an_intake_uses_the_clusters_default_where_its_target_does(commands: Commands) -> None:
     commands.make(commands.target)
     commands.made()
     kafka_admin.set_topic_config(commands.url, commands.target, "max.message.bytes", "2000000")
@@ -120,7 +121,7 @@ def test_what_a_target_leaves_to_the_cluster_its_intake_leaves_to_it_too(command
     )
 
 
-def test_check_compares_an_intake_that_was_there_with_where_it_leads(commands: Commands) -> None:
+def test_check_compares_an_existing_intake_with_its_target(commands: Commands) -> None:
     commands.make(commands.target, max_message_bytes=LARGE)
     commands.make(commands.intake, max_message_bytes="9000000", cleanup_policy="compact", retention_ms="3600000")
     (said,) = commands.warned("levels")
@@ -131,7 +132,7 @@ def test_check_compares_an_intake_that_was_there_with_where_it_leads(commands: C
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["redis", "levels"])
-def test_what_setup_makes_has_the_replicas_of_its_target_and_needs_as_many_in_sync(
+def test_topics_from_setup_have_the_replicas_and_in_sync_replicas_of_their_target(
     on_cluster: Commands, mode: str
 ) -> None:
     on_cluster.make(on_cluster.target, replicas=2, min_insync_replicas="1")
@@ -144,7 +145,7 @@ def test_what_setup_makes_has_the_replicas_of_its_target_and_needs_as_many_in_sy
 
 
 @pytest.mark.long
-def test_check_names_topics_of_ours_with_fewer_replicas_than_their_target(on_cluster: Commands) -> None:
+def test_check_names_own_topics_with_fewer_replicas_than_their_target(on_cluster: Commands) -> None:
     on_cluster.make(on_cluster.target, replicas=3, min_insync_replicas="2")
     on_cluster.make(on_cluster.intake, replicas=1, min_insync_replicas="1")
     (said,) = on_cluster.warned("levels")

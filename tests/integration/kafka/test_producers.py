@@ -1,4 +1,4 @@
-"""The producers that go on naming the real topic: what is delayed comes when it is due, all else goes where it went."""
+"""Producers that keep naming the real topic: delayed records arrive when due, all others as before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def came(clients: Clients, word: str, count: int) -> dict[bytes | None, Any]:
     return {message.value(): (at, message) for at, message in clients.read(clients.topic(word), count)}
 
 
-async def test_aiokafka_delays_what_has_a_header_and_sends_all_else_to_the_partition_that_was_named(
+async def test_aiokafka_delays_records_with_a_header_and_sends_others_to_the_named_partition(
     clients: Clients,
 ) -> None:
     topic, sent = clients.topic("aiokafka"), time.time()
@@ -79,7 +79,7 @@ async def test_aiokafka_delivers_nothing_of_a_transaction_that_was_aborted(clien
     assert {message.value() for _, message in found} == {b"committed", b"at once"}
 
 
-async def test_aiokafka_uses_a_partition_that_is_to_be_kept_and_fails_where_there_is_none(clients: Clients) -> None:
+async def test_aiokafka_with_keep_partition_uses_the_number_and_fails_if_it_does_not_exist(clients: Clients) -> None:
     topic = clients.topic("aiokafka_transactions")
     async with AIOKafkaProducer(bootstrap_servers=clients.url, keep_partition=True) as producer:
         kept = await producer.send_and_wait(topic, b"kept", b"k", 2, headers=[("x-delay-cancel", b"nobody")])
@@ -88,7 +88,7 @@ async def test_aiokafka_uses_a_partition_that_is_to_be_kept_and_fails_where_ther
             await producer.send_and_wait(clients.topic("aiokafka"), b"lost", b"k", 2, headers=[DELAY])
 
 
-def test_confluent_kafka_delays_what_has_a_header_and_sends_all_else_to_the_partition_that_was_named(
+def test_confluent_kafka_delays_records_with_a_header_and_sends_others_to_the_named_partition(
     clients: Clients,
 ) -> None:
     topic, sent, reports = clients.topic("confluent"), time.time(), {}
@@ -137,14 +137,14 @@ def test_confluent_kafka_delivers_nothing_of_a_transaction_that_was_aborted(clie
     assert message.value() == b"committed"
 
 
-def test_confluent_kafka_fails_where_a_partition_that_is_to_be_kept_does_not_exist(clients: Clients) -> None:
+def test_confluent_kafka_with_keep_partition_fails_if_the_number_does_not_exist(clients: Clients) -> None:
     producer = Producer({"bootstrap.servers": clients.url}, keep_partition=True)
     producer.list_topics(clients.intake("confluent"), DEADLINE_S)
     with pytest.raises(KafkaException, match="Unknown partition"):
         producer.produce(clients.topic("confluent"), b"lost", partition=2, headers=[DELAY])
 
 
-def test_a_serializer_sees_the_topic_that_was_named(clients: Clients) -> None:
+def test_a_serializer_sees_the_named_topic(clients: Clients) -> None:
     topic, seen = clients.topic("serializing"), []
 
     def serialize(value: Any, context: Any) -> bytes:
@@ -163,7 +163,7 @@ def test_a_serializer_sees_the_topic_that_was_named(clients: Clients) -> None:
     assert [by_postdate(found[value][1]) for value in (b"7", b"8")] == [True, False]
 
 
-async def test_another_rule_a_mapping_and_other_headers_decide_in_the_same_way(clients: Clients) -> None:
+async def test_another_rule_a_mapping_and_other_headers_work_alike(clients: Clients) -> None:
     """The intake topic is told by what the brokers answer; nothing waits here."""
     topic, cancel = clients.topic("serializing"), [("later", b"nobody")]
     mapping = {topic: clients.intake("serializing")}
@@ -180,7 +180,7 @@ async def test_another_rule_a_mapping_and_other_headers_decide_in_the_same_way(c
     assert [reports.get_nowait() for _ in range(2)] == [clients.intake("serializing"), clients.topic("confluent")]
 
 
-async def test_a_record_that_only_names_its_topic_goes_by_way_of_the_intake_and_is_not_refused(
+async def test_a_record_that_only_names_its_topic_passes_through_the_intake(
     clients: Clients,
 ) -> None:
     topic = clients.topic("destination")

@@ -141,7 +141,7 @@ def in_s(seconds: float) -> Headers:
     return [("x-delay", b"%d" % (seconds * 1000))]
 
 
-def test_a_rule_leads_each_topic_to_its_own_and_finds_new_ones_and_a_missing_target_delays_nobody(world: World) -> None:
+def test_a_rule_maps_each_topic_finds_new_ones_and_a_missing_target_delays_no_other(world: World) -> None:
     rule = {"intercept": f"{world.name}.*.delay", "deliver_to": f"{world.name}.*"}
     world.make("a", "a.delay", "b.delay", "c.delay", "c.delay.delay", "a.v2")
     with world.start(all=rule):
@@ -171,7 +171,7 @@ def test_a_rule_leads_each_topic_to_its_own_and_finds_new_ones_and_a_missing_tar
         assert world.values(came) == [("a.v2", b"parked under the old rule")]
 
 
-def test_a_route_takes_from_several_topics_compressed_as_they_are_and_its_headers_ask_for_what_is_allowed(
+def test_a_route_reads_several_topics_in_any_compression_and_obeys_allowed_headers(
     world: World,
 ) -> None:
     world.make("a", "b", "bills", "secret", "a.later", "b.later")
@@ -211,7 +211,7 @@ def test_a_route_takes_from_several_topics_compressed_as_they_are_and_its_header
         wait_for(lambda: world.dead() == ["bad_header", "not_allowed", "not_allowed"], f"{world.dead()}")
 
 
-def test_a_tombstone_cancels_what_waits_under_its_key_once_and_is_delayed_itself_where_it_asks_for_it(
+def test_a_tombstone_cancels_the_record_with_its_key_once_and_can_be_delayed_itself(
     world: World,
 ) -> None:
     world.make("a", "a.later", "b", "b.later")

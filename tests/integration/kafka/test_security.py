@@ -1,4 +1,4 @@
-"""A Kafka that trusts nobody: every way in, and what postdate says where it is not let in, or not all the way."""
+"""A Kafka with every kind of security: how postdate connects, and what it reports when it is refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def user(secure_kafka: SecureKafka, request: pytest.FixtureRequest) -> str:
         ("SASL_PLAINTEXT", "SCRAM-SHA-512"),
     ],
 )
-async def test_records_come_and_go_by_every_way_in(
+async def test_records_pass_through_every_kind_of_connection(
     secure_kafka: SecureKafka, user: str, protocol: str, mechanism: str
 ) -> None:
     who = {"SSL": "CN=client", "PLAIN": PLAIN_USER}.get(mechanism or protocol, user)
@@ -158,7 +158,7 @@ def line(secure_kafka: SecureKafka, user: str, redis_url: str, tmp_path: Path) -
     kafka_admin.delete_topics(secure_kafka.url, list(line.topics.values()))
 
 
-def test_a_topic_that_may_not_be_written_to_makes_dead_letters_and_delays_no_other(line: Line) -> None:
+def test_an_unwritable_topic_makes_dead_letters_and_delays_no_other(line: Line) -> None:
     line.allow(bad=(DESCRIBE,))
     with line.bridge().start() as bridge:
         bridge.wait_ready()
@@ -178,7 +178,7 @@ def test_a_topic_that_may_not_be_written_to_makes_dead_letters_and_delays_no_oth
         assert len(line.arrivals("bad", 20)) == 20
 
 
-def test_a_group_that_may_not_be_read_with_is_logged_once_until_postdate_has_joined_it(line: Line) -> None:
+def test_a_forbidden_group_is_logged_once_until_postdate_joins_it(line: Line) -> None:
     line.allow(group=False)
     with line.bridge().start() as bridge:
         bridge.wait_health(f"user '{line.user}' may not read as the consumer group '{line.user}'")
@@ -195,7 +195,7 @@ def test_a_group_that_may_not_be_read_with_is_logged_once_until_postdate_has_joi
         assert [row["event"] for row in said] == ["trouble", "well again"]
 
 
-def test_check_does_not_call_a_topic_missing_that_postdate_may_not_see(line: Line) -> None:
+def test_check_does_not_call_an_invisible_topic_missing(line: Line) -> None:
     line.allow(bad=())
     code, found = line.check()
     (failed,) = [row for row in found if row["level"] == "FAIL"]
@@ -244,7 +244,7 @@ def no_certificate(line: Line) -> str:
 
 
 @pytest.mark.parametrize("mistake", [wrong_password, unknown_authority, no_tls_there, no_tls_here, no_certificate])
-def test_check_says_in_a_sentence_why_it_is_not_let_in_and_exits_with_4(line: Line, mistake: Any) -> None:
+def test_check_explains_a_refused_connection_in_one_sentence_and_exits_with_4(line: Line, mistake: Any) -> None:
     words = mistake(line)
     code, found = line.check()
     (broker,) = [row for row in found if row["subject"] == "broker"]
@@ -254,7 +254,7 @@ def test_check_says_in_a_sentence_why_it_is_not_let_in_and_exits_with_4(line: Li
     assert code == 4
 
 
-def test_a_bridge_that_is_not_let_in_says_so_waits_and_starts_when_it_is(line: Line) -> None:
+def test_a_refused_bridge_reports_it_waits_and_starts_when_accepted(line: Line) -> None:
     line.allow()
     words = wrong_password(line)
     line.produce("good", b"waits")

@@ -1,4 +1,4 @@
-"""The Kafka sink at a broker: what arrives is what was sent, in order, and every record has exactly one answer."""
+"""The Kafka sink at a broker: records arrive unchanged and in order, and each has exactly one answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_every_odd_record_arrives_byte_for_byte(topics: Topics) -> None:
     assert await topics.read(topic, len(ODD_RECORDS)) == ODD_RECORDS
 
 
-async def test_a_header_name_that_is_no_text_arrives_as_it_was_and_keeps_its_place(topics: Topics) -> None:
+async def test_a_header_name_that_is_not_utf8_arrives_unchanged_in_its_place(topics: Topics) -> None:
     topic = await topics.make("target")
     records = [small(0), NOT_TEXT, NOT_TEXT, small(1)]
     async with Sink(topics, {"orders": to(topic)}, timestamp="original") as sink:
@@ -45,7 +45,7 @@ async def test_a_header_name_that_is_no_text_arrives_as_it_was_and_keeps_its_pla
     assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
 
 
-async def test_the_delay_is_taken_out_and_the_audit_headers_come_last(topics: Topics) -> None:
+async def test_the_delay_headers_are_removed_and_the_audit_headers_come_last(topics: Topics) -> None:
     topic = await topics.make("target")
     headers = [(b"x-delay", b"5"), (b"a", b"1"), (b"x-delay-id", b"of another"), (b"x-delay", None), (b"a", None)]
     out = to(topic, frozenset({b"x-delay"}) | AUDIT_HEADERS, audit=True)
@@ -64,7 +64,7 @@ async def test_the_delay_is_taken_out_and_the_audit_headers_come_last(topics: To
     assert before_ms <= arrived.timestamp <= time.time() * 1000
 
 
-async def test_a_missing_topic_is_refused_rests_is_not_made_and_delays_no_other(topics: Topics) -> None:
+async def test_a_missing_topic_is_refused_paused_not_created_and_delays_no_other(topics: Topics) -> None:
     topic = await topics.make("target")
     missing = topics.name("later")
     outs = {"orders": to(topic), "lost": to(missing)}
@@ -82,7 +82,7 @@ async def test_a_missing_topic_is_refused_rests_is_not_made_and_delays_no_other(
     assert len(await topics.read(missing, 1)) == 1
 
 
-async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours_are_not(topics: Topics) -> None:
+async def test_a_record_that_is_too_large_is_refused_for_good_and_its_batch_is_not(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
     records = [small(0), Record(0, 0, b"k", os.urandom(30_000), []), small(1), small(2)]
     async with Sink(topics, {"orders": to(topic)}) as sink:
@@ -94,7 +94,7 @@ async def test_a_record_that_is_too_large_is_refused_for_good_and_its_neighbours
     assert [record.value for record in await topics.read(topic, 4)] == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_record_that_is_too_large_as_it_is_goes_compressed_as_it_came(topics: Topics) -> None:
+async def test_a_record_that_is_too_large_uncompressed_is_sent_compressed(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
     odd = NOT_TEXT._replace(value=b"y" * 30_000)
     records = [small(0), Record(0, 1_700_000_000_000, b"k", b"x" * 30_000, [(b"h", None)]), small(1), odd]
@@ -104,7 +104,7 @@ async def test_a_record_that_is_too_large_as_it_is_goes_compressed_as_it_came(to
     assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
 
 
-async def test_the_largest_record_of_an_intake_topic_goes_to_a_target_with_the_same_limit(topics: Topics) -> None:
+async def test_the_largest_record_of_an_intake_fits_a_target_with_the_same_limit(topics: Topics) -> None:
     limit = {"max.message.bytes": "20000"}
     intake, target = await topics.make("intake", config=limit), await topics.make("target", config=limit)
     largest = Record(0, 1_700_000_000_000, b"k", os.urandom(19_917), [(b"x-delay", b"7")])
@@ -119,7 +119,7 @@ async def test_the_largest_record_of_an_intake_topic_goes_to_a_target_with_the_s
     assert came == {largest.value: [], less.value: [b"x-delay-id", b"x-delay-due"]}
 
 
-async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: Topics) -> None:
+async def test_a_batch_that_is_too_large_is_sent_record_by_record(topics: Topics) -> None:
     topic = await topics.make("target", config={"max.message.bytes": "20000"})
     records = [Record(0, 0, b"k", b"%04d" % number * 2000, []) for number in range(10)]
     async with Sink(topics, {"orders": to(topic)}) as sink:
@@ -128,19 +128,17 @@ async def test_a_batch_that_is_too_large_only_as_a_whole_goes_in_pieces(topics: 
     assert [record.value for record in await topics.read(topic, 10)] == [record.value for record in records]
 
 
-async def test_a_compacted_topic_refuses_a_record_without_a_key_and_takes_its_neighbours(topics: Topics) -> None:
+async def test_a_compacted_topic_refuses_only_the_record_without_a_key(topics: Topics) -> None:
     topic = await topics.make("target", config={"cleanup.policy": "compact"})
     records = [small(0, b"a"), small(1, None), small(2, b"b")]
     async with Sink(topics, {"orders": to(topic)}) as sink:
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed", "rejected", "confirmed"]
     refusal = next(result.refusal for result in results if result.refusal is not None)
-    assert refusal.text.startswith(
-        f"topic '{topic}' does not take this record, Kafka says INVALID_RECORD (87); it has no"
-    )
+    assert refusal.text.startswith(f"topic '{topic}' does not accept this record: INVALID_RECORD (87). It has no")
 
 
-async def test_a_route_or_a_payload_that_is_unknown_is_refused_alone(topics: Topics) -> None:
+async def test_an_unknown_route_or_payload_is_refused_alone(topics: Topics) -> None:
     topic = await topics.make("target")
     broken = claim(1, small(1))
     broken.payload = b"\x07 of another adapter"
@@ -167,7 +165,7 @@ async def test_each_partition_keeps_the_order_of_publishing(topics: Topics) -> N
         assert len({record.partition for record in mine}) == 1
 
 
-async def test_a_producer_out_of_sequence_is_made_anew_and_everything_it_had_is_answered_once(topics: Topics) -> None:
+async def test_a_producer_out_of_sequence_is_replaced_and_each_of_its_records_is_answered_once(topics: Topics) -> None:
     topic = await topics.make("target")
     async with Sink(topics, {"orders": to(topic)}) as sink:
         assert words(await sink.publish(claim(0, small(0)))) == ["confirmed"]
@@ -180,7 +178,7 @@ async def test_a_producer_out_of_sequence_is_made_anew_and_everything_it_had_is_
     assert [record.value for record in await topics.read(topic, 50)] == [b"%d" % n for n in range(50)]
 
 
-async def test_the_sequence_begins_again_at_zero_where_its_numbers_end(topics: Topics) -> None:
+async def test_the_sequence_restarts_at_zero_where_its_numbers_end(topics: Topics) -> None:
     topic = await topics.make("target")
     async with Sink(topics, {"orders": to(topic)}) as sink:
         producer = sink.sink._producer
@@ -193,7 +191,7 @@ async def test_the_sequence_begins_again_at_zero_where_its_numbers_end(topics: T
     assert [record.value for record in await topics.read(topic, 30)] == [b"%d" % n for n in range(30)]
 
 
-async def test_what_is_in_flight_when_the_sink_ends_is_answered_as_unknown(topics: Topics) -> None:
+async def test_records_in_flight_when_the_sink_ends_are_unknown(topics: Topics) -> None:
     topic = await topics.make("target")
     async with Sink(topics, {"orders": to(topic)}) as sink:
         sink.sink.publish([claim(n, small(n)) for n in range(100)])
@@ -203,7 +201,7 @@ async def test_what_is_in_flight_when_the_sink_ends_is_answered_as_unknown(topic
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("crc32", "consistent"), ("murmur2", "murmur2")])
-async def test_keys_go_where_librdkafka_would_have_put_them(topics: Topics, ours: Partitioner, theirs: str) -> None:
+async def test_keys_go_to_the_partition_that_librdkafka_chooses(topics: Topics, ours: Partitioner, theirs: str) -> None:
     confluent = pytest.importorskip("confluent_kafka")
     topic = await topics.make("target", partitions=12)
     keys = [b"", b"a", b"foobar", *(b"customer-%d" % number for number in range(200))]

@@ -1,4 +1,4 @@
-"""The Kafka source at a broker: nothing is lost, nothing is changed, and nothing is committed that is not accepted."""
+"""The Kafka source at a broker: nothing is lost or changed, and only accepted records are committed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_every_odd_record_is_handed_over_byte_for_byte(topics: Topics) -> 
     assert [delivery.fault for delivery in taken] == [""] * len(ODD_RECORDS)
 
 
-async def test_a_delivery_says_where_it_comes_from_and_carries_only_the_headers_that_matter(topics: Topics) -> None:
+async def test_a_delivery_has_its_origin_and_only_the_wanted_headers(topics: Topics) -> None:
     topic = await topics.make("intake", partitions=3)
     headers = [(b"x-delay", b"1"), (b"trace", b"2"), (b"x-delay", b"60000")]
     await topics.write(topic, [Record(2, 1_700_000_000_000, b"k", b"v", list(headers))] * 2)
@@ -52,7 +52,7 @@ async def test_a_delivery_says_where_it_comes_from_and_carries_only_the_headers_
     assert [first.origin, second.origin] == [(log, 0), (log, 1)]
 
 
-async def test_a_topic_that_was_deleted_and_made_anew_is_another_origin(topics: Topics) -> None:
+async def test_a_recreated_topic_is_another_origin(topics: Topics) -> None:
     """Its offsets begin again, and must not pass for those that were read already."""
     topic = await topics.make("intake")
     await topics.write_many(topic, 1, 20)
@@ -66,7 +66,7 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_another_origin(topics: 
     assert not before & {delivery.origin for delivery in after}
 
 
-async def test_what_is_accepted_out_of_order_is_committed_up_to_the_first_gap(topics: Topics) -> None:
+async def test_records_accepted_out_of_order_are_committed_up_to_the_first_gap(topics: Topics) -> None:
     topic = await topics.make("intake")
     await topics.write_many(topic, 1, 100)
     async with Source(topics, topic, [topic]) as source:
@@ -100,7 +100,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_what_a_killed_consumer_had_not_accepted_comes_again(topics: Topics) -> None:
+async def test_records_that_a_killed_consumer_did_not_accept_are_read_again(topics: Topics) -> None:
     topic = await topics.make("intake")
     await topics.write_many(topic, 1, 100)
     victim = await asyncio.create_subprocess_exec(
@@ -120,7 +120,7 @@ async def test_what_a_killed_consumer_had_not_accepted_comes_again(topics: Topic
     assert [delivery.origin[1] for delivery in taken if delivery.origin] == list(range(30, 100))
 
 
-async def test_a_second_member_takes_over_half_and_begins_where_the_first_one_was(topics: Topics) -> None:
+async def test_a_second_member_takes_over_half_and_starts_where_the_first_was(topics: Topics) -> None:
     topic = await topics.make("intake", partitions=4)
     await topics.write_many(topic, 4, 50)
     async with Source(topics, topic, [topic]) as first:
@@ -151,7 +151,7 @@ async def shared_out_anew(topics: Topics, topic: str) -> AsyncIterator[tuple[Sou
             yield first, second, held
 
 
-async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_and_given_to_nobody_else(
+async def test_a_rebalance_waits_for_deliveries_in_hand_and_no_other_member_reads_them(
     topics: Topics,
 ) -> None:
     topic = await topics.make("intake", partitions=2)
@@ -164,7 +164,7 @@ async def test_what_is_in_hand_when_the_group_is_shared_out_anew_is_waited_for_a
     assert await topics.committed(topic, topic) == {0: 60, 1: 60}
 
 
-async def test_what_nobody_ever_lets_out_of_his_hands_does_not_keep_the_group_from_going_on(topics: Topics) -> None:
+async def test_a_delivery_that_is_never_released_does_not_block_a_rebalance(topics: Topics) -> None:
     topic = await topics.make("intake", partitions=2)
     async with shared_out_anew(topics, topic) as (_, second, held):
         since = time.monotonic()
@@ -197,7 +197,7 @@ async def test_a_record_that_cannot_be_decoded_is_a_fault_and_costs_no_other_a_r
     assert await topics.committed(topic, topic) == {0: 25, 1: 27, 2: 27, 3: 25}
 
 
-async def test_what_a_transaction_took_back_is_not_handed_over_beside_a_record_that_cannot_be_decoded(
+async def test_aborted_records_beside_an_undecodable_record_are_not_handed_over(
     topics: Topics,
 ) -> None:
     topic = await topics.make("in")
@@ -229,7 +229,7 @@ async def transactions(topics: Topics, topic: str, kept: Sequence[bool]) -> None
         await producer.stop()
 
 
-async def test_the_group_commits_past_the_markers_of_transactions_and_past_aborted_records(topics: Topics) -> None:
+async def test_the_group_commits_past_transaction_markers_and_aborted_records(topics: Topics) -> None:
     topic = await topics.make("intake")
     await transactions(topics, topic, [True, False, True, False, False])
 
@@ -251,7 +251,7 @@ async def test_the_group_commits_past_the_markers_of_transactions_and_past_abort
     assert await topics.committed(topic, topic) == {0: 10}
 
 
-async def test_a_topic_of_aborted_records_alone_leaves_no_lag_and_nothing_that_is_missed_later(topics: Topics) -> None:
+async def test_a_topic_with_only_aborted_records_leaves_no_lag_and_loses_nothing_later(topics: Topics) -> None:
     topic = await topics.make("intake")
     await transactions(topics, topic, [False] * 3)
 
@@ -267,7 +267,7 @@ async def test_a_topic_of_aborted_records_alone_leaves_no_lag_and_nothing_that_i
         assert source.health.troubles() == {}
 
 
-async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is_room(
+async def test_a_full_buffer_keeps_its_bounds_and_resumes_when_there_is_room(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
@@ -292,7 +292,7 @@ async def test_a_full_buffer_holds_no_more_than_it_may_and_goes_on_when_there_is
 
 
 @pytest.mark.long
-async def test_a_missing_topic_is_told_of_is_not_made_and_delays_no_other(topics: Topics) -> None:
+async def test_a_missing_topic_is_reported_not_created_and_delays_no_other(topics: Topics) -> None:
     topic = await topics.make("there")
     missing = topics.name("later")
     await topics.write_many(topic, 1, 3)
@@ -307,7 +307,7 @@ async def test_a_missing_topic_is_told_of_is_not_made_and_delays_no_other(topics
         await until(lambda: missing not in source.health.sentence(), "it is still called missing")
 
 
-async def test_a_rule_takes_from_every_topic_that_matches_also_a_new_one_and_never_from_kafkas_own(
+async def test_a_rule_reads_every_matching_topic_including_new_ones_but_no_internal_ones(
     topics: Topics,
 ) -> None:
     first = await topics.make("first_offsets")
@@ -328,7 +328,7 @@ async def test_a_rule_takes_from_every_topic_that_matches_also_a_new_one_and_nev
     assert [topic_of(delivery.payload).decode() for delivery in taken] == [first] * 3 + [new] * 2 + [first]
 
 
-async def test_after_stop_nothing_more_is_taken_and_what_was_taken_may_be_accepted(topics: Topics) -> None:
+async def test_after_stop_nothing_more_is_taken_and_taken_records_may_be_accepted(topics: Topics) -> None:
     topic = await topics.make("intake")
     await topics.write_many(topic, 1, 50)
     async with Source(topics, topic, [topic]) as source:
@@ -351,7 +351,7 @@ async def commit(topics: Topics, group: str, topic: str, offset: int, note: str)
         await consumer.stop()
 
 
-async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_and_without_a_note_it_is_aloud(
+async def test_a_commit_for_an_earlier_topic_is_ignored_and_one_without_a_note_is_believed_and_reported(
     topics: Topics,
 ) -> None:
     topic = await topics.make("intake")
@@ -373,7 +373,7 @@ async def test_what_was_committed_for_a_topic_of_the_same_name_is_not_believed_a
         assert said in source.health.sentence()
 
 
-async def test_an_offset_that_another_tool_has_set_is_known_from_then_on_for_one_of_this_topic(topics: Topics) -> None:
+async def test_an_offset_set_by_another_tool_is_noted_as_this_topics_from_then_on(topics: Topics) -> None:
     topic = await topics.make("intake")
     await topics.write_many(topic, 1, 10)
     await commit(topics, topic, topic, 10, "")
@@ -392,7 +392,7 @@ async def test_an_offset_that_another_tool_has_set_is_known_from_then_on_for_one
         assert [int(unpack(d.payload).value or b"") for d in await source.take(15)] == list(range(15))
 
 
-async def test_where_kafka_lost_records_that_were_read_those_that_get_their_offsets_are_new_ones(
+async def test_records_that_reuse_the_offsets_of_lost_ones_are_new(
     topics: Topics,
 ) -> None:
     """Offsets up to 15 were read, and the topic ends at 10: as after a crash of a Kafka that had not written them."""

@@ -49,9 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_consumer_that_lives_and_fetches_nothing_is_told_of_and_made_anew(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_consumer_is_reported_and_replaced(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     consumers = Consumers(monkeypatch)
     topic = await topics.make("intake")
     async with Source(topics, topic, [topic]) as source:
@@ -79,9 +77,7 @@ async def test_a_consumer_that_lives_and_fetches_nothing_is_told_of_and_made_ane
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_partition_that_is_not_fetched_while_others_are_is_noticed_too(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_single_partition_that_hangs_is_detected_too(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     consumers = Consumers(monkeypatch)
     monkeypatch.setattr(watchdog, "_PATIENCE_S", 3.0)
     topic = await topics.make("intake", partitions=2)
@@ -107,9 +103,7 @@ async def test_a_partition_that_is_not_fetched_while_others_are_is_noticed_too(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_quiet_consumer_with_nothing_to_take_is_left_alone(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_consumer_is_left_alone(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     consumers = Consumers(monkeypatch)
     looks: list[Any] = []
     look = watchdog.ConsumerWatchdog.look
@@ -128,7 +122,7 @@ async def test_a_quiet_consumer_with_nothing_to_take_is_left_alone(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_partitions_that_are_gone_are_no_reason_to_make_a_consumer_anew_and_a_narrower_topic_is_read_at_once(
+async def test_removed_partitions_do_not_replace_the_consumer_and_a_narrower_topic_is_read_at_once(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumers = Consumers(monkeypatch)
@@ -151,7 +145,7 @@ async def test_partitions_that_are_gone_are_no_reason_to_make_a_consumer_anew_an
 
 
 @pytest.mark.usefixtures("quick")
-async def test_who_hears_nothing_any_more_says_so_and_comes_back_by_himself(
+async def test_a_client_without_answers_reports_it_and_recovers_by_itself(
     topics: Topics, kafka_link: ThreadedProxy
 ) -> None:
     topic = await topics.make("both")

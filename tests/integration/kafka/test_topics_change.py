@@ -62,7 +62,7 @@ def arrived(clients: Clients, word: str, count: int) -> list[bytes | None]:
     return [message.value() for _, message in clients.read(clients.topic(word), count)]
 
 
-def test_a_topic_made_anew_while_postdate_stands_still_is_delivered_from_its_first_record_on_each_once(
+def test_a_topic_recreated_while_postdate_is_frozen_is_delivered_from_its_first_record_once(
     clients: Clients,
 ) -> None:
     topic, old, new = clients.intake("anew"), numbered(b"old", 5), numbered(b"new", 20)
@@ -81,7 +81,7 @@ def test_a_topic_made_anew_while_postdate_stands_still_is_delivered_from_its_fir
 
 
 @pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.long), PARTITIONS])
-def test_a_topic_made_anew_while_two_instances_stand_still_loses_nothing_and_needs_no_restart(
+def test_a_topic_recreated_while_two_instances_are_frozen_loses_nothing_and_needs_no_restart(
     clients: Clients, partitions: int
 ) -> None:
     word = f"both{partitions}"
@@ -115,7 +115,7 @@ def test_a_topic_made_anew_while_two_instances_stand_still_loses_nothing_and_nee
         assert second.running()
 
 
-def test_records_that_kafka_removed_before_they_were_read_are_told_of_and_those_after_them_arrive(
+def test_records_that_kafka_removed_unread_are_reported_and_those_after_them_arrive(
     clients: Clients,
 ) -> None:
     topic = clients.intake("removed")
@@ -138,7 +138,7 @@ def test_records_that_kafka_removed_before_they_were_read_are_told_of_and_those_
 
 
 @pytest.mark.long
-def test_an_intake_topic_that_is_deleted_under_two_running_instances_is_made_again_and_read(clients: Clients) -> None:
+def test_an_intake_topic_deleted_under_two_running_instances_is_recreated_and_read(clients: Clients) -> None:
     topic = clients.intake("deleted")
     with clients.second():
         write(clients, "deleted", [b"before"])
@@ -151,7 +151,7 @@ def test_an_intake_topic_that_is_deleted_under_two_running_instances_is_made_aga
         assert arrived(clients, "deleted", 2) == [b"before", b"after"]
 
 
-def test_a_new_partition_of_a_topic_is_read_from_its_first_record_on(clients: Clients) -> None:
+def test_a_new_partition_is_read_from_its_first_record(clients: Clients) -> None:
     topic = clients.intake("wide")
     admin = kafka_admin.client(clients.url)
     for done in admin.create_partitions([NewPartitions(topic, 4)]).values():
@@ -176,7 +176,7 @@ def cut_off(partition: Path, batches: int) -> None:
 
 
 @pytest.mark.long
-def test_records_that_get_the_offsets_of_those_that_a_crashed_kafka_has_lost_are_delivered(
+def test_records_that_reuse_the_offsets_lost_by_a_crashed_kafka_are_delivered(
     own_kafka: Kafka, redis_server: Redis, tmp_path: Path
 ) -> None:
     if own_kafka.data is None:

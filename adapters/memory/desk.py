@@ -1,0 +1,113 @@
+"""The admin desk on the memory store."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from adapters.memory.shard import Shard
+from adapters.memory.store import MemoryStore
+from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, Stats, row_of
+from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import Found
+from bridge.core.state import State
+from bridge.parking.envelope import index_fields
+from bridge.parking.identity import ID_BYTES, shard_of
+
+
+class MemoryDesk:
+    """``bridge.admin.desk.Desk`` on one memory store."""
+
+    def __init__(self, store: MemoryStore, broker: str = "rabbitmq") -> None:
+        """``broker`` names the broker whose messages this store holds."""
+        self._store = store
+        self._memory = store.memory
+        self._broker = broker
+
+    async def now_ms(self) -> int:
+        return self._memory.now_ms()
+
+    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+        self._check()
+        found = [self._row(one, state, at_ms) for at_ms, one in self._places(state)]
+        for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
+            if wanted.takes(row):
+                yield _cut(row, HEAD_BYTES)
+
+    async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
+        self._check()
+        states = (State.PARKED, State.CLAIMED, State.DEAD)
+        found = {one: (state, at_ms) for state in states for at_ms, one in self._places(state)}
+        return [_cut(self._row(one, *found[one]), payload_bytes) for one in ids if one in found]
+
+    async def find(self, route: str, key: bytes) -> Found:
+        found = await self._store.find(index_fields(route.encode(), key))
+        return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
+
+    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+        words = await self._store.cancel(self._known(ids), True)
+        return {one: Answer(words.get(one, "none")) for one in ids}
+
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        words = await self._store.reschedule(self._known(ids), due_ms)
+        return {one: Answer(words.get(one, "none")) for one in ids}
+
+    async def retry(self, ids: Sequence[bytes]) -> int:
+        return await self._store.retry(self._known(ids))
+
+    async def stats(self) -> Stats:
+        self._check()
+        now_ms, shards = self._memory.now_ms(), self._memory.shards
+        ever: Counter[str] = Counter()
+        for shard in shards:
+            ever.update(shard.counts)
+        dues = [at_ms for shard in shards for at_ms, _ in shard.due]
+        running = {name: one for name, one in self._memory.instances.items() if one[0] >= now_ms}
+        return Stats(
+            now_ms=now_ms,
+            parked=len(dues),
+            claimed=sum(len(shard.claimed) for shard in shards),
+            dead=sum(len(shard.dead) for shard in shards),
+            overdue=sum(at_ms < now_ms for at_ms in dues),
+            next_due_ms=min(dues, default=None),
+            ever={name: number for name, number in ever.items() if number},
+            instances={name: _report(able, text) for name, (_, able, text) in running.items()},
+            memory=(),
+            refused=sum(len(shard.why.keys() - shard.dead.keys()) for shard in shards),
+        )
+
+    def _check(self) -> None:
+        if self._memory.away:
+            raise StoreUnavailable(self._memory.away)
+
+    def _shard(self, one: bytes) -> Shard:
+        return self._memory.shards[shard_of(one)]
+
+    def _known(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return each id once. Ids of shards that this store does not have are left out."""
+        return [one for one in dict.fromkeys(ids) if shard_of(one) < len(self._memory.shards)]
+
+    def _places(self, state: State) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the messages in one state: ``Row.at_ms`` and id. Ids without a message are left out."""
+        for shard in self._memory.shards:
+            places = {
+                State.PARKED: {one: at_ms for at_ms, one in shard.due},
+                State.CLAIMED: {member[:ID_BYTES]: ends_ms for member, ends_ms in shard.claimed.items()},
+                State.DEAD: shard.dead,
+            }
+            yield from ((at_ms, one) for one, at_ms in places[state].items() if one in shard.messages)
+
+    def _row(self, one: bytes, state: State, at_ms: int) -> Row:
+        shard = self._shard(one)
+        envelope = shard.messages[one]
+        return row_of(self._broker, one, state, at_ms, len(envelope), envelope, shard.why.get(one, ""))
+
+
+def _cut(row: Row, payload_bytes: int) -> Row:
+    return row if payload_bytes < 0 else replace(row, payload=row.payload[:payload_bytes])
+
+
+def _report(able: bool, text: str) -> Mapping[str, object]:
+    return {"able": able, **json.loads(text or "{}")}

@@ -1,0 +1,317 @@
+"""Measures one mode of a comparison on the broker of the settings, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from bridge.lab import figures
+from bridge.lab.compare_modes import ComparePlan, Mode, levels_for, promise
+from bridge.lab.figures import MORE_SHARES, Figures, of_load
+from bridge.lab.load import Got, Load, RunLoad, Sent
+from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
+from bridge.lab.machine import Usage, command_of, is_here, listening_pid, usage_of
+from bridge.lab.ports import ComparableBroker, RunNames, TrialBroker
+from bridge.lab.trial import Trial, advising, check_store, new_names, open_lab, trial_settings
+from bridge.settings import Settings
+
+#: Backlog delays are whole seconds, because the generator keeps a header for each delay.
+_BACKLOG_STEP_MS = 1000
+#: The width of a timeline's bins.
+TIMELINE_BIN_S = 0.02
+_POINTS = 400
+#: RabbitMQ's program. Another process may own its port and only forward bytes.
+_BROKER = "beam.smp"
+
+#: Pairs to be drawn.
+Points = list[tuple[float, float]]
+
+
+class SystemUnderTest(Protocol):
+    """A mode, ready on the broker."""
+
+    @property
+    def names(self) -> RunNames:
+        """Where messages are published and consumed."""
+
+    def check(self) -> None:
+        """Raise ``PostdateError`` if the bridge has ended."""
+
+    def unsettled(self) -> int:
+        """Messages that are published but do not wait in their place yet."""
+
+    def usage(self) -> dict[str, Usage]:
+        """What ``bridge``, ``broker`` and ``store`` have used; only those that take part."""
+
+    def restart(self) -> None:
+        """Stop the bridge gracefully and start it again, without waiting until it is ready."""
+
+
+@dataclass
+class CompareStep:
+    """One measurement: its figures and what is drawn of it."""
+
+    kind: str
+    name: str
+    figures: Figures
+    #: The distribution of the lateness: see ``figures.curve``.
+    curve: Points = field(default_factory=list)
+    #: Requested delay and lateness of single messages, both in milliseconds.
+    by_delay: Points = field(default_factory=list)
+    #: Arrivals per bin of 20 ms: seconds from the common due moment, and a count.
+    timeline: Points = field(default_factory=list)
+
+    def faults(self) -> dict[str, int]:
+        """Messages that were lost, duplicated, early, refused or out of order; only what is not 0."""
+        return figures.faults(self.figures)
+
+
+class Measurement:
+    """The steps of one mode. Raises what the loads raise, and ``PostdateError`` if the bridge ends or stands still."""
+
+    def __init__(
+        self,
+        plan: ComparePlan,
+        mode: Mode,
+        system: SystemUnderTest,
+        run: RunLoad,
+        steps: Steps,
+        levels_ms: Sequence[int],
+        first_number: int,
+    ) -> None:
+        self.mode = mode
+        self.steps: list[CompareStep] = []
+        self._plan = plan
+        self._system = system
+        self._runner = LoadRunner(f"{mode.name}, ", run, system.check, steps)
+        self._levels_ms = tuple(sorted(levels_ms))
+        self._promise = promise(mode, levels_ms)
+        # Every load has its own number, so that a late message of one is not counted for the next.
+        self._numbers = itertools.count(first_number)
+
+    def run(self) -> None:
+        """Measure all steps. ``steps`` grows as they are measured."""
+        kinds: dict[str, Callable[[], Iterator[CompareStep]]] = {
+            "rate": self._rates,
+            "flood": self._flood,
+            "burst": self._burst,
+            "backlog": self._backlog,
+            "restart": self._restart,
+        }
+        for kind in self._plan.kinds_of(self.mode):
+            for step in kinds[kind]():
+                self.steps.append(step)
+
+    def _rates(self) -> Iterator[CompareStep]:
+        """Hold each rate with mixed delays."""
+        for rate in self._plan.rates:
+            count = max(1, round(rate * self._plan.duration_s))
+            load = self._load(count, rate=rate, delay_ms=self._plan.delay_ms)
+            name = f"rate {rate:g}"
+            before = self._system.usage()
+            found = self._step("rate", name, load, *self._runner.measure(name, load))
+            found.figures.update({"rate_per_s": rate, **_spent(before, self._system.usage(), count)})
+            yield found
+
+    def _flood(self) -> Iterator[CompareStep]:
+        """Publish all at once with the same delay, so that they should arrive in publishing order."""
+        delay_ms = self._plan.flood_delay_ms
+        load = self._load(self._plan.count, delay_ms=(delay_ms, delay_ms))
+        sent, got = self._runner.measure("flood", load)
+        found = self._step("flood", "flood", load, sent, got)
+        found.figures["out_of_order"] = figures.out_of_order(got.numbers)
+        yield replace(found, by_delay=[])
+
+    def _burst(self) -> Iterator[CompareStep]:
+        """Many messages that are due at one moment."""
+        due_at = time.time() + self._plan.burst_after_s
+        load = self._load(self._plan.count, due_at=due_at)
+        sent, got = self._runner.measure("burst", load)
+        found = of_load(load, sent, got, shares=MORE_SHARES)
+        if not self.mode.keeps_moments:
+            del found["disordered"]  # rounding has separated the due moments
+        since, until = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
+        found["published_from_s"], found["published_to_s"] = since, until
+        # If a busy machine published too late, the arrivals say nothing about the mode.
+        in_time = sent.ended <= due_at
+        found["all_out_ms"] = round((got.last - due_at) * 1000, 1) if got.messages and in_time else None
+        found["moved_max_ms"] = figures.moved_ms(self._promise, since, until) if in_time else None
+        timeline = figures.in_bins(got.at, due_at, TIMELINE_BIN_S) if in_time else []
+        yield CompareStep("burst", "burst", found, figures.curve(got.late_ms), timeline=[(at, n) for at, n in timeline])
+
+    def _backlog(self) -> Iterator[CompareStep]:
+        """Many messages that wait for hours, and the memory they take."""
+        system, count = self._system, self._plan.backlog
+        before = system.usage()
+        load = self._load(count, delay_ms=self._plan.backlog_delay_ms, delay_step_ms=_BACKLOG_STEP_MS)
+        took_s = self._runner.publish(
+            "backlog",
+            replace(load, queue=""),
+            lambda: count - system.unsettled(),
+            f"Mode {self.mode.name} has stopped taking messages.",
+        )
+        found: Figures = {"messages": count, "park_per_s": round(count / took_s)}
+        for name, after in system.usage().items():
+            was, now = before[name].bytes, after.bytes
+            if name == "bridge":
+                found["bridge_bytes"] = now
+            elif was is not None and now is not None:
+                found[f"{name}_grew_bytes"] = now - was
+        yield CompareStep("backlog", "backlog", found)
+
+    def _restart(self) -> Iterator[CompareStep]:
+        """Restart the bridge while messages arrive and leave."""
+        plan = self._plan
+        delay_ms = plan.restart_delay_ms
+        load = self._load(
+            round(plan.restart_rate * plan.restart_s), rate=plan.restart_rate, delay_ms=(delay_ms, delay_ms)
+        )
+        restarted = False
+
+        def look(received: int) -> None:
+            nonlocal restarted
+            if received > load.count // 3 and not restarted:
+                restarted = True
+                self._system.restart()
+
+        sent, got = self._runner.measure("restart", load, look)
+        found = self._step("restart", "restart", load, sent, got)
+        found.figures["standstill_ms"] = figures.standstill_ms(got.at)
+        found.figures["out_of_order"] = figures.out_of_order(got.numbers)
+        yield replace(found, by_delay=[])
+
+    def _step(self, kind: str, name: str, load: Load, sent: Sent, got: Got) -> CompareStep:
+        """A step whose lateness counts from the delay that the mode promises. Its rounding is a figure of its own."""
+        if not self.mode.waits:
+            return CompareStep(kind, name, of_load(load, sent, got, shares=MORE_SHARES), figures.curve(got.late_ms))
+        all_asked = list(itertools.islice(load.delays(), load.count))
+        asked = [all_asked[index] for index in got.numbers]
+        promised = [self._promise(one) for one in asked]
+        late = [seen - (more - one) for seen, more, one in zip(got.late_ms, promised, asked, strict=True)]
+        found = of_load(load, sent, got, late, MORE_SHARES) | figures.rounding(asked, promised)
+        found["short_behind_long_ms"] = figures.short_behind_long_ms(asked, late)
+        points = figures.thinned(sorted(zip(asked, got.late_ms, strict=True)), _POINTS)
+        return CompareStep(kind, name, found, figures.curve(late), [(one, round(at, 2)) for one, at in points])
+
+    def _load(self, count: int, **other: object) -> Load:
+        names, plan, mode = self._system.names, self._plan, self.mode
+        if not mode.waits:
+            other = {name: value for name, value in other.items() if name == "rate"}
+        load = Load(
+            names.front if mode.waits else names.target,
+            KEY,
+            names.queue,
+            count,
+            next(self._numbers),
+            size=plan.size,
+            window=plan.window,
+            asks=mode.asks,
+            levels_ms=self._levels_ms if mode.alone else (),
+            seed=plan.seed,
+            linger_s=plan.linger_s,
+        )
+        return replace(load, **other)  # type: ignore[arg-type]
+
+
+def _spent(before: dict[str, Usage], after: dict[str, Usage], count: int) -> Figures:
+    """Processor time per message in microseconds, by process."""
+    found: Figures = {}
+    for name, now in after.items():
+        was = before[name].cpu_s
+        if was is not None and now.cpu_s is not None:
+            found[f"{name}_cpu_us"] = round((now.cpu_s - was) / count * 1e6, 1)
+    return found
+
+
+# -- the modes on a real broker ---------------------------------------------------------------------------------------
+
+
+class _TrialUnderTest:
+    """A mode on the broker of a trial, with or without a bridge."""
+
+    def __init__(self, trial: Trial, mode: Mode) -> None:
+        self.names = trial.names
+        self.check = trial.check
+        self.restart = trial.restart
+        self._trial = trial
+        self._bridged = mode.bridged
+        self._broker = _comparable(trial.broker)
+        self._broker_pid = _broker_pid(self._broker)
+
+    def unsettled(self) -> int:
+        # Without a bridge a message is in its place once the broker has confirmed it.
+        return self._broker.waiting(self.names.intake) if self._bridged else 0
+
+    def usage(self) -> dict[str, Usage]:
+        broker = Usage(None, None) if self._broker_pid is None else usage_of(self._broker_pid)
+        return {**self._trial.usage(), "broker": broker}
+
+
+def _comparable(broker: TrialBroker) -> ComparableBroker:
+    assert isinstance(broker, ComparableBroker)
+    return broker
+
+
+def _broker_pid(broker: ComparableBroker) -> int | None:
+    """The process of a RabbitMQ on this machine. None if there are several hosts: it is unknown which one works."""
+    (host, port), *others = broker.addresses()
+    pid = listening_pid(port) if is_here(host) and not others else None
+    return pid if pid is not None and command_of(pid) == _BROKER else None
+
+
+@contextmanager
+def measurement(
+    settings: Settings, plan: ComparePlan, mode: Mode, steps: Steps, versions: dict[str, str]
+) -> Iterator[Measurement]:
+    """A mode that is ready on the broker in this block. Adds to ``versions``. Raises ``Unreachable``."""
+    names = new_names(f"compare.{mode.name}")
+    levels = levels_for(settings.headers.levels, plan.delays_ms())
+    own = trial_settings(
+        settings,
+        names,
+        mode.route_mode or "redis",
+        log={"level": "warning"},
+        headers={"levels": levels},
+        levels={"last_hop": "broker"} if mode.alone else {},
+    )
+    with Trial(own, names, None if mode.bridged else partial(_create, mode)) as trial:
+        versions |= trial.versions()
+        system, first_number = _TrialUnderTest(trial, mode), random.getrandbits(30)
+        yield Measurement(plan, mode, system, partial(run_load, trial.lab), steps, levels, first_number)
+
+
+def _create(mode: Mode, broker: TrialBroker) -> None:
+    """Create what delays messages without a bridge."""
+    if mode.alone:
+        _comparable(broker).declare()
+    else:
+        _comparable(broker).create_front(mode.name)
+
+
+@contextmanager
+def _probe(settings: Settings) -> Iterator[ComparableBroker]:
+    names = new_names("compare.probe")
+    with advising(), open_lab(trial_settings(settings, names)).trial(names) as broker:
+        yield _comparable(broker)
+
+
+def why_no_plugin(settings: Settings) -> str:
+    """Why the delayed-message plugin cannot be used; "" if it can. Raises ``Unreachable`` with what to type."""
+    with _probe(settings) as broker:
+        return broker.why_no_plugin()
+
+
+def check_servers(settings: Settings, modes: Sequence[Mode]) -> None:
+    """Raise ``Unreachable``, whose text says what to type, unless every server that the modes need answers."""
+    with _probe(settings):
+        pass
+    if any(mode.route_mode == "redis" for mode in modes):
+        with advising():
+            asyncio.run(check_store(settings))

@@ -1,1 +1,0 @@
-"""``postdate compare``: the ways to wait on one's own broker, measured side by side with the same workload."""

@@ -1,0 +1,372 @@
+"""What a comparison measures: the modes (ways to delay a message) and the plan of steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from bridge.core.errors import SettingsError
+from bridge.delay.duration import write_duration
+from bridge.delay.ladder import whole_seconds
+from bridge.delay.levels import rounding
+from bridge.lab.command import numbers, seconds
+from bridge.lab.load import LINGER_S
+
+#: Starting and ending the processes of a load.
+_AROUND_S = 0.8
+#: Starting a bridge and stopping it.
+_BRIDGE_S = 3.0
+#: Messages per second that even a small machine publishes or parks.
+_SURELY_PER_S = 4000
+#: The most that a waiting message takes in a store or queue, with its body of 256 bytes.
+_BYTES_WAITING = 700
+#: A rate held for less than this is only a hint.
+_MEANINGFUL_S = 5.0
+_KINDS = ("rate", "flood", "burst", "backlog", "restart")
+
+
+class Rounding(Enum):
+    """How a mode changes the requested delay."""
+
+    NONE = "none"
+    LEVEL = "up to the next level"
+    NEAREST = "to the nearest level"
+    SECOND = "up to the whole second"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to delay a message, in the words of the report: ``short`` in a line, ``how`` in full.
+
+    - ``route_mode``: the mode of the postdate route; "" if the broker delays without postdate.
+    - ``asks``: how the producer requests the delay (``Load.asks``).
+    - ``waits``: false for the mode without a delay.
+    - ``alone``: true if postdate has created the queues of ``route_mode`` and does not run.
+    - ``tidy``: false if waiting messages stay on the broker when everything is deleted. Such a mode gets no backlog.
+    """
+
+    name: str
+    title: str
+    short: str
+    how: str
+    cannot: str
+    cancel: str
+    colour: str
+    route_mode: str = ""
+    asks: str = "x-delay"
+    rounding: Rounding = Rounding.NONE
+    waits: bool = True
+    alone: bool = False
+    tidy: bool = True
+
+    @property
+    def ours(self) -> bool:
+        """Whether postdate is responsible for it."""
+        return bool(self.route_mode)
+
+    @property
+    def bridged(self) -> bool:
+        """Whether a running postdate takes part."""
+        return self.ours and not self.alone
+
+    @property
+    def by_level(self) -> bool:
+        """Whether it has a queue per level."""
+        return self.route_mode == "levels"
+
+    @property
+    def keeps_moments(self) -> bool:
+        """Whether messages that are due at the same moment stay so."""
+        return self.rounding is Rounding.NONE
+
+
+# The colours of Okabe and Ito, which people with any colour vision can tell apart.
+MODES = (
+    Mode(
+        "plain",
+        "no delay",
+        "No delay, for scale: the round trip to the broker.",
+        "Published to the destination itself, for scale.",
+        "delay",
+        "nothing waits",
+        "#666666",
+        waits=False,
+    ),
+    Mode(
+        "redis",
+        "redis",
+        "postdate keeps it in Redis until it is due.",
+        "postdate parks it in Redis and publishes it when it is due.",
+        "run without Redis and postdate",
+        "any message, by id or key",
+        "#0072B2",
+        route_mode="redis",
+    ),
+    Mode(
+        "levels",
+        "levels",
+        "A queue for each of a few fixed delays, filled and emptied by postdate.",
+        "Queues of the broker with a fixed time to live. postdate brings each message to one, and then to its "
+        "destination.",
+        "keep an exact moment, list, cancel, reschedule",
+        "nothing",
+        "#E69F00",
+        route_mode="levels",
+        rounding=Rounding.LEVEL,
+    ),
+    Mode(
+        "alone",
+        "levels, alone",
+        "The same queues without a running postdate.",
+        "The same queues without a running postdate. The producer names the level in x-delay-level. The broker does "
+        "the rest (levels.last_hop = broker).",
+        "take any other delay, remove delay headers, notice an unroutable message, list, cancel, reschedule",
+        "nothing",
+        "#56B4E9",
+        route_mode="levels",
+        asks="x-delay-level",
+        rounding=Rounding.LEVEL,
+        alone=True,
+    ),
+    Mode(
+        "ladder",
+        "ladder",
+        "Queues of 1, 2, 4, 8 … seconds, one after the other, with postdate at both ends.",
+        "Queues of the broker for powers of two of a second. A message passes them one after the other.",
+        "keep a fraction of a second, list, cancel, reschedule",
+        "nothing",
+        "#009E73",
+        route_mode="ladder",
+        rounding=Rounding.SECOND,
+    ),
+    Mode(
+        "plugin",
+        "plugin",
+        "The delayed-message plugin of RabbitMQ.",
+        "An exchange of type x-delayed-message, which keeps waiting messages in Mnesia on one node.",
+        "list, cancel, reschedule, survive the loss of its node, run on RabbitMQ 4.3",
+        "nothing",
+        "#CC79A7",
+        tidy=False,
+    ),
+    Mode(
+        "ttl",
+        "one TTL queue",
+        "What most people try first: one queue, an expiration on each message.",
+        "Every message has its own expiration in one queue, which dead-letters to the real exchange.",
+        "let a short delay overtake a longer one",
+        "nothing",
+        "#D55E00",
+        asks="expiration",
+    ),
+)
+
+BY_NAME: Mapping[str, Mode] = {mode.name: mode for mode in MODES}
+
+
+def as_set(mode: Mode, how: str) -> Mode:
+    """The mode under ``levels.rounding`` (``how``: up, nearest or refuse). Producers that name a level round up."""
+    nearest = mode.by_level and mode.bridged and how == "nearest"
+    return replace(mode, rounding=Rounding.NEAREST) if nearest else mode
+
+
+def left_out(
+    wanted: Collection[str], no_plugin: str, levels_ms: Sequence[int], longest_ms: int, how: str = "up"
+) -> dict[str, str]:
+    """The modes that cannot be measured here, by name, each with its reason.
+
+    ``no_plugin`` is the reason why there is no plugin, "" if there is one. ``levels_ms`` is ``headers.levels``, ``how``
+    is ``levels.rounding``, ``longest_ms`` the longest delay of the plan.
+    """
+    found = {}
+    for mode in MODES:
+        if mode.name not in wanted:
+            continue
+        if mode.by_level and max(levels_ms) < longest_ms:
+            found[mode.name] = (
+                f"headers.levels ends at {write_duration(max(levels_ms))}, and delays of up to "
+                f"{write_duration(longest_ms)} are measured"
+            )
+        elif mode.by_level and mode.bridged and how == "refuse":
+            found[mode.name] = "levels.rounding = refuse makes a dead letter of every delay that is no level"
+        elif mode.name == "plugin" and no_plugin:
+            found[mode.name] = no_plugin
+    return found
+
+
+def promise(mode: Mode, levels_ms: Sequence[int]) -> Callable[[int], int]:
+    """The mode's rounding rule: from the requested delay to the time a message waits, both in milliseconds.
+
+    The rule of a mode with levels raises ValueError above the last level.
+    """
+    if mode.rounding is Rounding.NONE:
+        return lambda asked_ms: asked_ms
+    if mode.rounding is Rounding.SECOND:
+        return lambda asked_ms: 1000 * whole_seconds(asked_ms)
+    to_level = rounding(levels_ms, "nearest" if mode.rounding is Rounding.NEAREST else "up")
+    return lambda asked_ms: to_level(asked_ms, asked_ms)
+
+
+def levels_for(levels_ms: Sequence[int], delays_ms: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The levels that delays in these ranges (from, to) can be rounded to. Only they need queues."""
+    rising = sorted(levels_ms)
+    last_below = [max((level for level in rising if level < low), default=rising[0]) for low, _ in delays_ms]
+    first_above = [min((level for level in rising if level >= high), default=rising[-1]) for _, high in delays_ms]
+    ranges = list(zip(last_below, first_above, strict=True))
+    return tuple(level for level in rising if any(low <= level <= high for low, high in ranges))
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """What a comparison measures in each mode. The defaults are those of a full run.
+
+    - rate: each of ``rates`` (messages per second) is held for ``duration_s``, with delays from ``delay_ms``.
+    - flood: ``count`` messages as fast as confirms allow, all with ``flood_delay_ms``.
+    - burst: ``count`` messages as fast as confirms allow, all due at one moment, ``burst_after_s`` from the start.
+    - backlog: five times ``count`` messages that wait for hours.
+    - restart: the bridge restarts while messages arrive at ``restart_rate``.
+    """
+
+    rates: tuple[float, ...] = (500, 2000)
+    duration_s: float = 15
+    delay_ms: tuple[int, int] = (1000, 5000)
+    count: int = 20_000
+    flood_delay_ms: int = 3000
+    burst_after_s: float = 4
+    restart_rate: float = 500
+    restart_s: float = 6
+    restart_delay_ms: int = 1000
+    backlog_delay_ms: tuple[int, int] = (3_600_000, 7_200_000)
+    seed: int = 7
+    size: int = 256
+    linger_s: float = LINGER_S
+    window: int = 2000
+    kinds: tuple[str, ...] = _KINDS
+
+    @property
+    def backlog(self) -> int:
+        """The number of messages that wait."""
+        return 5 * self.count
+
+    @property
+    def span(self) -> str:
+        """The range of mixed delays, for people."""
+        return f"{self.delay_ms[0] / 1000:g} to {self.delay_ms[1] / 1000:g} s"
+
+    def delays_ms(self) -> list[tuple[int, int]]:
+        """The ranges (from, to) of all requested delays."""
+        ranges = {
+            "rate": self.delay_ms,
+            "flood": (self.flood_delay_ms, self.flood_delay_ms),
+            "burst": (1, round(self.burst_after_s * 1000)),
+            "backlog": self.backlog_delay_ms,
+            "restart": (self.restart_delay_ms, self.restart_delay_ms),
+        }
+        return [ranges[kind] for kind in self.kinds]
+
+    def kinds_of(self, mode: Mode) -> Iterator[str]:
+        """The kinds of steps for a mode, in order.
+
+        Without a delay there is no burst and no backlog. An untidy mode has no backlog. Without a bridge there is no
+        restart.
+        """
+        for kind in self.kinds:
+            skipped = {"burst": not mode.waits, "backlog": not (mode.waits and mode.tidy), "restart": not mode.bridged}
+            if not skipped.get(kind):
+                yield kind
+
+    def titles(self, modes: Sequence[Mode]) -> list[str]:
+        """The names of all steps, in order."""
+        return [
+            f"{mode.name}, {title}"
+            for mode in modes
+            for kind in self.kinds_of(mode)
+            for title in ([f"rate {rate:g}" for rate in self.rates] if kind == "rate" else [kind])
+        ]
+
+    def seconds(self, modes: Sequence[Mode]) -> float:
+        """The approximate duration."""
+        wait_s, around_s = self.delay_ms[1] / 1000, _AROUND_S + self.linger_s
+        each = {
+            "rate": len(self.rates) * (self.duration_s + wait_s + around_s),
+            "flood": self.count / _SURELY_PER_S + self.flood_delay_ms / 1000 + around_s,
+            "burst": self.burst_after_s + self.count / _SURELY_PER_S + around_s,
+            "backlog": self.backlog / _SURELY_PER_S + around_s,
+            "restart": self.restart_s + self.restart_delay_ms / 1000 + around_s,
+        }
+        return sum(sum(each[kind] for kind in self.kinds_of(mode)) + _BRIDGE_S * mode.bridged for mode in modes)
+
+
+def quick(plan: ComparePlan) -> ComparePlan:
+    """A plan for one to two minutes: one rate, delays below a second, no backlog and no restart."""
+    return replace(
+        plan,
+        rates=(1000,),
+        duration_s=1.5,
+        delay_ms=(200, 800),
+        count=2000,
+        flood_delay_ms=600,
+        burst_after_s=1.2,
+        linger_s=0.25,
+        kinds=("rate", "flood", "burst"),
+    )
+
+
+def with_options(
+    is_quick: bool, rates: str | None, duration: str | None, count: int | None, seed: int | None
+) -> ComparePlan:
+    """The plan with the options that were given. Raises ``SettingsError``."""
+    given = {
+        "rates": tuple(sorted(set(numbers("--rates", rates)))) if rates is not None else None,
+        "duration_s": seconds(duration) if duration is not None else None,
+        "count": count,
+        "seed": seed,
+    }
+    plan = quick(ComparePlan()) if is_quick else ComparePlan()
+    return replace(plan, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+
+def chosen(text: str | None) -> list[str]:
+    """The names of the wanted modes, in the order of ``MODES``. Raises ``SettingsError``."""
+    known = [mode.name for mode in MODES]
+    if text is None:
+        return known
+    wanted = {part.strip() for part in text.split(",")} - {""}
+    if not wanted:
+        raise SettingsError(f"--modes: no mode is named. Write some of {', '.join(known)}, with commas")
+    if strange := sorted(wanted - set(known)):
+        raise SettingsError(f"--modes: {strange[0]!r} is none of {', '.join(known)}")
+    return [name for name in known if name in wanted]
+
+
+def caution(plan: ComparePlan) -> str:
+    """A warning for a run that is too short to judge by; "" if it is long enough."""
+    if plan.duration_s >= _MEANINGFUL_S:
+        return ""
+    return (
+        f"A quick look: {plan.duration_s:g} s of messages for each way. On a busy machine these figures say little. "
+        "Another run will give others."
+    )
+
+
+def load_sentence(plan: ComparePlan, modes: Sequence[Mode]) -> str:
+    """What the run will do to the broker and the store, for the user to read before it starts."""
+    rates = " and ".join(f"{rate:,g}" for rate in plan.rates)
+    text = (
+        f"Ways: {len(modes)}, one after the other, in about {_about(plan.seconds(modes))}. Load: {rates} messages per "
+        f"second for {plan.duration_s:g} s each, then {plan.count:,} as fast as the broker takes them"
+    )
+    if "backlog" in plan.kinds and any("backlog" in plan.kinds_of(mode) for mode in modes):
+        size_mb = plan.backlog * _BYTES_WAITING / 1e6
+        text += f", then {plan.backlog:,} that wait (about {size_mb:,.0f} MB, in Redis or on the broker)"
+    return (
+        f"{text}. It slows down other users of this broker. Its objects have unique names and are deleted at the end."
+    )
+
+
+def _about(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"

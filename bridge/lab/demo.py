@@ -1,0 +1,417 @@
+"""The demo: six messages from a producer to a consumer on each broker, what became of them, and how that is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from textwrap import wrap
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bridge.app.brokers import broker_of
+from bridge.core.errors import PostdateError
+from bridge.lab.ports import StoredMessage
+from bridge.lab.trial import Trial, new_names, trial_settings
+from bridge.settings import Settings
+from bridge.settings.model import BrokerKind
+from bridge.telemetry.printable import printable
+
+#: When the message with a key is cancelled, counted from the start. It is due 3 s later.
+CANCEL_AFTER_S = 2.0
+_THIRD_DUE_MS = 3200
+_LOOK_S = 0.1
+_OVER_S = 9.0
+#: A delivery later than this is a failure.
+LATE_MAX_MS = 1000.0
+#: The store's clock is known to about this.
+EARLY_MAX_MS = 1.0
+#: How long after its due moment a cancelled message must not arrive.
+WATCH_MS = 500
+#: What the messages are called, after the routes of the README.
+_NOUNS: Mapping[BrokerKind, str] = {"rabbitmq": "order", "kafka": "payment"}
+
+
+# -- the messages -----------------------------------------------------------------------------------------------------
+
+
+class End(Enum):
+    """What a message must become."""
+
+    DELIVERED = "delivered"
+    DEAD = "dead letter"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class DemoMessage:
+    """A message to send. ``name`` is also its body; ``asked`` shows its header to people."""
+
+    name: str
+    asked: str
+    headers: Mapping[str, str | int]
+    end: End
+    delayed: bool = True
+
+    @property
+    def key(self) -> str | int | None:
+        """The key under which it can be cancelled, if it has one."""
+        return self.headers.get("x-delay-key")
+
+
+def demo_messages(now_ms: int, noun: str = "order") -> tuple[DemoMessage, ...]:
+    """The six messages of a demo that begins at ``now_ms`` (Unix milliseconds by the store's clock)."""
+    # A whole second, three or four from now, is easier to read.
+    moment = datetime.fromtimestamp(-(-(now_ms + _THIRD_DUE_MS) // 1000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        DemoMessage(f"{noun} 1", "x-delay: 2000", {"x-delay": 2000}, End.DELIVERED),
+        DemoMessage(f"{noun} 2", 'x-delay: "3s"', {"x-delay": "3s"}, End.DELIVERED),
+        DemoMessage(f"{noun} 3", f"x-deliver-at: {moment[11:]}", {"x-deliver-at": moment}, End.DELIVERED),
+        DemoMessage(f"{noun} 4", "no header", {}, End.DELIVERED, delayed=False),
+        DemoMessage(f"{noun} 5", 'x-delay: "tomorrow"', {"x-delay": "tomorrow"}, End.DEAD),
+        DemoMessage(f"{noun} 6", "x-delay: 5000, a key", {"x-delay": 5000, "x-delay-key": f"{noun}-6"}, End.CANCELLED),
+    )
+
+
+class Arrival(NamedTuple):
+    """A message at the consumer: its time by the store's clock, and the due time in postdate's header, if any."""
+
+    at_ms: float
+    due_ms: int | None
+
+
+@dataclass
+class TrackedMessage:
+    """What is known of one message. All times are Unix milliseconds by the store's clock."""
+
+    message: DemoMessage
+    sent_ms: float = 0.0
+    cancel_sent: bool = False
+    stored: StoredMessage | None = None
+    parked_due_ms: int | None = None
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def see(self, stored: StoredMessage | None) -> None:
+        """Note how the store holds it now; None if it does not."""
+        self.stored = stored
+        if stored is not None and stored.state == "parked":
+            self.parked_due_ms = stored.due_ms
+
+    def state(self) -> str:
+        """Its state in one or two words; "" before it is sent."""
+        if self.arrivals:
+            return End.DELIVERED.value
+        if self.stored is None:
+            gone = self.cancel_sent and self.parked_due_ms is not None
+            return End.CANCELLED.value if gone else "sent" if self.sent_ms else ""
+        return {"parked": "parked", "dead": End.DEAD.value}.get(self.stored.state, "on its way")
+
+    def late_ms(self) -> float | None:
+        """Its lateness; None if it has not arrived or had no delay."""
+        due_ms = self.arrivals[0].due_ms if self.arrivals and self.message.delayed else None
+        return None if due_ms is None else self.arrivals[0].at_ms - due_ms
+
+    def settled(self, now_ms: float) -> bool:
+        """Whether nothing more can happen to it."""
+        if self.message.end is End.CANCELLED:
+            due_ms = self.parked_due_ms
+            return bool(self.arrivals) or (self.cancel_sent and due_ms is not None and now_ms > due_ms + WATCH_MS)
+        return self.state() == str(self.message.end.value)
+
+
+class BrokerMessages(NamedTuple):
+    """The demo's messages on one broker, and the broker's title."""
+
+    title: str
+    messages: list[TrackedMessage]
+
+
+def complaints(messages: Iterable[TrackedMessage]) -> list[str]:
+    """A sentence for everything that did not end as it must."""
+    return [text for one in messages for text in _complaints(one)]
+
+
+def _complaints(tracked: TrackedMessage) -> list[str]:
+    message, state, late_ms = tracked.message, tracked.state(), tracked.late_ms()
+    if state != message.end.value:
+        return [f"{message.name} ({message.asked}): expected {message.end.value}, found {state or 'not sent'}"]
+    if message.end is not End.DELIVERED:
+        return []
+    found = []
+    if len(tracked.arrivals) > 1:
+        found.append(f"{message.name} was delivered {len(tracked.arrivals)} times")
+    if message.delayed and late_ms is None:
+        found.append(f"{message.name} ({message.asked}) was delivered without the header x-delay-due")
+    if late_ms is not None and late_ms < -EARLY_MAX_MS:
+        found.append(f"{message.name} was delivered {-late_ms:.1f} ms early")
+    if late_ms is not None and late_ms > LATE_MAX_MS:
+        found.append(f"{message.name} was delivered {late_ms:.0f} ms late")
+    return found
+
+
+# -- on one broker ----------------------------------------------------------------------------------------------------
+
+
+class BrokerDemo:
+    """A running bridge on one broker with a producer and a consumer. The end of the ``with`` block deletes it all.
+
+    Raises what ``Trial`` raises.
+    """
+
+    def __init__(self, settings: Settings, broker: BrokerKind) -> None:
+        self._broker: BrokerKind = broker
+        names = new_names("demo", broker)
+        # The messages of a demo may be lost, so the store needs no durability.
+        own = trial_settings(
+            settings,
+            names,
+            broker=broker,
+            redis={"durability": "none", "shards": 1},
+            bridge={"workers": 1, "shutdown_grace": 2000},
+            headers={"audit": True, "on_bad": "dead", "on_same_key": "replace"},
+            log={"level": "warning"},
+        )
+        self._trial = Trial(own, names)
+        self.found = BrokerMessages(self._trial.title, [])
+
+    def __enter__(self) -> Self:
+        with ExitStack() as ends:
+            trial = ends.enter_context(self._trial)
+            self._producer = trial.lab.producer(trial.names.front)
+            ends.callback(self._producer.close)
+            ends.callback(trial.lab.consumer(trial.names.queue, self._received).close)
+            self._ends = ends.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.close()
+
+    def send(self, now_ms: float) -> None:
+        """Publish all messages of a demo that begins now."""
+        self.found.messages.extend(
+            TrackedMessage(message) for message in demo_messages(round(now_ms), _NOUNS[self._broker])
+        )
+        for one in self.found.messages:
+            one.sent_ms = self.now_ms()
+            self._producer.publish(one.message.name.encode(), one.message.headers)
+
+    def cancel(self) -> None:
+        """Cancel the message that has a key."""
+        for one in self.found.messages:
+            if one.message.key is not None:
+                self._producer.publish(b"", {"x-delay-cancel": one.message.key})
+                one.cancel_sent = True
+
+    def look(self) -> None:
+        """Note how the store holds each message now. Raises ``BridgeFailed`` if the bridge has ended."""
+        self._trial.check()
+        self._trial.wait_for(self._trial.store.look_at_clock())
+        kept = self._trial.wait_for(self._trial.store.kept())
+        body_of = broker_of(self._broker).body_of
+        stored = {body_of(one.payload): one for one in kept}
+        for one in self.found.messages:
+            one.see(stored.get(one.message.name.encode()))
+
+    def settled(self) -> bool:
+        """Whether nothing more can happen."""
+        return all(one.settled(self.now_ms()) for one in self.found.messages)
+
+    def now_ms(self) -> float:
+        """Unix milliseconds by the store's clock."""
+        return self._trial.now_ms()
+
+    def _received(self, body: bytes, headers: Mapping[str, Any]) -> None:
+        at_ms = self.now_ms()
+        due_ms = headers.get("x-delay-due")
+        for one in self.found.messages:
+            if one.message.name.encode() == body:
+                one.arrivals.append(Arrival(at_ms, None if due_ms is None else int(due_ms)))
+
+
+def play(demos: Sequence[BrokerDemo], view: View) -> None:
+    """Send, show and cancel, until everything has ended or 9 s have passed."""
+    now_ms = demos[0].now_ms()
+    for demo in demos:
+        demo.send(now_ms)
+    began = time.monotonic()
+    cancelled = False
+    while time.monotonic() < began + _OVER_S:
+        for demo in demos:
+            demo.look()
+        view.show([demo.found for demo in demos], demos[0].now_ms())
+        if all(demo.settled() for demo in demos):
+            break
+        if not cancelled and time.monotonic() > began + CANCEL_AFTER_S:
+            cancelled = True
+            for demo in demos:
+                demo.cancel()
+        time.sleep(_LOOK_S)
+
+
+def judge(found: Sequence[BrokerMessages]) -> None:
+    """Raise ``PostdateError`` if a message did not end as it must."""
+    if wrong := [text for one in found for text in complaints(one.messages)]:
+        raise PostdateError(f"The demo failed: {'; '.join(wrong)}.")
+
+
+# -- how it is shown --------------------------------------------------------------------------------------------------
+
+_STYLES = {
+    End.DELIVERED.value: "green",
+    End.DEAD.value: "red",
+    End.CANCELLED.value: "yellow",
+    "parked": "cyan",
+}
+_LINES: Mapping[BrokerKind, str] = {
+    "rabbitmq": """\
+On RabbitMQ:
+  [routes.orders]
+  intercept = "orders.delay"     # where producers publish
+  deliver_to = "orders"          # where consumers stay
+and in the producer:
+  channel.basic_publish("orders.delay", "new", body,
+      pika.BasicProperties(headers={"x-delay": 3000}))
+""",
+    "kafka": """\
+On Kafka:
+  [routes.payments]
+  broker = "kafka"
+  intercept = "payments.delay"   # where producers write
+  deliver_to = "payments"        # what consumers read
+and in the producer:
+  await producer.send("payments.delay", value,
+      headers=[("x-delay", b"3000")])
+""",
+}
+
+
+class View(Protocol):
+    """Shows the messages many times per second."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
+        """Show the messages as they are at ``now_ms``."""
+
+
+def view_on(console: Console) -> View:
+    """A live table on a terminal, lines elsewhere."""
+    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else StateLines(console)
+
+
+class LiveTable:
+    """A table that is redrawn."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
+        self._live.update(Group(*_with_gaps([_table(one, now_ms) for one in found])), refresh=True)
+
+
+class StateLines:
+    """A line whenever the state of a message changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
+        first_ms = min((one.sent_ms for group in found for one in group.messages if one.sent_ms), default=now_ms)
+        for group in found:
+            for one in group.messages:
+                state = one.state()
+                if state and self._shown.get(one.message.name) != state:
+                    self._shown[one.message.name] = state
+                    self._print((now_ms - first_ms) / 1000, group.title, one, now_ms)
+
+    def _print(self, at_s: float, title: str, tracked: TrackedMessage, now_ms: float) -> None:
+        cells = (tracked.message.asked, state_text(tracked, now_ms), late_text(tracked))
+        words = ", ".join(cell for cell in cells if cell)
+        self._console.out(f"{at_s:5.2f} s  {title}, {tracked.message.name}: {words}", highlight=False)
+
+
+def state_text(tracked: TrackedMessage, now_ms: float) -> str:
+    """The state, with the remaining delay of a parked message."""
+    state = tracked.state()
+    if state == "parked" and tracked.stored is not None:
+        return f"parked, {max(0.0, tracked.stored.due_ms - now_ms) / 1000:.1f} s"
+    return state
+
+
+def late_text(tracked: TrackedMessage) -> str:
+    """The lateness for people; "" if there is none."""
+    late_ms = tracked.late_ms()
+    return "" if late_ms is None else f"{max(0.0, late_ms):.1f} ms late"
+
+
+def _with_gaps(tables: Sequence[Table]) -> Sequence[RenderableType]:
+    return [part for table in tables for part in (Text(), table)][1:]
+
+
+def _table(found: BrokerMessages, now_ms: float) -> Table:
+    # Always 60 columns in all: the widths are those of the longest texts.
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for title, width in ((found.title, 9), ("header", 23), ("state", 13)):
+        table.add_column(title, no_wrap=True, width=width)
+    table.add_column("late", no_wrap=True, justify="right", width=9)
+    for one in found.messages:
+        state = Text(state_text(one, now_ms), style=_STYLES.get(one.state(), ""))
+        table.add_row(one.message.name, Text(one.message.asked), state, late_text(one).removesuffix(" late"))
+    return table
+
+
+def summary(found: BrokerMessages, width: int) -> str:
+    """What was delivered and how late, what became a dead letter and why, what was cancelled; in ``width`` columns."""
+    lines = [found.title]
+    for end in End:
+        ended = [one for one in found.messages if one.state() == end.value]
+        if ended:
+            words = printable(", ".join(map(_ending, ended)))
+            lines += wrap(f"{end.value:<13}{words}", width, subsequent_indent=" " * 13)
+    return "\n".join(lines)
+
+
+def _ending(tracked: TrackedMessage) -> str:
+    state = tracked.state()
+    if state == End.DELIVERED.value:
+        return f"{tracked.message.name} ({late_text(tracked) or 'at once'})"
+    if state == End.DEAD.value and tracked.stored is not None:
+        return f"{tracked.message.name} ({tracked.stored.reason})"
+    return f"{tracked.message.name} (never delivered)"
+
+
+def lesson(brokers: Sequence[BrokerKind]) -> str:
+    """The settings and the line of producer code behind what these brokers showed."""
+    lines = "".join(_LINES[broker] for broker in brokers)
+    return f"All it takes; the consumers are unchanged.\n{lines}README.md continues from here."

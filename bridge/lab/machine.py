@@ -1,0 +1,129 @@
+"""The machine of a measurement, and the processor time and memory of processes. Usage needs /proc, so Linux."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_CHILDREN = "task/{pid}/children"
+#: The state of a listening socket in /proc/net.
+_LISTENS = "0A"
+
+
+def machine() -> dict[str, Any]:
+    """Processor model, usable cores, memory in bytes, and operating system."""
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": _memory_bytes(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name from the kernel, or from Python outside Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or "unknown"
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def own_versions() -> dict[str, str]:
+    """The versions of postdate and Python."""
+    return {"postdate": version("postdate"), "python": platform.python_version()}
+
+
+class Usage(NamedTuple):
+    """Processor time in seconds and memory in bytes that a process has used; None if unknown."""
+
+    cpu_s: float | None
+    bytes: int | None
+
+
+def usage_of(pid: int) -> Usage:
+    """Usage of a process, living children included."""
+    return Usage(cpu_s(pid), rss_bytes(pid))
+
+
+def rss_bytes(pid: int) -> int | None:
+    """Resident memory, children included."""
+    found = [_pages(one) for one in _family(pid)]
+    return sum(found) * os.sysconf("SC_PAGE_SIZE") if found else None
+
+
+def cpu_s(pid: int) -> float | None:
+    """Processor time since the start in seconds, living children included."""
+    found = [_ticks(one) for one in _family(pid)]
+    return sum(found) / os.sysconf("SC_CLK_TCK") if found else None
+
+
+def _family(pid: int) -> list[Path]:
+    folder = Path("/proc") / str(pid)
+    try:
+        children = (folder / _CHILDREN.format(pid=pid)).read_text().split()
+    except OSError:
+        return []
+    return [folder, *(member for child in children for member in _family(int(child)))]
+
+
+def _pages(folder: Path) -> int:
+    return int((folder / "statm").read_text().split()[1])
+
+
+def _ticks(folder: Path) -> int:
+    # The name in parentheses may contain spaces; utime and stime are the 12th and 13th field after it.
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def is_here(host: str) -> bool:
+    """Whether a host name or address is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening_pid(port: int) -> int | None:
+    """The process of this machine that listens on a TCP port; None if that is not visible."""
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    for link in Path("/proc").glob("[0-9]*/fd/*") if sockets else ():
+        try:
+            if os.readlink(link) in sockets:
+                return int(link.parts[2])
+        except OSError:  # ended meanwhile, or owned by another user
+            continue
+    return None
+
+
+def command_of(pid: int) -> str:
+    """The name of a process's program; "" if there is no such process."""
+    try:
+        return (Path("/proc") / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for name in ("tcp", "tcp6"):
+        try:
+            rows = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, rows):
+            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]

@@ -1,0 +1,437 @@
+"""A bridge for one run of demo, bench or compare: a real ``postdate run`` under names that only this run uses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from bridge.app.brokers import TrialStore, lab_of, open_trial_store
+from bridge.core.clock import StoreClock
+from bridge.core.errors import PostdateError, Unreachable
+from bridge.lab.machine import Usage, own_versions, usage_of
+from bridge.lab.ports import BrokerLab, RunNames, TrialBroker
+from bridge.settings import Route, Settings
+from bridge.settings.model import TITLES, BrokerKind
+from bridge.settings.names import PREFIX, leaves, rule_of
+from bridge.settings.plan import store_of
+from bridge.settings.values import ListOf, Number, Whole
+from bridge.telemetry.printable import complain, say
+
+T = TypeVar("T")
+
+#: The name of the run's only route.
+ROUTE = "trial"
+ADVICE = (
+    "In a clone, `make demo` starts RabbitMQ, Kafka and Redis by itself; to use yours, set POSTDATE_RABBITMQ__URL or "
+    "POSTDATE_KAFKA__BOOTSTRAP_SERVERS, and POSTDATE_REDIS__URL."
+)
+#: The signals that end a run.
+_ENDING = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if sys.platform != "win32" else [])
+#: By place: how to name it, and how to delete what a run left there.
+_PLACES: Mapping[str, tuple[str, str]] = {
+    "rabbitmq": (
+        "on RabbitMQ",
+        "delete its queues (`rabbitmqctl delete_queue`) and exchanges (`rabbitmqadmin delete exchange`), or both on "
+        "its management page",
+    ),
+    "kafka": ("on Kafka", "delete its topics (`kafka-topics.sh`) and its group (`kafka-consumer-groups.sh`)"),
+    "redis": ("in Redis", "run `redis-cli --scan --pattern '{{{name}*' | xargs redis-cli unlink`"),
+}
+_READY_S = 20.0
+_POLL_S = 0.05
+_PATIENCE_S = 3.0
+_TAIL_BYTES = 2000
+# It ends with us, even if we are killed. -P: or a folder named "bridge" in the current directory would be imported.
+_RUN = (
+    "import sys; from bridge.process.workers import end_with_parent; end_with_parent(int(sys.argv.pop(1))); "
+    "from bridge.cli import main; main()"
+)
+
+
+# -- names and settings of a run --------------------------------------------------------------------------------------
+
+
+def new_names(purpose: str, broker: BrokerKind = "rabbitmq") -> RunNames:
+    """Unique names: parallel runs do not collide, and leftovers of a killed run stay apart."""
+    base = f"postdate.{purpose}.{secrets.token_hex(3)}"
+    if broker == "kafka":
+        return RunNames(f"{base}.delay", base, base, "", base)
+    return RunNames(f"{base}.delay", base, f"{base}.queue", f"{base}.intake", base)
+
+
+def trial_settings(
+    settings: Settings, names: RunNames, mode: str = "redis", broker: BrokerKind = "rabbitmq", **other: dict[str, Any]
+) -> Settings:
+    """The user's settings with one route of that mode under the run's names.
+
+    ``other`` overrides single settings: ``bridge={"workers": 1}``.
+    """
+    route = Route.model_validate(
+        {
+            "broker": broker,
+            "intercept": names.front,
+            "deliver_to": names.target,
+            "queue": names.intake,
+            "mode": mode,
+        }
+    )
+    own: dict[str, dict[str, Any]] = {
+        "kafka": {"group": names.prefix},
+        "redis": {"key_prefix": names.prefix},
+        "bridge": {"instance": "", "setup": True},
+    }
+    for section, values in other.items():
+        own[section] = {**own.get(section, {}), **values}
+    changed = {section: getattr(settings, section).model_copy(update=values) for section, values in own.items()}
+    return settings.model_copy(update={**changed, "routes": {ROUTE: route}})
+
+
+def broker_kind(settings: Settings) -> BrokerKind:
+    """The broker of a run's only route."""
+    return settings.routes[ROUTE].broker
+
+
+def as_toml(settings: Settings) -> str:
+    """All settings as a file that ``load`` reads back to the same. It holds secrets in plain text."""
+    tables: dict[str, list[str]] = {}
+    for path, field in leaves(settings.routes):
+        value: Any = settings
+        for name in path:
+            value = value[name] if isinstance(value, dict) else getattr(value, name)
+        tables.setdefault(".".join(path[:-1]), []).append(f"{path[-1]} = {_toml_value(field, value)}")
+    return "\n".join(f"[{table}]\n" + "\n".join(lines) + "\n" for table, lines in tables.items())
+
+
+def _toml_value(field: FieldInfo, value: Any) -> str:
+    rule = rule_of(field)
+    if isinstance(value, SecretStr):
+        return _quoted(value.get_secret_value())
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(rule, ListOf):
+        return f"[{', '.join(_quoted(rule.item.write(one)) for one in value)}]"
+    if isinstance(rule, Whole | Number):
+        return str(value)
+    return _quoted(rule.write(value) if rule else str(value))
+
+
+def _quoted(text: str) -> str:
+    # JSON strings are TOML strings, except that TOML wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def open_lab(settings: Settings) -> BrokerLab:
+    """The lab of the broker that the settings' routes use."""
+    lab: BrokerLab = lab_of(broker_kind(settings)).open_lab(settings)
+    return lab
+
+
+def answering(settings: Settings, required: Sequence[BrokerKind] = ()) -> list[BrokerKind]:
+    """The required brokers, or, if none is required, those that answer. Reports each broker that is left out.
+
+    Raises ``Unreachable`` if a required broker does not answer, or none at all.
+    """
+    found: list[BrokerKind] = []
+    silent: dict[str, Unreachable] = {}
+    for broker in required or TITLES:
+        names = new_names("probe", broker)
+        try:
+            with open_lab(trial_settings(settings, names, broker=broker)).trial(names):
+                found.append(broker)
+        except Unreachable as error:
+            silent[TITLES[broker]] = error
+    if not found or (required and silent):
+        raise Unreachable(f"{'; '.join(f'{title}: {why}' for title, why in silent.items())}. {ADVICE}")
+    for title, why in silent.items():
+        say(f"{title} is left out: {why}.")
+    return found
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """Add to an ``Unreachable`` error what to type."""
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{error}. {ADVICE}") from error
+
+
+async def check_store(settings: Settings) -> None:
+    """Raise ``StoreUnavailable`` unless the store answers."""
+    store = open_trial_store(settings, StoreClock())
+    try:
+        await store.look_at_clock()
+    finally:
+        await store.close()
+
+
+# -- what runs --------------------------------------------------------------------------------------------------------
+
+
+class Trial:
+    """A running bridge with the objects of its run around it. The end of the ``with`` block deletes everything.
+
+    With ``instead`` no bridge runs: that function creates what takes its place on the broker. ``store`` exists only if
+    the route needs it. Entering raises ``Unreachable``, whose text says what to type, and ``BridgeFailed``.
+    """
+
+    broker: TrialBroker
+    store: TrialStore
+
+    def __init__(
+        self, settings: Settings, names: RunNames, instead: Callable[[TrialBroker], None] | None = None
+    ) -> None:
+        self.settings = settings
+        self.names = names
+        self.title = TITLES[broker_kind(settings)]
+        self.lab = open_lab(settings)
+        self._clock = StoreClock()
+        self._instead = instead
+        self._stored = instead is None and any(route.mode == "redis" for route in settings.routes.values())
+        self._bridge: BridgeProcess | None = None
+
+    def __enter__(self) -> Self:
+        self._ends = ExitStack()
+        try:
+            self._begin()
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+    def _begin(self) -> None:
+        ends = self._ends
+        self._runner = ends.enter_context(asyncio.Runner())
+        with advising():
+            if self._stored:
+                self._open_store()
+            self.broker = ends.enter_context(self.lab.trial(self.names))
+        if self._stored:
+            ends.enter_context(deleting("redis", self.names.prefix, lambda: self.wait_for(self.store.remove())))
+        ends.enter_context(deleting(broker_kind(self.settings), self.names.prefix, self.broker.delete))
+        self.broker.create()
+        if self._instead is not None:
+            self._instead(self.broker)
+        else:
+            self._start().wait_ready(self._is_ready)
+
+    def _open_store(self) -> None:
+        self.store = open_trial_store(store_of(self.settings, broker_kind(self.settings)).settings, self._clock)
+        self._ends.callback(lambda: self.wait_for(self.store.close()))
+        self.wait_for(self.store.look_at_clock())
+
+    def _start(self) -> BridgeProcess:
+        self._bridge = self._ends.enter_context(BridgeProcess(self.settings))
+        return self._bridge
+
+    def _is_ready(self) -> bool:
+        return self.broker.consumed() and (not self._stored or self.wait_for(self.store.drained()))
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop the bridge, then delete its objects and keys. ``error`` is extended by what could not be deleted."""
+        with uninterrupted():
+            self._ends.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+    def restart(self) -> None:
+        """Stop the bridge gracefully and start another one, without waiting until it is ready."""
+        assert self._bridge is not None, "only a bridge of our own may be restarted"
+        self._bridge.stop()
+        self._start()
+
+    def check(self) -> None:
+        """Raise ``BridgeFailed`` if the bridge has ended."""
+        if self._bridge is not None:
+            self._bridge.check()
+
+    def parked(self) -> int:
+        """The number of messages parked in the store."""
+        return self.wait_for(self.store.parked())
+
+    def usage(self) -> dict[str, Usage]:
+        """What ``bridge`` and ``store`` have used; only those that take part."""
+        found = {}
+        if self._bridge is not None:
+            found["bridge"] = usage_of(self._bridge.pid)
+        if self._stored:
+            found["store"] = Usage(self.wait_for(self.store.cpu_s()), self.wait_for(self.store.used_bytes()))
+        return found
+
+    def versions(self) -> dict[str, str]:
+        """The versions of all programs that influence the figures."""
+        found = own_versions() | dict(self.broker.versions)
+        if self._stored:
+            store, _, number = self.wait_for(self.store.version()).partition(" ")
+            found[store.lower()] = number
+        return found
+
+    def wait_for(self, asked: Awaitable[T]) -> T:
+        """Run a coroutine and return its result."""
+
+        async def answer() -> T:
+            return await asked
+
+        return self._runner.run(answer())
+
+    def now_ms(self) -> float:
+        """Unix milliseconds by the store's clock."""
+        return self._clock.now_us() / 1000
+
+
+class BridgeFailed(PostdateError):
+    """The bridge did not start, or ended by itself (exit code 1). The text ends with its last line of output."""
+
+
+class BridgeProcess:
+    """A ``postdate run`` with a temporary settings file, which holds secrets. Starts at once, ends with the block."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._grace_s = settings.bridge.shutdown_grace / 1000
+        self._folder = Path(tempfile.mkdtemp(prefix="postdate-"))  # readable by its owner alone
+        self._log = self._folder / "log"
+        file = self._folder / "postdate.toml"
+        try:
+            file.write_text(as_toml(settings), encoding="utf-8")
+            # The file holds every setting. Routes in the user's environment would be added to them.
+            environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
+            with self._log.open("wb") as log:
+                command = (sys.executable, "-P", "-c", _RUN, str(os.getpid()), "run", "--config", str(file))
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
+                    command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process that was started; with several workers it is their parent."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise ``BridgeFailed`` if the process has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise BridgeFailed(f"The bridge ended with exit code {code}. Its last output: {self._last_line()}")
+
+    def wait_ready(self, ready: Callable[[], bool]) -> None:
+        """Wait until ``ready`` returns true. Raises ``BridgeFailed`` if the bridge ends first or takes over 20 s."""
+        give_up = time.monotonic() + _READY_S
+        while not ready():
+            self.check()
+            if time.monotonic() > give_up:
+                raise BridgeFailed(
+                    f"The bridge was not ready after {_READY_S:.0f} s. Its last output: {self._last_line()}"
+                )
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stop the process gracefully, kill it if that takes too long, and delete its files. Idempotent."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._grace_s + _PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _last_line(self) -> str:
+        try:
+            text = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+        except OSError:
+            text = ""
+        return text.rpartition("\n")[2] or "none"
+
+
+# -- how it ends ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def deleting(place: str, name: str, delete: Callable[[], None]) -> Iterator[None]:
+    """Delete the run's objects in a place at the end of the block, however it ends.
+
+    If that fails, the block's error says so as well, because users read the last line. An interrupt has no text, so
+    the failure is printed before it.
+    """
+    try:
+        yield
+    except PostdateError as error:
+        if why := _failure(delete):
+            raise type(error)(f"{error}. {remains(place, name, why)}") from error
+        raise
+    except BaseException:
+        if why := _failure(delete):
+            complain(f"{remains(place, name, why)}.")
+        raise
+    if why := _failure(delete):
+        raise type(why)(remains(place, name, why)) from why
+
+
+def _failure(delete: Callable[[], None]) -> PostdateError | None:
+    try:
+        delete()
+    except PostdateError as error:
+        return error
+    return None
+
+
+def remains(place: str, name: str, why: PostdateError) -> str:
+    """Pure: what a run could not delete, and how to delete it. A server that does not answer may hold nothing."""
+    where, how = _PLACES[place]
+    verb, when = ("may remain", "When it answers, ") if isinstance(why, Unreachable) else ("remain", "To clean up, ")
+    return f"Objects named {name}... {verb} {where} ({why}). {when}{how.format(name=name)}"
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM in this block, so that cleaning up completes."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def every_signal_interrupts() -> Iterator[None]:
+    """SIGTERM and a closed terminal end this block as Ctrl-C does, so that they clean up as well."""
+    before = {number: signal.signal(number, _interrupt) for number in _ENDING if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,163 @@
+"""What the desk suite needs of a store with an admin desk: to fill it, to let time pass, to change it by hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from adapters.memory import ManualClock, Memory, MemoryStore
+from adapters.memory.desk import MemoryDesk
+from adapters.redis.connect import close, connect
+from adapters.redis.desk import RedisDesk
+from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.store import RedisStore
+from bridge.admin.desk import Desk, Desks, Filter, Row
+from bridge.admin.send import Message, send
+from bridge.core.clock import StoreClock
+from bridge.core.message import Claim
+from bridge.core.ports import Store
+from bridge.core.state import State
+from bridge.parking.identity import Ids, shard_of
+from bridge.settings import Redis as RedisSettings
+from tests.conformance.rig import HOUR_MS, SHARDS
+
+ALL = Filter()
+
+
+class Feature(Enum):
+    """What a desk may offer beyond the protocol. The suite skips a test whose feature the rig does not declare."""
+
+    SERVER_MEMORY = "stats tell the memory of the servers and the size of a message"
+
+
+class DeskRig(ABC):
+    """A store, and a desk on it."""
+
+    features: frozenset[Feature] = frozenset()
+
+    def __init__(self, store: Store, desk: Desk) -> None:
+        self.store = store
+        self.desk = desk
+        self.ids = Ids("tester")
+
+    @abstractmethod
+    async def pass_by(self, moment_ms: int) -> None:
+        """Let time pass until the store's clock is beyond a moment that is about now."""
+
+    @abstractmethod
+    async def tamper(self, one: bytes, envelope: bytes) -> None:
+        """Change an envelope by hand."""
+
+    @abstractmethod
+    async def silence(self) -> None:
+        """Let the membership of every instance expire."""
+
+    async def park(self, due_in_ms: int = HOUR_MS, order_key: bytes = b"k", key: bytes = b"", **more: Any) -> bytes:
+        """Park a message with ``send``. Return its id."""
+        message = Message(
+            route="orders",
+            order="key",
+            on_same_key="replace",
+            order_key=order_key,
+            payload=b"\1k" + b"p" * 10,
+            due_ms=self.store.clock.now_ms() + due_in_ms,
+            key=key,
+        )
+        return await send(self.store, self.ids, replace(message, **more))
+
+    async def park_many(self, dues_ms: Sequence[int]) -> list[bytes]:
+        """Park messages in all shards. Return their ids."""
+        return [await self.park(due_ms, str(place).encode()) for place, due_ms in enumerate(dues_ms)]
+
+    async def claim(self) -> list[Claim]:
+        """Claim every message that is due now."""
+        await self.pass_by(self.store.clock.now_ms())
+        claimed = await self.store.claim(range(SHARDS), 1000, 2**30, 60_000, 60_000)
+        return [claim for one in claimed.values() for claim in one.claims]  # type: ignore[union-attr]
+
+    async def bury(self, reason: str, **more: Any) -> bytes:
+        """Park a message and make it a dead letter. Return its id."""
+        one = await self.park(0, **more)
+        (claim,) = [claim for claim in await self.claim() if claim.id == one]
+        await self.store.bury([(claim, reason)])
+        return one
+
+    async def states(self, *ids: bytes) -> list[str]:
+        """Return the state of each message, or "none"."""
+        found = {row.id: row.state.value for row in await self.desk.look(ids, 0)}
+        return [found.get(one, "none") for one in ids]
+
+    async def listed(self, state: State, wanted: Filter = ALL, most: int = 10**6) -> list[Row]:
+        """Return at most ``most`` rows of a list."""
+        rows: list[Row] = []
+        async for row in self.desk.rows(state, wanted):
+            if len(rows) == most:
+                break
+            rows.append(row)
+        return rows
+
+
+class MemoryDeskRig(DeskRig):
+    """The desk of a memory store, whose clock moves by hand."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.memory = Memory(SHARDS, self.clock)
+        store = MemoryStore(self.memory, "tester")
+        super().__init__(store, MemoryDesk(store))
+
+    async def pass_by(self, moment_ms: int) -> None:
+        self.clock.advance(max(0, moment_ms + 1 - self.memory.now_ms()))
+
+    async def tamper(self, one: bytes, envelope: bytes) -> None:
+        self.memory.shards[shard_of(one)].messages[one] = envelope
+
+    async def silence(self) -> None:
+        self.clock.advance(HOUR_MS)
+
+
+class JoinedDeskRig(MemoryDeskRig):
+    """Desks of two stores behind one. All messages are in the second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        empty = MemoryDesk(MemoryStore(Memory(SHARDS, self.clock), "other"))
+        self.desk = Desks([empty, self.desk])
+
+
+class RedisDeskRig(DeskRig):
+    """The desk of a store on a real server or cluster, under one key prefix."""
+
+    features = frozenset(Feature)
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self.prefix = prefix
+        self.client: Any = connect(RedisSettings.model_validate({"url": url}))
+        self.redis_store = RedisStore(self.client, prefix, SHARDS, "tester", StoreClock())
+        self.redis_desk = RedisDesk(self.client, prefix, SHARDS, self.redis_store)
+        self.keys = StoreKeys(prefix, SHARDS, "tester")
+        super().__init__(self.redis_store, self.redis_desk)
+
+    async def open(self) -> None:
+        await self.redis_store.open("none", 1, 5000)
+
+    async def close(self) -> None:
+        await close(self.client)
+
+    async def pass_by(self, moment_ms: int) -> None:
+        while await self.desk.now_ms() <= moment_ms:
+            pass
+
+    async def tamper(self, one: bytes, envelope: bytes) -> None:
+        await self.client.hset(self.keys_of(one).msg, one, envelope)
+
+    async def silence(self) -> None:
+        for name in await self.client.zrange(self.keys.instances, 0, -1):
+            await self.client.zadd(self.keys.instances, {name: 1})
+
+    def keys_of(self, one: bytes) -> ShardKeys:
+        """Return the keys of a message's shard."""
+        return self.keys.shards[shard_of(one)]

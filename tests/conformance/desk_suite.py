@@ -1,0 +1,306 @@
+"""The promises of ``bridge.admin.desk.Desk`` as tests: every store's desk passes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bridge.admin.desk import HEAD_BYTES, Filter
+from bridge.core.errors import Refused
+from bridge.core.ports import Batch, Release
+from bridge.core.state import State
+from bridge.parking.envelope import index_field, seal
+from bridge.parking.identity import shard_for
+from tests.conformance.desk_rig import DeskRig, Feature
+from tests.conformance.rig import HOUR_MS, SHARDS
+
+
+class List:
+    """``rows``: messages in one state, in order, filtered."""
+
+    async def test_messages_of_all_shards_come_in_the_order_of_their_due_moments(self, desk_rig: DeskRig) -> None:
+        dues = [HOUR_MS + (place * 7919) % 1000 for place in range(150)]
+        await desk_rig.park_many(dues)
+        rows = await desk_rig.listed(State.PARKED)
+        assert len(rows) == 150
+        assert [row.due_ms for row in rows] == sorted(row.due_ms for row in rows)
+        assert len({row.id for row in rows}) == 150
+
+    async def test_equal_due_moments_come_in_the_order_of_arrival(self, desk_rig: DeskRig) -> None:
+        moment = desk_rig.store.clock.now_ms() + HOUR_MS
+        parked = [await desk_rig.park(order_key=str(n).encode(), due_ms=moment) for n in range(30)]
+        assert [row.id for row in await desk_rig.listed(State.PARKED)] == sorted(parked)
+
+    async def test_a_list_holds_no_bodies(self, desk_rig: DeskRig) -> None:
+        await desk_rig.park(payload=b"\1k" + b"secret" * 10_000)
+        (row,) = await desk_rig.listed(State.PARKED)
+        assert len(row.payload) <= HEAD_BYTES
+        assert row.size == 60_002
+
+    async def test_filters_leave_out_what_does_not_match(self, desk_rig: DeskRig) -> None:
+        soon = await desk_rig.park(HOUR_MS, key=b"a")
+        later = await desk_rig.park(2 * HOUR_MS, key=b"b")
+        other = await desk_rig.park(3 * HOUR_MS, route="payments", key=b"a")
+        now_ms = await desk_rig.desk.now_ms()
+
+        async def ids(**wanted: Any) -> list[bytes]:
+            return [row.id for row in await desk_rig.listed(State.PARKED, Filter(**wanted))]
+
+        assert await ids() == [soon, later, other]
+        assert await ids(route="orders") == [soon, later]
+        assert await ids(key=b"a") == [soon, other]
+        assert await ids(due_before_ms=now_ms + HOUR_MS * 3 // 2) == [soon]
+        assert await ids(due_from_ms=now_ms + HOUR_MS * 3 // 2) == [later, other]
+        assert await ids(route="nothing") == []
+
+    async def test_a_filter_on_due_moments_goes_by_the_next_try(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park(0)
+        (claim,) = await desk_rig.claim()
+        await desk_rig.store.release([Release(claim, HOUR_MS, 1, "unroutable: no queue")])
+        now_ms = await desk_rig.desk.now_ms()
+        (row,) = await desk_rig.listed(State.PARKED, Filter(due_from_ms=now_ms + HOUR_MS // 2))
+        assert (row.id, row.tries) == (one, 1)
+        assert row.due_ms < now_ms < row.at_ms
+        assert await desk_rig.listed(State.PARKED, Filter(due_before_ms=now_ms + HOUR_MS // 2)) == []
+
+    async def test_a_filter_that_matches_few_messages_finds_them_all(self, desk_rig: DeskRig) -> None:
+        await desk_rig.park_many([HOUR_MS] * 120)
+        last = await desk_rig.park(2 * HOUR_MS, route="rare")
+        assert [row.id for row in await desk_rig.listed(State.PARKED, Filter(route="rare"))] == [last]
+
+    async def test_claimed_and_dead_messages_are_listed_with_lease_and_reason(self, desk_rig: DeskRig) -> None:
+        dead = await desk_rig.bury("unroutable: no queue is bound")
+        claimed = await desk_rig.park(0)
+        assert [claim.id for claim in await desk_rig.claim()] == [claimed]
+        (held,) = await desk_rig.listed(State.CLAIMED)
+        (buried,) = await desk_rig.listed(State.DEAD)
+        assert (held.id, buried.id) == (claimed, dead)
+        assert held.at_ms > await desk_rig.desk.now_ms()
+        assert buried.reason == "unroutable: no queue is bound"
+        assert await desk_rig.listed(State.DEAD, Filter(reason="unroutable")) == [buried]
+        assert await desk_rig.listed(State.DEAD, Filter(reason="bad_header")) == []
+
+    @pytest.mark.parametrize(
+        ("envelope", "reason"),
+        [(b"\x02" + b"whatever" * 10, "newer: "), (b"\x63" + b"whatever" * 10, "damaged: "), (b"", "damaged: ")],
+    )
+    async def test_an_envelope_that_cannot_be_opened_is_listed_shown_and_cancelled(
+        self, desk_rig: DeskRig, envelope: bytes, reason: str
+    ) -> None:
+        one = await desk_rig.park()
+        await desk_rig.tamper(one, envelope)
+        (row,) = await desk_rig.listed(State.PARKED)
+        assert (row.id, row.route, row.key, row.broker) == (one, "", b"", "")
+        assert row.reason.startswith(reason)
+        (row,) = await desk_rig.desk.look([one], -1)
+        assert (row.payload, row.size) == (envelope, len(envelope))
+        assert await desk_rig.desk.cancel([one]) == {one: "parked"}
+        assert await desk_rig.listed(State.PARKED) == []
+
+
+class Show:
+    """``look``: messages by id."""
+
+    async def test_a_message_is_shown_with_all_its_payload(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park(key=b"order-1", payload=b"\1k" + bytes(range(256)) * 100)
+        (row,) = await desk_rig.desk.look([one], -1)
+        assert row.payload == b"\1k" + bytes(range(256)) * 100
+        assert (row.state, row.route, row.key, row.tries) == (State.PARKED, "orders", b"order-1", 0)
+
+    async def test_claimed_and_dead_messages_are_shown_with_lease_and_reason(self, desk_rig: DeskRig) -> None:
+        dead = await desk_rig.bury("unroutable: no queue is bound")
+        claimed = await desk_rig.park(0)
+        await desk_rig.claim()
+        held, buried = await desk_rig.desk.look([claimed, dead], 0)
+        assert (held.state, buried.state) == (State.CLAIMED, State.DEAD)
+        assert buried.at_ms <= await desk_rig.desk.now_ms() < held.at_ms
+        assert buried.reason == "unroutable: no queue is bound"
+
+    async def test_ids_without_a_message_are_left_out(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park()
+        nothing, no_shard = one[:-2] + b"00", one[:-2] + b"vv"
+        assert [row.id for row in await desk_rig.desk.look([no_shard, one, nothing], 0)] == [one]
+
+
+class Find:
+    """``find``: messages by the producer's key."""
+
+    async def test_a_message_is_found_by_its_key_on_its_route_until_it_is_gone(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park(key=b"a")
+        other = await desk_rig.park(key=b"a", route="payments", order_key=b"another shard")
+        assert (await desk_rig.desk.find("orders", b"a")).ids == [one]
+        assert (await desk_rig.desk.find("payments", b"a")).ids == [other]
+        assert (await desk_rig.desk.find("orders", b"b")).ids == []
+        await desk_rig.desk.cancel([one])
+        assert (await desk_rig.desk.find("orders", b"a")).ids == []
+
+    async def test_many_messages_with_one_message_id_are_counted_and_listed_by_it(self, desk_rig: DeskRig) -> None:
+        store = desk_rig.store
+        batch, shard, field = Batch(store.new_token()), 0, index_field(b"orders", b"load")
+        for _ in range(20):
+            one = desk_rig.ids.next(store.clock.now_ms(), shard)
+            batch.messages.append((one, 2**42, seal(2**42, 0, b"orders", b"load", b"", b"\1k")))
+            batch.found[field] = batch.found.get(field, b"") + one
+        await store.park({shard: batch})
+        found = await desk_rig.desk.find("orders", b"load")
+        assert (found.ids, found.unlisted) == ([], 20)
+        assert len(await desk_rig.listed(State.PARKED, Filter(route="orders", key=b"load"))) == 20
+
+
+class Change:
+    """``cancel``, ``reschedule`` (to now: deliver) and ``retry``."""
+
+    async def test_cancel_removes_parked_and_dead_messages_and_leaves_claimed_ones(self, desk_rig: DeskRig) -> None:
+        dead = await desk_rig.bury("why: not")
+        claimed = await desk_rig.park(0)
+        await desk_rig.claim()
+        parked = await desk_rig.park(key=b"a")
+        nothing, no_shard = parked[:-2] + b"00", parked[:-2] + b"vv"
+        answers = await desk_rig.desk.cancel([parked, dead, claimed, nothing, no_shard])
+        assert answers == {parked: "parked", dead: "dead", claimed: "claimed", nothing: "none", no_shard: "none"}
+        assert await desk_rig.states(parked, dead, claimed) == ["none", "none", "claimed"]
+        assert (await desk_rig.desk.find("orders", b"a")).ids == []
+
+    async def test_reschedule_changes_the_due_moment_and_the_next_try(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park(HOUR_MS)
+        due_ms = desk_rig.store.clock.now_ms() + 2 * HOUR_MS
+        assert await desk_rig.desk.reschedule([one], due_ms) == {one: "parked"}
+        (row,) = await desk_rig.desk.look([one], 0)
+        assert (row.due_ms, row.at_ms) == (due_ms, due_ms)
+
+    async def test_deliver_makes_a_message_due_now_and_wakes_the_instance_of_its_shard(self, desk_rig: DeskRig) -> None:
+        heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        listening = asyncio.create_task(desk_rig.store.listen(lambda shard, ms: heard.put_nowait((shard, ms))))
+        try:
+            for nearer in range(100):  # until the subscription is in place, and parking is heard too
+                one = await desk_rig.park(HOUR_MS - nearer * 1000)
+                try:
+                    await asyncio.wait_for(heard.get(), 0.1)
+                    break
+                except TimeoutError:
+                    pass
+            assert await desk_rig.desk.reschedule([one], 0) == {one: "parked"}
+            shard, due_ms = await asyncio.wait_for(heard.get(), 5)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+        assert shard == shard_for(b"k", SHARDS)
+        assert due_ms <= await desk_rig.desk.now_ms()
+        assert [claim.id for claim in await desk_rig.claim()] == [one]
+
+    async def test_only_parked_messages_are_rescheduled(self, desk_rig: DeskRig) -> None:
+        dead = await desk_rig.bury("why: not")
+        claimed = await desk_rig.park(0)
+        await desk_rig.claim()
+        nothing = dead[:-2] + b"00"
+        answers = await desk_rig.desk.reschedule([dead, claimed, nothing], 0)
+        assert answers == {dead: "dead", claimed: "claimed", nothing: "none"}
+        assert await desk_rig.states(dead, claimed) == ["dead", "claimed"]
+
+    async def test_retry_makes_dead_letters_due_now_with_0_tries(self, desk_rig: DeskRig) -> None:
+        dead, parked = await desk_rig.bury("why: not"), await desk_rig.park(HOUR_MS)
+        assert await desk_rig.desk.retry([dead, parked]) == 1
+        (row,) = await desk_rig.desk.look([dead], 0)
+        assert (row.state, row.tries, row.reason) == (State.PARKED, 0, "")
+        assert [claim.id for claim in await desk_rig.claim()] == [dead]
+        assert await desk_rig.states(parked) == ["parked"]
+
+
+class Send:
+    """``bridge.admin.send``, which works on every store."""
+
+    async def test_a_message_is_parked_with_everything_it_was_given(self, desk_rig: DeskRig) -> None:
+        due_ms = desk_rig.store.clock.now_ms() + HOUR_MS
+        one = await desk_rig.park(due_ms=due_ms, key=b"order-1", payload=b"\1kbody")
+        (row,) = await desk_rig.desk.look([one], -1)
+        assert (row.due_ms, row.key, row.payload) == (due_ms, b"order-1", b"\1kbody")
+        assert (await desk_rig.desk.find("orders", b"order-1")).ids == [one]
+
+    async def test_a_due_moment_in_the_past_means_now(self, desk_rig: DeskRig) -> None:
+        one = await desk_rig.park(-HOUR_MS)
+        (row,) = await desk_rig.desk.look([one], 0)
+        assert abs(await desk_rig.desk.now_ms() - row.due_ms) < 60_000
+
+    @pytest.mark.parametrize("order_key", [b"k", b"another shard"])
+    async def test_the_same_key_replaces_the_first_message_in_any_shard(
+        self, desk_rig: DeskRig, order_key: bytes
+    ) -> None:
+        first = await desk_rig.park(key=b"a")
+        second = await desk_rig.park(key=b"a", order_key=order_key)
+        assert await desk_rig.states(first, second) == ["none", "parked"]
+
+    @pytest.mark.parametrize("mode", ["keep", "reject"])
+    @pytest.mark.parametrize("order_key", [b"k", b"another shard"])
+    async def test_where_a_key_may_not_be_replaced_the_second_message_is_refused_and_leaves_nothing(
+        self, desk_rig: DeskRig, mode: str, order_key: bytes
+    ) -> None:
+        first = await desk_rig.park(key=b"a")
+        with pytest.raises(Refused, match="key a is already parked"):
+            await desk_rig.park(key=b"a", order_key=order_key, on_same_key=mode)
+        assert [row.id for row in await desk_rig.listed(State.PARKED)] == [first]
+        assert await desk_rig.listed(State.DEAD) == []
+
+    async def test_the_shard_follows_from_the_order_of_the_route(self, desk_rig: DeskRig) -> None:
+        by_key = await desk_rig.park(order_key=b"some key")
+        by_route = await desk_rig.park(order_key=b"some key", order="route")
+        assert int(by_key[-2:], 32) == shard_for(b"some key", SHARDS)
+        assert int(by_route[-2:], 32) == shard_for(b"orders", SHARDS)
+
+
+class Count:
+    """``stats``."""
+
+    async def test_every_state_is_counted_and_the_oldest_overdue_message_is_known(self, desk_rig: DeskRig) -> None:
+        await desk_rig.bury("why: not")
+        await desk_rig.park(0)
+        await desk_rig.claim()
+        await desk_rig.park_many([HOUR_MS] * 10)
+        overdue = await desk_rig.park(0)
+        (row,) = await desk_rig.desk.look([overdue], 0)
+        await desk_rig.desk.cancel([await desk_rig.park()])
+        await desk_rig.pass_by(row.due_ms)
+        stats = await desk_rig.desk.stats()
+        assert (stats.parked, stats.claimed, stats.dead, stats.overdue) == (11, 1, 1, 1)
+        assert stats.next_due_ms == row.due_ms < stats.now_ms
+        assert stats.ever["parked"] == 14
+        assert stats.ever["cancelled"] == 1
+
+    async def test_memory_and_the_size_of_a_message_are_told(self, desk_rig: DeskRig) -> None:
+        if Feature.SERVER_MEMORY not in desk_rig.features:
+            pytest.skip(Feature.SERVER_MEMORY.value)
+        await desk_rig.park_many([HOUR_MS] * 10)
+        stats = await desk_rig.desk.stats()
+        assert stats.bytes_each is not None
+        assert 50 < stats.bytes_each < 2000
+        assert stats.memory[0].used > 0
+
+    async def test_refused_messages_that_wait_for_another_try_are_counted(self, desk_rig: DeskRig) -> None:
+        await desk_rig.bury("why: not")
+        await desk_rig.park(0)
+        (claim,) = await desk_rig.claim()
+        await desk_rig.store.release([Release(claim, 60_000, 1, "unroutable: no queue")])
+        stats = await desk_rig.desk.stats()
+        assert (stats.parked, stats.overdue, stats.refused) == (1, 0, 1)
+
+    async def test_a_running_instance_is_shown_with_its_report(self, desk_rig: DeskRig) -> None:
+        await desk_rig.store.meet(60_000, True, json.dumps({"health": "All well.", "shards": [0, 1]}))
+        stats = await desk_rig.desk.stats()
+        assert stats.instances == {"tester": {"able": True, "health": "All well.", "shards": [0, 1]}}
+        await desk_rig.store.meet(0, False, "{}")
+        assert (await desk_rig.desk.stats()).instances == {}
+
+    async def test_an_instance_that_went_silent_is_not_counted(self, desk_rig: DeskRig) -> None:
+        await desk_rig.store.meet(60_000, True, "{}")
+        await desk_rig.silence()
+        assert (await desk_rig.desk.stats()).instances == {}
+
+    async def test_an_empty_store_has_numbers_too(self, desk_rig: DeskRig) -> None:
+        stats = await desk_rig.desk.stats()
+        assert (stats.parked, stats.next_due_ms, stats.bytes_each, stats.ever) == (0, None, None, {})
+
+
+class DeskSuite(List, Show, Find, Change, Send, Count):
+    """Every promise of a desk. A subclass has a fixture ``desk_rig``."""
