@@ -28,7 +28,7 @@ from bridge.delay.header import wanted
 from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 
 KEY_NAME = "record key"
@@ -42,11 +42,13 @@ def address(settings: Settings) -> str:
 # -- the pipeline's ends ----------------------------------------------------------------------------------------------
 
 
-def open_ends(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
+def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
     """Make source and sink of a process with a store, not connected yet. A record that is read again is known by its
     origin, so no crash makes it a copy."""
-    rules, limits, every = settings.kafka, settings.limits, settings.with_left
-    sink = KafkaSink(rules, {name: _out(every, name) for name in every.routes}, limits.window_bytes, health)
+    settings, delivering = process.settings, process.delivering
+    rules, limits = settings.kafka, settings.limits
+    outs = {name: _out(delivering, name) for name in delivering.routes}
+    sink = KafkaSink(rules, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -165,14 +167,16 @@ def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
     the settings name and those of previous settings. Kafka lists all topics of a group."""
     if names := settings.routes_of("kafka"):
         return [settings.only(names)]
-    named = [settings.only(())] if settings.names_kafka else []
+    named = [settings.only(())] if settings.is_set("kafka.bootstrap_servers") else []
     asked = [*named, *(old.only(()) for old in before if old.routes_of("kafka"))]
     return list({(one.kafka.bootstrap_servers, one.kafka.group): one for one in reversed(asked)}.values())
 
 
 def unknown_hint(settings: Settings) -> str:
     """Return the advice for a Kafka that no route uses and that does not answer."""
-    return ". If no route ever used Kafka, remove kafka.bootstrap_servers" if settings.names_kafka else ""
+    if not settings.is_set("kafka.bootstrap_servers"):
+        return ""
+    return ". If no route ever used Kafka, remove kafka.bootstrap_servers"
 
 
 def looks_at_start(settings: Settings) -> list[str]:

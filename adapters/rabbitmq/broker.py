@@ -34,7 +34,7 @@ from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.trust import no_such_queue
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
-from bridge.settings import Settings, mask_url
+from bridge.settings import ProcessPlan, Settings, mask_url
 from bridge.settings.own_names import own_queues
 from bridge.telemetry.health import Health
 
@@ -53,11 +53,13 @@ def address(settings: Settings) -> str:
 # -- the pipeline's ends ----------------------------------------------------------------------------------------------
 
 
-def open_ends(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
+def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
     """Make source and sink of a process with a store, not connected yet."""
     check_seams()
-    limits, rabbitmq, every = settings.limits, settings.rabbitmq, settings.with_left
-    sink = RabbitSink(rabbitmq, {name: out(every, name) for name in every.routes}, limits.window_bytes, health)
+    settings, delivering = process.settings, process.delivering
+    limits, rabbitmq = settings.limits, settings.rabbitmq
+    outs = {name: out(delivering, name) for name in delivering.routes}
+    sink = RabbitSink(rabbitmq, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
     intakes = [_intake(settings, name) for name in settings.routes]
@@ -105,7 +107,7 @@ def out(settings: Settings, name: str) -> Out:
         audit=headers.audit,
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
-        loops=None if route.deliver_to else _own_queues(settings.with_left),
+        loops=None if route.deliver_to else _own_queues(settings),
         queues=settings.allow_list_of(name),
         entries_max=settings.limits.header_entries,
     )
@@ -220,7 +222,7 @@ def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
     if names := settings.routes_of("rabbitmq"):
         return [settings.only(names)]
     olds = [old for old in before if old.routes_of("rabbitmq")]
-    if settings.names_rabbitmq:
+    if settings.is_set("rabbitmq.url"):
         return [settings.only(())] if olds else []
     return list({old.rabbitmq.url: old.only(()) for old in reversed(olds)}.values())
 

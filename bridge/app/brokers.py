@@ -23,7 +23,7 @@ from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
 
@@ -65,7 +65,7 @@ class Broker(Protocol):
 
     # The pipeline's ends.
 
-    def open_ends(self, settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
+    def open_ends(self, process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
         """Make source and sink of a process with a store, not connected yet. ``mend()`` asks for what is missing to be
         declared again."""
 

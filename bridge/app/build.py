@@ -24,7 +24,7 @@ from bridge.process.members import Members, Sharing
 from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
@@ -43,12 +43,13 @@ def new_token() -> str:
 
 
 def build(
-    settings: Settings, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
+    process: ProcessPlan, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
 ) -> Service:
-    """Return the service of one process, on a store that is open; ``settings`` are those of one process."""
-    limits, broker = settings.limits, broker_of(settings.broker)
+    """Return the service of one process, on a store that is open."""
+    settings, broker = process.settings, broker_of(process.broker)
+    limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
-    ends = broker.open_ends(settings, clock, health, mending(settings, health))
+    ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
     source, sink = ends.source or NoIntake(), ends.sink
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
@@ -68,7 +69,7 @@ def build(
     watch = Watch(clock, wake, claimer, health)
 
     report = partial(_report, parker, leases, settler, watch, lateness, health)
-    sharing = Sharing(store, instance, settings.with_left.routes, leases.elsewhere)
+    sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
     members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(
@@ -92,19 +93,20 @@ def build(
     )
 
 
-def build_without_store(settings: Settings, health: Health, emptying: StoreDrain | None = None) -> RelayService:
-    """Return the service of one process without a store; ``settings`` are those of one process."""
-    clock, mend = StoreClock(), mending(settings, health)
-    ends = broker_of(settings.broker).open_relays(settings, clock, health, mend)
+def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:
+    """Return the service of one process without a store."""
+    settings, broker, clock = process.settings, broker_of(process.broker), StoreClock()
+    mend = mending(broker, settings, health)
+    ends = broker.open_relays(settings, clock, health, mend)
     relays = tuple(_relay(settings, one, clock, mend, health) for one in ends)
     return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, emptying))
 
 
-def mending(settings: Settings, health: Health) -> Callable[[], None]:
+def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
     """Return what declares deleted parts of the topology again, if the settings allow it."""
     if not settings.bridge.setup:
         return lambda: None
-    return Mend(partial(broker_of(settings.broker).redeclare, settings), health)
+    return Mend(partial(broker.redeclare, settings), health)
 
 
 def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> LevelsDrain | None:

@@ -18,7 +18,7 @@ from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
 from bridge.process.report import Report
 from bridge.process.workers import Handed, Workers, end_with_parent
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings, plan
 from bridge.telemetry import logs
 
 log = structlog.get_logger("postdate")
@@ -37,14 +37,14 @@ _SIGN_S = 2.0
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code."""
     logs.set_up(settings.log)
-    houses = settings.houses()
-    if settings.bridge.workers == 1 and len(houses) == 1:
+    processes = plan(settings)
+    if settings.bridge.workers == 1 and len(processes) == 1:
         report = _to_supervisor(_stuck_s(settings))
-        work = run_process(houses[0], settings.bridge.setup, new_token(), report, settings)
+        work = run_process(processes[0], settings.bridge.setup, new_token(), report, settings)
         return _until_end(work, _loop_factory(), report)
     # No uvloop: this process only waits, and asyncio's own loop starts processes with every option there is.
     report = _to_supervisor(_TURN_S)
-    return _until_end(_run_workers(settings, houses, report), None, report)
+    return _until_end(_run_workers(settings, processes, report), None, report)
 
 
 def _to_supervisor(stuck_s: float) -> Report:
@@ -61,15 +61,15 @@ def _stuck_s(settings: Settings) -> float:
     return _TURN_S + _CALLS * (redis.timeout + redis.connect_timeout) / 1000
 
 
-async def _run_workers(settings: Settings, houses: Sequence[Settings], report: Report) -> None:
-    waits = await prepare(settings, houses, settings.bridge.setup, report)
-    all_houses = [house for _ in range(settings.bridge.workers) for house in houses]
-    pairs = [notify.pair() for _ in all_houses] if report.wanted else []
+async def _run_workers(settings: Settings, processes: Sequence[ProcessPlan], report: Report) -> None:
+    waits = await prepare(settings, processes, settings.bridge.setup, report)
+    planned = [one for _ in range(settings.bridge.workers) for one in processes]
+    pairs = [notify.pair() for _ in planned] if report.wanted else []
     lines = [Handed(hearing, telling.socket.fileno()) for hearing, telling in pairs]
     # The settings go through a pipe: what this process has checked is what the workers run with, whatever is in the
     # file by the time that one of them is started anew; and no secret stands on a command line.
-    fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(all_houses)
-    each = [pickle.dumps((house, os.getpid(), fd)) for house, fd in zip(all_houses, fds, strict=True)]
+    fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(planned)
+    each = [pickle.dumps((one, os.getpid(), fd)) for one, fd in zip(planned, fds, strict=True)]
     # -P: or a folder named "bridge" in the directory where postdate was started would be imported in place of ours.
     command = (sys.executable, "-P", "-c", "from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
@@ -81,12 +81,12 @@ async def _run_workers(settings: Settings, houses: Sequence[Settings], report: R
 
 def run_worker() -> None:
     """The whole life of a worker process; its settings stand on standard input."""
-    settings, parent, fd = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own parent, through a pipe of its own)
+    process, parent, fd = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own parent, through a pipe of its own)
     end_with_parent(parent)
-    token = new_token()
+    settings, token = process.settings, new_token()
     logs.set_up(settings.log, instance_name(settings, token))
     report = Report(None if fd is None else notify.inherited(fd), _SIGN_S, _stuck_s(settings))
-    sys.exit(_until_end(run_process(settings, False, token, report), _loop_factory(), report))
+    sys.exit(_until_end(run_process(process, False, token, report), _loop_factory(), report))
 
 
 def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None, report: Report) -> int:

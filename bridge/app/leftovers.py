@@ -17,8 +17,9 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
 from bridge.process.leftovers import StoreDrain
 from bridge.process.service import Service
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES
+from bridge.settings.plan import unused_stores, used_stores
 from bridge.telemetry.health import Health
 
 log = structlog.get_logger("postdate")
@@ -97,48 +98,48 @@ async def strays_of(settings: Settings) -> tuple[list[Leftover], list[str]]:
     none. A store that does not answer is skipped: those who need it say so."""
     found: list[Leftover] = []
     checked: list[str] = []
-    for house in (*settings.store_houses(), *settings.unused_houses()):
+    for store in (*used_stores(settings), *unused_stores(settings)):
         try:
-            looked = await next_due(house.redis)
+            looked = await next_due(store.settings.redis)
         except StoreUnfit:
             continue
         except PostdateError:
             break
-        some = list(strays(looked, house.with_left.routes))
+        some = list(strays(looked, store.delivering.routes))
         if looked.checked and not some:
             checked.append(f"all belong to configured routes; {looked.checked}")
         found += some
     return found, checked
 
 
-def stored_before(house: Settings) -> str:
-    """Return what the store of one of the ``emptied_houses`` still holds; "" for nothing. Blocking. Raises
+def stored_before(store: ProcessPlan) -> str:
+    """Return what the store of one of the ``emptied_stores`` still holds; "" for nothing. Blocking. Raises
     ``StoreUnavailable``, ``StoreUnfit``."""
-    return _sentence(house, asyncio.run(remains(house.redis)))
+    return _sentence(store, asyncio.run(remains(store.settings.redis)))
 
 
-def _sentence(house: Settings, found: Remains) -> str:
-    return left_in_store(TITLES[house.broker], house.with_left.routes, found)
+def _sentence(store: ProcessPlan, found: Remains) -> str:
+    return left_in_store(TITLES[store.broker], store.delivering.routes, found)
 
 
-def emptying(settings: Settings, instance: str, token: str) -> StoreDrain | None:
+def emptying(process: ProcessPlan, instance: str, token: str) -> StoreDrain | None:
     """Return what delivers, beside routes without a store, what they parked when they had one; None where no process
     has to."""
-    house = settings.emptied
-    if house is None:
+    store = process.emptied
+    if store is None:
         return None
-    look, words = partial(remains, house.redis), partial(_sentence, house)
-    return StoreDrain(look, words, partial(_service, house, instance, token), settings.names_redis)
+    look, words = partial(remains, store.settings.redis), partial(_sentence, store)
+    return StoreDrain(look, words, partial(_service, store, instance, token), process.settings.is_set("redis.url"))
 
 
 @asynccontextmanager
-async def _service(house: Settings, instance: str, token: str) -> AsyncIterator[Service]:
+async def _service(process: ProcessPlan, instance: str, token: str) -> AsyncIterator[Service]:
     """Raises ``StoreUnavailable``, ``StoreUnfit``."""
-    clock, redis = StoreClock(), house.redis
-    store = open_store(house, clock, instance)
+    clock, redis = StoreClock(), process.settings.redis
+    store = open_store(process.settings, clock, instance)
     try:
         for text in await store.open(redis.durability, redis.replicas, redis.timeout):
             log.warning("store", what=text)
-        yield build(house, store, clock, instance, token, Health())
+        yield build(process, store, clock, instance, token, Health())
     finally:
         await store.close()

@@ -15,8 +15,9 @@ from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnavailable, StoreUnfit
 from bridge.parking.identity import Ids
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES
+from bridge.settings.plan import store_of, unused_stores, used_stores
 from bridge.telemetry.printable import complain
 
 T = TypeVar("T")
@@ -53,49 +54,49 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
 async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:
     client = connect(settings.redis)
     try:
-        desks = [await _open(client, house) for house in await _houses(client, settings, route)]
+        desks = [await _open(client, one) for one in await _stores(client, settings, route)]
         return await work(desks[0] if len(desks) == 1 else Desks(desks))
     finally:
         await close(client)
 
 
-async def _open(client: Any, house: Settings) -> Desk:
-    prefix, shards = house.redis.key_prefix, house.redis.shards
-    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), house.broker)
+async def _open(client: Any, one: ProcessPlan) -> Desk:
+    prefix, shards = one.settings.redis.key_prefix, one.settings.redis.shards
+    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), one.broker)
     await desk.open()
     return desk
 
 
-async def _houses(client: Any, settings: Settings, route: str | None) -> Sequence[Settings]:
+async def _stores(client: Any, settings: Settings, route: str | None) -> Sequence[ProcessPlan]:
     """Those to look into. Raises as ``at_desk``."""
     refusal = no_store(settings, route)
-    used = settings.store_houses()
+    used = used_stores(settings)
     try:
-        left = await _with_something_left(client, settings.unused_houses(), bool(used))
+        left = await _with_something_left(client, unused_stores(settings), bool(used))
     except StoreUnavailable as error:
         if not refusal:
             raise
         hint = f". Whether Redis still holds messages of previous settings is not known: {error}"
-        hint = hint if settings.names_redis else ""
+        hint = hint if settings.is_set("redis.url") else ""
         raise Refused(f"{refusal}{hint}") from error
     found = [*used, *left]
-    if refusal and not any(route is None or house.broker == settings.routes[route].broker for house in found):
+    if refusal and not any(route is None or one.broker == settings.routes[route].broker for one in found):
         raise Refused(refusal)
-    return found or [settings.of_broker("rabbitmq")]
+    return found or [store_of(settings, "rabbitmq")]
 
 
-async def _with_something_left(client: Any, houses: Sequence[Settings], beside: bool) -> list[Settings]:
+async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], beside: bool) -> list[ProcessPlan]:
     """Of the stores that no route uses any more, those that hold messages or dead letters. One that cannot be read is
     no reason not to look into those ``beside`` it."""
     found = []
-    for house in houses:
+    for one in stores:
         try:
-            if any(await count_remains(client, house.redis)):
-                found.append(house)
+            if any(await count_remains(client, one.settings.redis)):
+                found.append(one)
         except StoreUnfit as error:
             if not beside:
                 raise
-            complain(f"Warning: what is left of {TITLES[house.broker]} in Redis cannot be looked at: {error}.")
+            complain(f"Warning: what is left of {TITLES[one.broker]} in Redis cannot be looked at: {error}.")
     return found
 
 
@@ -109,7 +110,7 @@ def open_payload(row: Row) -> Opened:
 def inspect_store(settings: Settings) -> tuple[list[str], int]:
     """Return warnings about the stores, and how many instances are running. Raises ``StoreUnavailable``,
     ``StoreUnfit``."""
-    judged = [asyncio.run(inspect(house.redis)) for house in settings.store_houses()]
+    judged = [asyncio.run(inspect(one.settings.redis)) for one in used_stores(settings)]
     words = [word for some, _ in judged for word in some]
     return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
 

@@ -25,7 +25,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.process.loops import Running
 from bridge.process.report import Report
-from bridge.settings import Settings, exposed_files, mask_url
+from bridge.settings import ProcessPlan, Settings, exposed_files, mask_url
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect
 
@@ -52,26 +52,27 @@ async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None 
 
 
 async def run_process(
-    settings: Settings, setup: bool, token: str, report: Report, whole: Settings | None = None
+    process: ProcessPlan, setup: bool, token: str, report: Report, whole: Settings | None = None
 ) -> None:
-    """Open the store, declare the topology if asked, and run until a signal; ``settings`` are those of one house, and
-    ``token`` tells the process from others; ``report`` is told how it is. ``whole``: what they are a house of, where no
-    parent has looked before what there is to say.
+    """Open the store, declare the topology if asked, and run until a signal.
 
+    ``token`` identifies the process. ``report`` tells the supervisor how it is. ``whole``: all settings, if no parent
+    has logged the warnings about them.
     Raises ``StoreUnfit``, ``TopologyMismatch`` or ``Refused`` at start, and what a loop raised.
     """
+    settings = process.settings
     clock, instance = StoreClock(), instance_name(settings, token)
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
     if whole is not None:
         _warn_of_files(whole)
-    if not settings.stored:
-        left = emptying(settings, instance, token)
-        await _serve(settings, setup, report, whole, lambda: build_without_store(settings, Health(), left))
+    if not process.stored:
+        left = emptying(process, instance, token)
+        await _serve(settings, setup, report, whole, lambda: build_without_store(process, Health(), left))
         return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store, report)
-        await _serve(settings, setup, report, whole, lambda: build(settings, store, clock, instance, token, Health()))
+        await _serve(settings, setup, report, whole, lambda: build(process, store, clock, instance, token, Health()))
     finally:
         await store.close()
 
@@ -100,8 +101,8 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, report: Report) -> bool:
-    """What is done once for all workers: judge the stores of the houses, declare the topology, say what settings of
+async def prepare(settings: Settings, processes: Sequence[ProcessPlan], setup: bool, report: Report) -> bool:
+    """What is done once for all workers: judge the stores, declare the topology, say what settings of
     before have left. Whether some of the topology waits for a topic of the consumers'. Raises as ``run_process``."""
     log.info(
         "starting",
@@ -111,12 +112,12 @@ async def prepare(settings: Settings, houses: Sequence[Settings], setup: bool, r
         **_where(settings),
     )
     _warn_of_files(settings)
-    for house in houses:
-        if not house.stored:
+    for process in processes:
+        if not process.stored:
             continue
-        store = open_store(house, StoreClock(), instance_name(house, new_token()))
+        store = open_store(process.settings, StoreClock(), instance_name(settings, new_token()))
         try:
-            await _open(house, store, report)
+            await _open(process.settings, store, report)
         finally:
             await store.close()
     waits = setup and await set_up_topology(settings, report)
@@ -132,7 +133,7 @@ def _warn_of_files(settings: Settings) -> None:
 async def tell_what_is_left(settings: Settings) -> None:
     """Say what a change of a mode, of the levels or of a route's name has left. Nobody waits for a broker that is away
     for that, nor for a Redis that no route needs."""
-    if settings.store_houses():
+    if settings.uses_store:
         found, _ = await strays_of(settings)
         for stray in found:
             log.warning("left behind", route=stray.route, what=stray.text)
@@ -199,6 +200,6 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    used = dict.fromkeys(broker_of(route.broker).address(settings) for route in settings.with_left.routes.values())
-    store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.store_houses() else {}
+    used = dict.fromkeys(broker_of(route.broker).address(settings) for route in settings.routes.values())
+    store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.uses_store else {}
     return {**store, "broker": ", ".join(used)}

@@ -19,6 +19,7 @@ from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 from bridge.cli.output import counts, rows
 from bridge.core.errors import FAILED, FINE, UNREACHABLE, PostdateError, Unreachable
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
+from bridge.settings.plan import emptied_stores
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
@@ -101,7 +102,7 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 def _stores(settings: Settings) -> Iterator[CheckResult]:
     yield from _unused_stores(settings)
     yield from _strays(settings)
-    if not settings.store_houses():
+    if not settings.uses_store:
         return
     try:
         words, instances = inspect_store(settings)
@@ -121,12 +122,12 @@ def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
     """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
     name need not exist."""
     where = mask_url(settings.redis.url.get_secret_value())
-    for house in settings.emptied_houses():
-        fact = f"no store needed by {', '.join(house.with_left.routes)}"
+    for store in emptied_stores(settings):
+        fact = f"no store needed by {', '.join(store.delivering.routes)}"
         try:
-            left = stored_before(house)
+            left = stored_before(store)
         except PostdateError as error:
-            if settings.names_redis or not isinstance(error, Unreachable):
+            if settings.is_set("redis.url") or not isinstance(error, Unreachable):
                 text = f"{fact}, and whether Redis still holds their messages is not known: {error}"
                 yield _warn("store", f"{text}. If it never held any, remove redis.url")
             else:

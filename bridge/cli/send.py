@@ -20,6 +20,7 @@ from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
 from bridge.settings import Route, Settings
+from bridge.settings.plan import store_of
 from bridge.telemetry.printable import say
 
 _INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
@@ -81,7 +82,7 @@ def send(
             key=_key(key),
         )
 
-    one, message = park_message(settings.of_broker(found.broker), make)
+    one, message = park_message(store_of(settings, found.broker).settings, make)
     _print(output, one.decode(), message.due_ms)
 
 

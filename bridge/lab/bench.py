@@ -18,7 +18,7 @@ from bridge.lab.command import numbers, seconds, shared_settings, whole_numbers
 from bridge.lab.figures import Figures, faults, faults_sentence, middle, number, of_load
 from bridge.lab.load import Load
 from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
-from bridge.lab.trial import Trial
+from bridge.lab.trial import Trial, broker_kind
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
 
@@ -284,7 +284,12 @@ class Bench:
 
 def document(benches: Sequence[Bench], about: Mapping[str, Any], ok: bool) -> dict[str, Any]:
     """Everything that was measured: date, machine and versions, and a section for each broker."""
-    return {"format": FORMAT, **about, "ok": ok, "brokers": {one.settings.broker: _section(one) for one in benches}}
+    return {
+        "format": FORMAT,
+        **about,
+        "ok": ok,
+        "brokers": {broker_kind(one.settings): _section(one) for one in benches},
+    }
 
 
 def _section(bench: Bench) -> dict[str, Any]:
@@ -296,7 +301,7 @@ def _section(bench: Bench) -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    broker = settings.broker
+    broker = broker_kind(settings)
     return {
         **shared_settings(settings),
         **{f"{broker}.{name}": getattr(getattr(settings, broker), name) for name in _SETTINGS_OF_BROKER[broker]},

@@ -29,6 +29,7 @@ from bridge.lab.ports import BrokerLab, RunNames, TrialBroker
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.names import PREFIX, leaves, rule_of
+from bridge.settings.plan import store_of
 from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
 
@@ -101,6 +102,11 @@ def trial_settings(
     return settings.model_copy(update={**changed, "routes": {ROUTE: route}})
 
 
+def broker_kind(settings: Settings) -> BrokerKind:
+    """The broker of a run's only route."""
+    return settings.routes[ROUTE].broker
+
+
 def as_toml(settings: Settings) -> str:
     """All settings as a file that ``load`` reads back to the same. It holds secrets in plain text."""
     tables: dict[str, list[str]] = {}
@@ -132,7 +138,7 @@ def _quoted(text: str) -> str:
 
 def open_lab(settings: Settings) -> BrokerLab:
     """The lab of the broker that the settings' routes use."""
-    lab: BrokerLab = lab_of(settings.broker).open_lab(settings)
+    lab: BrokerLab = lab_of(broker_kind(settings)).open_lab(settings)
     return lab
 
 
@@ -193,7 +199,7 @@ class Trial:
     ) -> None:
         self.settings = settings
         self.names = names
-        self.title = TITLES[settings.broker]
+        self.title = TITLES[broker_kind(settings)]
         self.lab = open_lab(settings)
         self._clock = StoreClock()
         self._instead = instead
@@ -223,7 +229,7 @@ class Trial:
             self.broker = ends.enter_context(self.lab.trial(self.names))
         if self._stored:
             ends.enter_context(deleting("redis", self.names.prefix, lambda: self.wait_for(self.store.remove())))
-        ends.enter_context(deleting(self.settings.broker, self.names.prefix, self.broker.delete))
+        ends.enter_context(deleting(broker_kind(self.settings), self.names.prefix, self.broker.delete))
         self.broker.create()
         if self._instead is not None:
             self._instead(self.broker)
@@ -231,7 +237,7 @@ class Trial:
             self._start().wait_ready(self._is_ready)
 
     def _open_store(self) -> None:
-        self.store = open_trial_store(self.settings.of_broker(self.settings.broker), self._clock)
+        self.store = open_trial_store(store_of(self.settings, broker_kind(self.settings)).settings, self._clock)
         self._ends.callback(lambda: self.wait_for(self.store.close()))
         self.wait_for(self.store.look_at_clock())
 

@@ -22,6 +22,7 @@ from bridge.settings.model import (
     Route,
     Settings,
 )
+from bridge.settings.plan import ProcessPlan, plan
 from bridge.settings.urls import mask_url
 from bridge.settings.warnings import exposed_files, forgotten_broker, open_routes
 
@@ -33,6 +34,7 @@ __all__ = [
     "Levels",
     "Limits",
     "Log",
+    "ProcessPlan",
     "RabbitMQ",
     "Redis",
     "Retry",
@@ -43,5 +45,6 @@ __all__ = [
     "load",
     "mask_url",
     "open_routes",
+    "plan",
     "require_routes",
 ]

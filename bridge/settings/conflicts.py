@@ -234,7 +234,7 @@ def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflic
 
 def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterator[Conflict]:
     mode: Path = (ROUTES, name, "mode")
-    prefix = settings.waiting_of(name)
+    prefix = settings.level_prefix_of(name)
     if len(prefix) > _LEVEL_PREFIX_MAX:
         text = f"and the route's name must have at most {_LEVEL_PREFIX_MAX - 2} characters together"
         yield Conflict((("kafka", "group"), mode), text)

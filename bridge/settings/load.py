@@ -23,9 +23,9 @@ from bridge.settings.conflicts import conflicts
 from bridge.settings.mistakes import (
     COMMAND_LINE,
     ENVIRONMENT,
+    Location,
     Mistake,
     Path,
-    Place,
     ask,
     mistake,
     nearest,
@@ -97,13 +97,13 @@ def require_routes(settings: Settings) -> None:
     """Raise SettingsError if there is no route: ``run``, ``setup`` and ``check`` need one."""
     if settings.routes:
         return
+    variables = "set POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO"
     if settings.file:
-        read = f"in {settings.file}"
-    else:
-        read = f"and there is no ./{DEFAULT_FILE}; --config FILE or {CONFIG} names another file"
+        route = '[routes.orders] with intercept = "orders.delay" and deliver_to = "orders"'
+        raise SettingsError(f"No route is set in {settings.file}. Add {route}, or {variables}.")
     raise SettingsError(
-        f'No route is set {read}. Add [routes.orders] with intercept = "orders.delay" and deliver_to = "orders" to the '
-        "settings file, or set POSTDATE_ROUTES__ORDERS__INTERCEPT and POSTDATE_ROUTES__ORDERS__DELIVER_TO."
+        f"No route is set, and there is no ./{DEFAULT_FILE}. "
+        f"Name your settings file with --config FILE or {CONFIG}, or {variables}."
     )
 
 
@@ -118,16 +118,16 @@ class _Layer(PydanticBaseSettingsSource):
         self.source = source
         self.mistakes: list[Mistake] = []
         self.values: dict[Path, Any] = {}
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Path, Location] = {}
 
-    def put(self, path: Path, value: Any, place: Place) -> None:
+    def put(self, path: Path, value: Any, place: Location) -> None:
         """Add a value. Secrets are wrapped at once, so that printing a layer never shows them."""
         field = field_at(path)
         wrap = field is not None and is_secret(field) and isinstance(value, str)
         self.values[path] = SecretStr(value) if wrap else value
         self.places[path] = place
 
-    def put_table(self, data: Mapping[str, Any], place_of: Callable[[Path], Place], typed: bool = False) -> None:
+    def put_table(self, data: Mapping[str, Any], place_of: Callable[[Path], Location], typed: bool = False) -> None:
         """Add a nested table. Unknown names become mistakes, and with ``typed`` text instead of a boolean or a list."""
         for path, value in _flatten(data):
             place = place_of(path)
@@ -213,7 +213,7 @@ def _is_route_name(name: str) -> bool:
     return re.fullmatch(ROUTE_NAME, name, re.ASCII) is not None
 
 
-def _bad_route_name(place: Place, name: str) -> Mistake:
+def _bad_route_name(place: Location, name: str) -> Mistake:
     """Route names are part of environment variables, so they have no capitals."""
     plain = re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_0123456789")
     near = nearest(name, [plain]) if plain else None
@@ -233,7 +233,7 @@ def _read_overrides(overrides: Mapping[str, object]) -> _Layer:
         data: Any = value
         for one in reversed(name.split(".")):
             data = {one: data}
-        layer.put_table(data, lambda path: Place(COMMAND_LINE, dotted(path)))
+        layer.put_table(data, lambda path: Location(COMMAND_LINE, dotted(path)))
     return layer
 
 
@@ -258,12 +258,12 @@ def _read_file(file: FilePath | None) -> _Layer:
     try:
         # utf-8-sig: Windows editors write a byte order mark, which tomllib refuses.
         text = file.read_bytes().decode("utf-8-sig")
-        layer.put_table(tomllib.loads(text), lambda path: Place(str(file), dotted(path)), typed=True)
+        layer.put_table(tomllib.loads(text), lambda path: Location(str(file), dotted(path)), typed=True)
     except OSError as error:
-        layer.mistakes.append(mistake(Place(str(file), "this file"), f"cannot be read: {error.strerror}"))
+        layer.mistakes.append(mistake(Location(str(file), "this file"), f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        layer.mistakes.append(mistake(Place(str(file), f"line {line}"), "is not UTF-8 text"))
+        layer.mistakes.append(mistake(Location(str(file), f"line {line}"), "is not UTF-8 text"))
     except (ValueError, RecursionError) as error:
         layer.mistakes.append(_broken(str(file), text, str(error)))
     return layer
@@ -280,7 +280,7 @@ def _broken(file: str, text: str, reason: str) -> Mistake:
     if twice := re.fullmatch(r"Cannot declare (\(.*\)) twice", what):
         table = ".".join(re.findall(r"'([^']*)'", twice[1]))
         what = f"the table [{table}] occurs twice"
-    return mistake(Place(file, f"line {line}, column {column}"), f"is not TOML: {what[:1].lower()}{what[1:]}")
+    return mistake(Location(file, f"line {line}, column {column}"), f"is not TOML: {what[:1].lower()}{what[1:]}")
 
 
 # The environment
@@ -292,7 +292,7 @@ def _read_environment(environ: Mapping[str, str]) -> tuple[_Layer, _Layer]:
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or name == CONFIG or _is_not_ours(name, environ[name]):
             continue
-        place = Place(ENVIRONMENT, name)
+        place = Location(ENVIRONMENT, name)
         if path := _path_of(name):
             if path[0] == ROUTES and not _is_route_name(path[1]):
                 direct.mistakes.append(_bad_route_name(place, path[1]))
@@ -321,7 +321,7 @@ def _path_of(name: str) -> Path | None:
     return path if field_at(path) else None
 
 
-def _take_file(layer: _Layer, path: Path, file: str, place: Place) -> None:
+def _take_file(layer: _Layer, path: Path, file: str, place: Location) -> None:
     try:
         secret = _read_secret(file)
     except (OSError, ValueError) as error:
@@ -330,7 +330,7 @@ def _take_file(layer: _Layer, path: Path, file: str, place: Place) -> None:
         name = f" {file}" if file.startswith("/") and file.isprintable() else ""
         layer.mistakes.append(mistake(place, f"names a file{name} that cannot be read: {reason}"))
     else:
-        layer.put(path, secret, Place(f"file {file}", place.key))
+        layer.put(path, secret, Location(f"file {file}", place.key))
 
 
 def _read_secret(file: str) -> str:
@@ -425,7 +425,7 @@ def _known_part(loc: Sequence[int | str]) -> Path:
     return next((path[:end] for end in (2, 3) if field_at(path[:end])), path)
 
 
-def _place_of(paths: Sequence[Path], layers: Sequence[_Layer]) -> Place:
+def _place_of(paths: Sequence[Path], layers: Sequence[_Layer]) -> Location:
     """The place of the first of ``paths`` that is set. For a missing setting, the place of its route."""
     for path in paths:
         for layer in layers:
@@ -434,8 +434,8 @@ def _place_of(paths: Sequence[Path], layers: Sequence[_Layer]) -> Place:
     for layer in layers:
         for known in layer.values:
             if known[:2] == paths[0][:2] and known[0] == ROUTES:
-                return Place(layer.places[known].where, dotted(paths[0]))
-    return Place("default", dotted(paths[0]))
+                return Location(layer.places[known].where, dotted(paths[0]))
+    return Location("default", dotted(paths[0]))
 
 
 def _about(path: Path, text: str, layers: Sequence[_Layer]) -> str:

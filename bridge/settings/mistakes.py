@@ -24,7 +24,7 @@ class Conflict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a value was written: the source, and the key in the spelling of that source."""
 
     where: str
@@ -42,13 +42,13 @@ class Mistake:
         return f"{self.fact}. {self.advice}" if self.advice else self.fact
 
 
-def mistake(place: Place, text: str, advice: str = "", given: str = "") -> Mistake:
+def mistake(place: Location, text: str, advice: str = "", given: str = "") -> Mistake:
     """A wrong value or file. ``text`` completes "postdate.toml: redis.url ..."; ``given`` is the value if it may be
     shown."""
     return Mistake(f"{place.where}: {place.key} {text}" + (f" (given: {given})" if given else ""), advice)
 
 
-def unknown_setting(place: Place, advice: str) -> Mistake:
+def unknown_setting(place: Location, advice: str) -> Mistake:
     """A name that no setting has."""
     return Mistake(f'unknown setting "{place.key}" {_PHRASES.get(place.where, f"in {place.where}")}', advice)
 

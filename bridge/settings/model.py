@@ -1,4 +1,4 @@
-"""The tree of the settings: names, types, defaults. What each one means stands in ``config.example.toml``."""
+"""The tree of the settings: names, types, defaults. ``config.example.toml`` explains each one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
@@ -36,7 +36,7 @@ _FILE = Text(r"[^\0]*", "the path of a file")
 _TEXT = Text(r"[^\0]*", "text")
 
 BrokerKind = Literal["rabbitmq", "kafka"]
-#: The brokers as a person calls them.
+#: The names of the brokers, for people.
 TITLES: Mapping[BrokerKind, str] = MappingProxyType({"rabbitmq": "RabbitMQ", "kafka": "Kafka"})
 OnBad = Literal["dead", "deliver"]
 OnSameKey = Literal["replace", "keep", "reject"]
@@ -78,9 +78,9 @@ class Redis(Section):
 class RabbitMQ(Section):
     url: Annotated[SecretStr, Url(AMQP_SCHEMES, check_amqp)] = SecretStr("amqp://guest:guest@127.0.0.1:5672/%2F")
     password: Annotated[SecretStr, Secret()] = SecretStr("")
-    # AMQP counts heartbeats in whole seconds. RabbitMQ gives an instance up after two to three of them.
+    # AMQP counts heartbeats in whole seconds. RabbitMQ closes a connection after two to three silent ones.
     heartbeat: Annotated[int, Duration("1s", "1h", step="1s")] = milliseconds("5s")
-    # basic.qos carries 16 bits, and 0 would mean "no limit": the whole queue in this process.
+    # basic.qos carries 16 bits. 0 would mean "no limit", and load the whole queue into this process.
     prefetch: Annotated[int, Whole(1, 65535)] = 2000
     window: Annotated[int, Whole(1, 65535)] = 2000
     confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
@@ -133,13 +133,13 @@ class Headers(Section):
 
 class Limits(Section):
     max_delay: Annotated[int, Duration("1s", "36500d")] = milliseconds("365d")
-    # A frame of 128 KiB holds 65,000 entries of two bytes, at a microsecond and more for each.
+    # A frame of 128 KiB holds 65,000 entries of two bytes. Each costs over a microsecond.
     header_entries: Annotated[int, Whole(1, 100_000)] = 1000
-    # Redis takes no value of more than 512 MiB, and the message travels with its properties in one value.
-    # By default what RabbitMQ 4 takes by default, 16 MiB, with its headers.
+    # Redis limits a value to 512 MiB, which holds the message and its properties. The default is RabbitMQ 4's limit of
+    # 16 MiB plus room for headers.
     max_body: Annotated[int, Size("1B", "500MiB")] = size_in_bytes("17MiB")
     intake_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")
-    # Lua's unpack and Redis's command arguments end in the thousands.
+    # Lua's unpack and Redis's commands accept only thousands of arguments.
     batch_max: Annotated[int, Whole(1, 5000)] = 500
     batch_bytes: Annotated[int, Size("64KiB", "256MiB")] = size_in_bytes("8MiB")
     window_bytes: Annotated[int, Size("64KiB", "64GiB")] = size_in_bytes("64MiB")
@@ -147,7 +147,7 @@ class Limits(Section):
 
 class Dispatch(Section):
     lease: Annotated[int, Duration("3s", "1h")] = milliseconds("15s")
-    # Twice the beat of an instance (bridge.members.BEAT_S): with less it would be missed between two beats.
+    # Twice an instance's beat (bridge.process.members.BEAT_S): with less, a living instance would look dead.
     takeover: Annotated[int, Duration("2s", "1h")] = milliseconds("4s")
     pace: Annotated[int, Duration("1ms", "1s")] = milliseconds("1ms")
 
@@ -175,7 +175,7 @@ class Log(Section):
 
 
 class Route(Section):
-    """One intercepted exchange or topic and where its messages go. Ask ``Settings`` for what "" inherits."""
+    """One intercepted exchange or topic and its destination. ``Settings`` resolves "", which means "inherited"."""
 
     broker: Annotated[BrokerKind, OneOf(("rabbitmq", "kafka"))] = "rabbitmq"
     intercept: Annotated[str, BrokerName()]
@@ -193,8 +193,13 @@ class Route(Section):
     binary_numbers: bool = False
     tombstones: Annotated[Literal["deliver", "cancel"], OneOf(("deliver", "cancel"))] = "deliver"
 
+    @property
+    def stored(self) -> bool:
+        """Whether its messages wait in the store."""
+        return self.mode == "redis"
+
     def namings(self) -> tuple[Naming, ...]:
-        """Where each of its topics is delivered to: ``intercept`` first, then ``also``."""
+        """The pairs of intercepted topic and destination: first ``intercept``, then ``also``."""
         others = (read_naming(text) for text in self.also)
         return (Naming(self.intercept, self.deliver_to), *(one for one in others if one is not None))
 
@@ -211,7 +216,7 @@ class Origin:
 
 
 class Settings(BaseSettings):
-    """All settings, checked. Made by ``load``; built directly it has only what it is given, and no cross checks."""
+    """All settings. ``load`` makes them, and checks that they agree with each other; the constructor does not."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -225,15 +230,11 @@ class Settings(BaseSettings):
     retry: Retry = Retry()
     levels: Levels = Levels()
     log: Log = Log()
-    # A Mapping and not a dict: the type says that nobody writes to it.
+    # A Mapping, not a dict: read only for the type checker.
     routes: Mapping[str, Route] = Field(default_factory=dict)
 
-    #: Not a setting.
+    # Not a setting.
     origin: Origin = Field(default=Origin(), exclude=True, repr=False)
-
-    _left: Mapping[str, Route] = PrivateAttr(default_factory=dict)
-    _emptied: Settings | None = PrivateAttr(default=None)
-    _broker: BrokerKind | None = PrivateAttr(default=None)
 
     @property
     def file(self) -> str:
@@ -244,116 +245,52 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Built directly, take the arguments only: by default a variable named LOG would be read as [log]."""
+        """Read only the arguments. By default pydantic-settings would read a variable named LOG as [log]."""
         return (init_settings,)
 
     def routes_of(self, broker: BrokerKind) -> list[str]:
         """The names of a broker's routes."""
         return [name for name, route in self.routes.items() if route.broker == broker]
 
-    def houses(self) -> list[Settings]:
-        """What each process runs with: one for each broker that has a route with a store, and one for each that has a
-        route without."""
-        made = [self.of_broker(kind, stored) for stored in (True, False) for kind in TITLES]
-        emptied = {house.broker: house for house in self.emptied_houses()}
-        for house in made:
-            if not house.stored:
-                house._emptied = emptied.get(house.broker)
-        return [house for house in made if house.routes]
-
-    def emptied_houses(self) -> list[Settings]:
-        """The stores of brokers of which no route has one any more: messages of before may be parked there."""
-        return [house for house in self.unused_houses() if house._left]
-
-    def unused_houses(self) -> list[Settings]:
-        """The same, and those of brokers that have no route at all."""
-        return [house for house in (self.of_broker(kind) for kind in TITLES) if not house.routes]
-
-    def store_houses(self) -> list[Settings]:
-        """Those of the houses that have a store."""
-        return [house for house in self.houses() if house.stored]
-
     @property
-    def stored(self) -> bool:
-        """Whether the messages of a house wait in the store: all its routes do, or none."""
-        return all(route.mode == "redis" for route in self.routes.values())
+    def uses_store(self) -> bool:
+        """Whether a route has mode redis."""
+        return any(route.stored for route in self.routes.values())
 
-    @property
-    def emptied(self) -> Settings | None:
-        """Of one of the ``houses`` without a store: the store that its routes may have had, where none of its broker's
-        has one any more."""
-        return self._emptied
-
-    @property
-    def names_redis(self) -> bool:
-        """Whether somebody has set ``redis.url``, so that there is, or was, a Redis."""
-        return "redis.url" in self.origin.sources
-
-    @property
-    def names_kafka(self) -> bool:
-        """Whether somebody has set ``kafka.bootstrap_servers``, so that there is, or was, a Kafka."""
-        return "kafka.bootstrap_servers" in self.origin.sources
-
-    @property
-    def names_rabbitmq(self) -> bool:
-        """Whether somebody has set ``rabbitmq.url``, so that there is, or was, a RabbitMQ."""
-        return "rabbitmq.url" in self.origin.sources
-
-    @property
-    def broker(self) -> BrokerKind:
-        """The broker of a house: all its routes have the same."""
-        return self._broker or next(iter(self.routes.values())).broker
-
-    @property
-    def with_left(self) -> Settings:
-        """A house with a store, and the routes that have none any more: of those, too, messages may be parked in it."""
-        return self.model_copy(update={"routes": {**self.routes, **self._left}})
+    def is_set(self, name: str) -> bool:
+        """Whether a source sets this setting (dotted name), even to its default."""
+        return name in self.origin.sources
 
     def only(self, names: Iterable[str]) -> Settings:
-        """The same settings with these routes alone. Raises KeyError for a route that does not exist."""
+        """The same settings with only these routes. Raises KeyError for an unknown route."""
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})
 
-    def of_broker(self, broker: BrokerKind, stored: bool = True) -> Settings:
-        """What a process of one broker runs with: its routes alone, those with a store or those without; and a store
-        of its own in the same Redis, so that a broker that is away holds up nobody else's messages."""
-        names = [name for name in self.routes_of(broker) if (self.routes[name].mode == "redis") is stored]
-        if broker == "rabbitmq":
-            house = self.only(names)
-        else:
-            redis = self.redis.model_copy(update={"key_prefix": f"{self.redis.key_prefix}.{broker}"})
-            house = self.only(names).model_copy(update={"redis": redis})
-        house._broker = broker
-        others = [name for name in self.routes_of(broker) if name not in names]
-        house._left = {name: self.routes[name] for name in others} if stored else {}
-        return house
-
     def queue_of(self, route: str) -> str:
-        """The intake queue of a route. Raises KeyError for a route that does not exist."""
+        """The intake queue of a route. Raises KeyError for an unknown route."""
         return self.routes[route].queue or f"postdate.{route}"
 
-    def waiting_of(self, route: str) -> str:
-        """What the topics begin with in which a Kafka route's records wait."""
+    def level_prefix_of(self, route: str) -> str:
+        """The beginning of the names of a Kafka route's level topics."""
         return f"{self.kafka.group}.{route}."
 
     def queue_type_of(self, route: str) -> QueueType:
-        """The type of a route's intake queue. Raises KeyError for a route that does not exist."""
+        """The type of a route's intake queue. Raises KeyError for an unknown route."""
         return self.routes[route].queue_type or self.rabbitmq.queue_type
 
     def level_queue_type_of(self, route: str) -> QueueType:
-        """The type of the queues in which a route's messages wait. Raises KeyError for a route that does not exist."""
+        """The type of a route's delay queues. Raises KeyError for an unknown route."""
         return self.levels.queue_type or self.queue_type_of(route)
 
     def on_bad_of(self, route: str) -> OnBad:
-        """What a route does with a bad header. Raises KeyError for a route that does not exist."""
+        """What a route does with a bad header. Raises KeyError for an unknown route."""
         return self.routes[route].on_bad or self.headers.on_bad
 
     def on_same_key_of(self, route: str) -> OnSameKey:
-        """What a route does with the key of a parked message. Raises KeyError for a route that does not exist."""
+        """What a route does with the key of a parked message. Raises KeyError for an unknown route."""
         return self.routes[route].on_same_key or self.headers.on_same_key
 
     def allow_list_of(self, route: str) -> frozenset[bytes] | None:
-        """The routing keys that a producer may use on a route; None where it may use any. Raises KeyError for a route
-        that does not exist."""
+        """The routing keys that producers may use on a route, or None for any. Raises KeyError for an unknown route."""
         found = self.routes[route]
         listed = found.broker == "rabbitmq" and not found.deliver_to and found.allow_to
         return frozenset(queue.encode() for queue in found.allow_to) if listed else None

@@ -21,7 +21,7 @@ from adapters.kafka.sink import KafkaSink
 from bridge.app.brokers import open_store
 from bridge.app.build import build, instance_name, new_token
 from bridge.core.clock import StoreClock
-from bridge.settings import load
+from bridge.settings import load, plan
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
 
@@ -153,14 +153,15 @@ def _after_confirm(parts: Any, countdown: Countdown) -> None:
 
 async def main(file: str, step: str, nth: str) -> None:
     """As ``bridge.app.start`` does it, without the topology, and armed."""
-    (settings,) = load(Path(file), os.environ).houses()
+    (process,) = plan(load(Path(file), os.environ))
+    settings = process.settings
     logs.set_up(settings.log)
     clock, token = StoreClock(), new_token()
     instance = instance_name(settings, token)
     store = open_store(settings, clock, instance)
     try:
         await store.open(settings.redis.durability, settings.redis.replicas, settings.redis.timeout)
-        service = build(settings, store, clock, instance, token, Health())
+        service = build(process, store, clock, instance, token, Health())
         arm(service._parts, step, int(nth))
         await service.run()
     finally:

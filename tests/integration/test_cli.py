@@ -437,9 +437,9 @@ class TestWrong:
     @pytest.mark.parametrize("command", ["run", "check", "setup"])
     def test_what_needs_a_route_is_refused_without_one(self, shell: Shell, command: str) -> None:
         Path("postdate.toml").write_text("")
-        assert "No route is set in postdate.toml" in shell.refused(command)
+        assert "No route is set in postdate.toml." in shell.refused(command)
         Path("postdate.toml").unlink()
-        assert "there is no ./postdate.toml; --config FILE or POSTDATE_CONFIG" in shell.refused(command)
+        assert "there is no ./postdate.toml. Name your settings file with --config FILE" in shell.refused(command)
 
 
 class TestHowItEnds:

@@ -14,23 +14,6 @@ from bridge.admin.leftovers import Remains
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
 from bridge.pipeline.relay import Relay
 from bridge.process.leftovers import LevelsDrain, StoreDrain
-from bridge.settings import Settings
-
-STORED = {"intercept": "a.delay", "deliver_to": "a"}
-LEVELS = {**STORED, "mode": "levels"}
-
-
-def test_a_house_with_a_store_knows_the_routes_that_have_left_it_and_takes_nothing_from_them() -> None:
-    kafka = {"broker": "kafka"}
-    routes = {"here": {**STORED, **kafka}, "gone": {**LEVELS, **kafka}, "rabbit": LEVELS}
-    settings = Settings.model_validate({"routes": routes})
-    (house,) = settings.store_houses()
-    assert list(house.routes) == ["here"]
-    assert list(house.with_left.routes) == ["here", "gone"]
-    (emptied,) = settings.emptied_houses()
-    assert (list(emptied.routes), list(emptied.with_left.routes)) == ([], ["rabbit"])
-    assert (emptied.broker, emptied.stored, emptied.redis.key_prefix) == ("rabbitmq", True, "postdate")
-    assert not any(one.with_left.routes.keys() - one.routes for one in settings.houses() if not one.stored)
 
 
 class Broker:
@@ -145,18 +128,3 @@ async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every
 
 async def test_a_store_that_nobody_has_named_may_be_away_without_a_word() -> None:
     assert await OldStore(False, AWAY, Remains(0, 0), SOME).run() == [str(SOME)]
-
-
-def test_only_a_house_without_a_store_whose_broker_has_none_any_more_empties_one() -> None:
-    kafka = {"broker": "kafka"}
-    settings = Settings.model_validate({"routes": {"a": LEVELS, "b": {**LEVELS, **kafka}, "c": {**STORED, **kafka}}})
-    emptied = {(house.broker, house.stored): house.emptied for house in settings.houses()}
-    assert emptied[("kafka", True)] is None
-    assert emptied[("kafka", False)] is None
-    store = emptied[("rabbitmq", False)]
-    assert store is not None
-    assert (list(store.routes), list(store.with_left.routes), store.redis.key_prefix) == ([], ["a"], "postdate")
-    only = Settings.model_validate({"routes": {"b": {**LEVELS, **kafka}}})
-    (house,) = only.houses()
-    assert house.emptied is not None
-    assert house.emptied.redis.key_prefix == "postdate.kafka"

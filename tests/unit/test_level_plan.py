@@ -143,14 +143,6 @@ def test_the_front_differs_from_that_of_a_route_with_a_store() -> None:
     assert fronts == [{"alternate-exchange": "orders"}, *[{"alternate-exchange": "postdate.orders.plain"}] * 2]
 
 
-def test_routes_with_and_without_a_store_run_in_separate_processes() -> None:
-    other = {"intercept": "a.delay", "deliver_to": "a"}
-    both = settings(more={"routes.other": other})
-    assert [(list(house.routes), house.stored) for house in both.houses()] == [(["other"], True), (["orders"], False)]
-    assert [list(house.routes) for house in both.store_houses()] == [["other"]]
-    assert settings().store_houses() == []
-
-
 @pytest.mark.parametrize(
     ("mode", "more", "said"),
     [

@@ -46,8 +46,8 @@ def test_every_declared_exchange_but_the_fronts_is_postdates_own(mode: str) -> N
 
 
 def test_a_queue_of_a_previous_mode_is_still_postdates_own() -> None:
-    of_before = {name for name in queues(settings(a="levels")) | queues(settings(a="ladder")) if "dead" not in name}
-    assert all(map(own_queues(settings(a="redis")).fullmatch, of_before))
+    previous = {name for name in queues(settings(a="levels")) | queues(settings(a="ladder")) if "dead" not in name}
+    assert all(map(own_queues(settings(a="redis")).fullmatch, previous))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The settings: where values come from, what is refused and in which words, and that no secret is ever shown."""
+"""The settings: where values come from, which are refused and how, and that no secret is ever shown."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestDefaults:
         settings = load(None, {}, ROUTE)
         assert pickle.loads(pickle.dumps(settings)) == settings
 
-    def test_a_route_inherits_what_it_leaves_open(self) -> None:
+    def test_a_route_inherits_settings_that_it_does_not_set(self) -> None:
         settings = load(
             None, {"POSTDATE_RABBITMQ__QUEUE_TYPE": "classic", "POSTDATE_HEADERS__ON_BAD": "deliver"}, ROUTE
         )
@@ -99,15 +99,17 @@ class TestDefaults:
         assert settings.queue_type_of("orders") == "classic"
         assert settings.on_bad_of("orders") == "deliver"
 
-    def test_a_routes_own_words_win_over_what_it_would_inherit(self) -> None:
+    def test_a_routes_own_setting_overrides_the_inherited_one(self) -> None:
         settings = from_toml(route_toml('queue = "q"\nqueue_type = "classic"\non_bad = "deliver"'))
         assert settings.queue_of("orders") == "q"
         assert settings.queue_type_of("orders") == "classic"
         assert settings.on_bad_of("orders") == "deliver"
 
     def test_no_route_is_fine_for_loading_and_an_error_for_running(self) -> None:
-        with pytest.raises(SettingsError, match=r"\[routes\.orders\]"):
+        with pytest.raises(SettingsError, match=r"there is no \./postdate\.toml\. Name your settings file"):
             require_routes(load(None, {}))
+        with pytest.raises(SettingsError, match=r"No route is set in some\.toml\. Add \[routes\.orders\]"):
+            require_routes(from_toml(""))
         require_routes(load(None, {}, ROUTE))
 
 
@@ -332,7 +334,7 @@ class TestRoutes:
             ("queue = 7", "routes.orders.queue must be text in quotes"),
         ],
     )
-    def test_a_wrong_word_in_a_route_is_an_error(self, more: str, said: str) -> None:
+    def test_a_wrong_value_in_a_route_is_an_error(self, more: str, said: str) -> None:
         assert refusal(route_toml(more)).startswith(f"some.toml: {said}")
 
     def test_an_unknown_dialect_is_an_error_with_the_nearest_known_one(self) -> None:
@@ -680,9 +682,7 @@ class TestSecrets:
     @given(
         passwords, st.sampled_from(["redis", "rabbitmq"]), st.sampled_from(["{}", "redis://u:{}@h", "amqp://u:{}@h"])
     )
-    def test_a_password_appears_in_no_error_no_description_and_no_repr(
-        self, password: str, section: str, form: str
-    ) -> None:
+    def test_a_password_appears_in_no_error_and_no_repr(self, password: str, section: str, form: str) -> None:
         text = form.format(password)
         for name in (f"{section}.url", f"{section}.password", f"{section}.passwrd", f"{section}.timeout", "retry.max"):
             for environ, flags in (({_env(name): text}, {}), ({}, {name: text})):

@@ -1,4 +1,4 @@
-"""Which files with passwords are warned of: those that every user of the machine can read."""
+"""Warnings about files with passwords that every user of the machine can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings_file(folder: Path, text: str, mode: int) -> Path:
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
-def test_a_settings_file_with_a_password_is_warned_of_where_others_can_read_it(
+def test_a_settings_file_with_a_password_that_others_can_read_causes_a_warning(
     tmp_path: Path, mode: int, warned: bool
 ) -> None:
     file = settings_file(tmp_path, REDIS, mode)
@@ -36,7 +36,7 @@ def test_a_file_without_a_secret_may_be_read(tmp_path: Path, text: str) -> None:
     assert list(exposed_files(load(settings_file(tmp_path, text, 0o644), {}))) == []
 
 
-def test_a_secret_file_is_warned_of_once_and_the_environment_is_not(tmp_path: Path) -> None:
+def test_a_secret_file_causes_one_warning_and_the_environment_none(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
     secret.chmod(0o644)
@@ -46,7 +46,7 @@ def test_a_secret_file_is_warned_of_once_and_the_environment_is_not(tmp_path: Pa
     assert str(secret) in said
 
 
-def test_a_file_that_is_gone_by_now_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_that_no_longer_exists_is_skipped(tmp_path: Path) -> None:
     file = settings_file(tmp_path, REDIS, 0o644)
     settings = load(file, {})
     file.unlink()

@@ -1,4 +1,4 @@
-"""The settings of Kafka's topics: mappings and rules, and that a wrong one is one sentence."""
+"""The settings of Kafka's topics: mappings and rules, and that a wrong one is reported in one line."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_mapping_can_come_from_the_environment() -> None:
         ("*.delay", "x.*.delay", 'deliver_to is "x.*.delay", which this route intercepts'),
     ],
 )
-def test_a_rule_that_cannot_be_is_one_sentence(intercept: str, deliver_to: str, said: str) -> None:
+def test_an_invalid_pattern_is_reported_in_one_line(intercept: str, deliver_to: str, said: str) -> None:
     refused = refusal(route_toml(KAFKA, intercept=intercept, deliver_to=deliver_to))
     assert refused.startswith(f"some.toml: routes.orders.{said}")
     assert len(refused.splitlines()) == 1
@@ -96,7 +96,7 @@ def test_a_rule_that_cannot_be_is_one_sentence(intercept: str, deliver_to: str, 
         ('tombstones = "drop"', "tombstones must be one of deliver, cancel"),
     ],
 )
-def test_a_wrong_word_about_topics_is_one_sentence(more: str, said: str) -> None:
+def test_a_wrong_topic_setting_is_reported_in_one_line(more: str, said: str) -> None:
     refused = refusal(route_toml(KAFKA + more))
     assert refused.startswith(f"some.toml: routes.orders.{said}")
     assert len(refused.splitlines()) == 1
@@ -134,7 +134,7 @@ def test_what_only_kafka_has_is_refused_on_a_route_of_rabbitmq(more: str) -> Non
         ),
     ],
 )
-def test_a_kafka_that_no_route_uses_is_spoken_of(text: str, said: str) -> None:
+def test_a_kafka_section_that_no_route_uses_causes_a_warning(text: str, said: str) -> None:
     words = forgotten_broker(from_toml(text))
     assert said in words if said else words == ""
 
@@ -158,7 +158,7 @@ def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:
         ),
     ],
 )
-def test_a_wrong_word_about_levels_on_kafka_is_one_sentence(more: str, said: str) -> None:
+def test_a_wrong_level_setting_on_kafka_is_reported_in_one_line(more: str, said: str) -> None:
     refused = refusal(route_toml(KAFKA + more))
     assert refused.startswith(f"some.toml: {said}")
     assert len(refused.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The settings that say what producers may ask for: what they inherit, and that a wrong one is one sentence."""
+"""The settings that say what producers may ask for: what they inherit, and that a wrong one is reported in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def from_toml(text: str) -> Settings:
     return load(file, {})
 
 
-def test_by_default_a_route_asks_no_question() -> None:
+def test_by_default_a_route_trusts_its_producers() -> None:
     for text in (TO_EXCHANGE, TO_QUEUES, TO_EXCHANGE + 'broker = "kafka"\n'):
         assert route_rules(from_toml(text), "orders").trust is None
 
@@ -44,7 +44,7 @@ def test_a_list_of_topics_is_no_list_of_keys() -> None:
     assert route_rules(settings, "orders").trust is None
 
 
-def test_a_route_says_what_the_same_key_does_or_inherits_it() -> None:
+def test_a_route_sets_or_inherits_on_same_key() -> None:
     headers = '[headers]\non_same_key = "keep"\n'
     assert route_rules(from_toml(headers + TO_EXCHANGE), "orders").on_same_key == "keep"
     own = from_toml(headers + TO_EXCHANGE + 'on_same_key = "reject"\n')
@@ -101,7 +101,7 @@ def test_an_open_route_is_named_with_what_to_do() -> None:
         (TO_QUEUES + 'cancel = "no"\n', "routes.orders.cancel must be true or false"),
     ],
 )
-def test_what_does_not_go_together_is_one_sentence(text: str, said: str) -> None:
+def test_conflicting_settings_are_reported_in_one_line(text: str, said: str) -> None:
     with pytest.raises(SettingsError) as caught:
         from_toml(text)
     assert str(caught.value).startswith(f"some.toml: {said}")

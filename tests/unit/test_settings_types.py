@@ -1,4 +1,4 @@
-"""Every setting, given something of another type: one sentence with its place, what was given and what it may be."""
+"""Every setting, given something of another type: one line with its place, the value and the allowed values."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from adapters.kafka.access import trial_errors
 from bridge.core.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import command_of, cpu_s, listening_pid, rss_bytes
-from bridge.lab.trial import ROUTE, as_toml, deleting, new_names, trial_settings
+from bridge.lab.trial import ROUTE, as_toml, broker_kind, deleting, new_names, trial_settings
 from bridge.settings import Kafka, Settings, load
+from bridge.settings.plan import store_of
 
 
 def read_back(settings: Settings, folder: Path) -> Settings:
@@ -60,10 +61,10 @@ def test_a_run_has_one_route_with_unique_names_and_keys() -> None:
 def test_on_kafka_a_run_has_its_own_topics_and_group(tmp_path: Path) -> None:
     names = new_names("bench", "kafka")
     own = read_back(trial_settings(load(None, {}, {"kafka.group": "users"}), names, broker="kafka"), tmp_path)
-    assert own.broker == "kafka"
+    assert broker_kind(own) == "kafka"
     assert (own.routes[ROUTE].intercept, own.routes[ROUTE].deliver_to) == (names.front, names.target)
     assert own.kafka.group == names.prefix
-    assert own.of_broker("kafka").redis.key_prefix.startswith(names.prefix)
+    assert store_of(own, "kafka").settings.redis.key_prefix.startswith(names.prefix)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")

@@ -45,7 +45,7 @@ class LevelTopics:
 
 def level_topics(settings: Settings, route: str) -> LevelTopics:
     """The topics of a route whose mode is levels."""
-    base = settings.waiting_of(route)
+    base = settings.level_prefix_of(route)
     every = f"{base}level.*"
     levels = {ms: f"{base}level.{_written(ms)}.{_digest(ms)}" for ms in settings.headers.levels}
     return LevelTopics(levels, Naming(every, every), f"{base}dead", f"{base}levels")
