@@ -1,36 +1,42 @@
-"""postdate: the delay bridge. This package is the house; it names no broker (``adapters`` does).
+"""postdate: the delay bridge. This is the map; ``README.md`` beside it has the decisions and the table of moves.
 
-::
+The way of a message, by file of ``pipeline/``::
 
-               header    park                 claim                 publish
-    source ─────────▶ ──────▶ [PARKED] ─wake──────▶ [CLAIMED] ─────────────▶ settle ──▶ gone
-      ▲ accept after    │      ▲  ▲  ▲                  │                       │
-      └─ it is durable ─┘      │  │  └── recover ───────┘                       │
-                               │  └───── release: refused or unknown, later ◀───┤
-                               └──────── retry  ◀── [DEAD]  ◀── bury ◀──────────┘
-                       cancel, reschedule act on PARKED
+             intake, decide, park            claim              publish
+    source ───────────────────────▶ [PARKED] ─wake─▶ [CLAIMED] ───────▶ settle ──▶ gone
+      ▲ accept once it is durable │  ▲  ▲  ▲            │                  │
+      └───────────────────────────┘  │  │  └── recover ─┘ (leases)         │
+                                     │  └── release: refused or unknown ◀──┤
+                                     └── retry ◀── [DEAD] ◀── bury ◀───────┘
 
-The law              state.py (every legal move), errors.py, message.py, envelope.py, identity.py, ports.py
-The way in           arrivals.py (what a source holds), header.py (when is it due), neighbours.py (or nearly so),
-                     trust.py (may its producer ask for that), redelivery.py (is it a copy), decide.py,
-                     park.py (the loop), runs.py (what goes together), round.py (the calls)
-The way out          wake.py (when to look), dispatch.py (claim), depart.py (wait for the moment, publish), alarm.py,
-                     settle.py (gone, later or dead), retry.py, refused.py (which routes are)
-Where to             naming.py (from one topic to another), destination.py (may a header say so)
-Without a store      levels.py (which level, or a dead letter), ladder.py, relay.py (send on, then accept), ways.py,
-                     mend.py, held_back.py (a source that waits), unread.py (an intake with nobody at it)
-Several brokers      settings.houses (a process and a store each), desks.py (one desk for all)
-A changed mode       leaving.py (levels of before), emptying.py and no_intake.py (a store of before)
-A changed name       strays.py (what is parked under the old one)
-Several instances    shard.py (which shard), members.py (who is there), deal.py and sharing.py (who drains which shard),
-                     elsewhere.py (a message whose route only another instance has)
-Watching             watch.py, store_watch.py, health.py, lateness.py, clock.py, report.py and notify.py (systemd);
-                     plural.py, printable.py (what sentences are made of)
-Running              settings/, rules.py (what each part is told of them), app.py (wires both sides),
-                     service.py (starts and stops), loops.py, workers.py, cli/
-Trying, measuring    demo/, bench/, compare/, trial/ (a bridge of their own, for one run)
+Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queues or level topics, and on from there.
 
-``README.md`` beside this file holds the decisions and why they were taken.
+Floors, from the ground up. A file imports from its own floor and from those above it in this list, nothing else:
+
+- ``core/``       messages, the table of legal moves (``state``), errors, clock; ``ports``: what a store, a source and a
+                  sink promise
+- ``delay/``      pure: when is a message due (``header``, ``duration``), where may it go (``naming``, ``trust``)
+- ``parking/``    pure: what the store keeps (``envelope``), ids and shards (``identity``), redelivered messages
+- ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
+                  processes they need (``plan``)
+- ``telemetry/``  health, lateness, log lines
+- ``admin/``      what operators do: the desk, sending, leftovers of previous settings, typed findings on topology
+- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``relay``
+- ``process/``    the loops of one process, its share of the shards, its workers, its service manager
+- ``app/``        settings in, a service out; ``brokers`` is the only file that imports ``adapters``
+- ``lab/``        demo, bench and compare
+- ``cli/``        one file per command; ``commands`` is their table
+
+To add
+
+- a header: ``delay/header.py``; the stages see only what it decided
+- a setting: ``settings/model.py``, and its paragraph in ``config.example.toml``
+- a command: a module in ``cli/`` and an entry in ``cli/commands.py``
+- a broker: a folder in ``adapters/`` with a ``broker.py`` that has the functions of ``app/brokers.py``, a line there,
+  and its section in ``settings/model.py``
+
+``adapters/`` may import ``core`` to ``pipeline``, and the lab's interfaces. ``tests/unit/test_house_rules.py`` checks
+the order of the floors and prints it.
 """
 
 __version__ = "0.1.0"

@@ -159,7 +159,7 @@ def broker_of(kind: BrokerKind | str) -> Broker:
 
 def lab_of(kind: BrokerKind) -> ModuleType:
     """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
-    ``bridge.lab.ports.BrokerLab``. Imported only for these commands."""
+    ``bridge.lab.ports.BrokerLab``, ``names(base)`` and ``BENCH``. Imported only for these commands."""
     return import_module(_MODULES[kind].replace(".broker", ".lab"))
 
 

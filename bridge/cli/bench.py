@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -22,22 +21,15 @@ from bridge.lab.command import about, check_file, reporting, write_whole
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.trial import Trial, answering, every_signal_interrupts, new_names, trial_settings
 from bridge.settings import Settings
-from bridge.settings.model import BrokerKind
+from bridge.settings.model import TITLES, BrokerKind
 from bridge.telemetry.printable import say
-
-
-class BrokerName(StrEnum):
-    """The values of ``--broker``."""
-
-    RABBITMQ = "rabbitmq"
-    KAFKA = "kafka"
 
 
 def bench(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
     broker: Annotated[
-        BrokerName | None,
+        BrokerKind | None,
         typer.Option("--broker", help="Only this broker. Default: those with routes, or both if there are none."),
     ] = None,
     quick: Annotated[
@@ -76,11 +68,11 @@ def bench(
     settings = settings_from(config)
     if out:
         check_file(out)
-    routed: list[BrokerKind] = [kind.value for kind in BrokerName if settings.routes_of(kind.value)]
-    required: list[BrokerKind] = [broker.value] if broker else routed
+    routed: list[BrokerKind] = [kind for kind in TITLES if settings.routes_of(kind)]
+    required: list[BrokerKind] = [broker] if broker else routed
     plans: dict[BrokerKind, BenchPlan] = {
-        kind.value: with_options(base_plan(kind.value, quick), only, shares, rates, duration, burst, backlog, runs)
-        for kind in BrokerName
+        kind: with_options(base_plan(kind, quick), only, shares, rates, duration, burst, backlog, runs)
+        for kind in TITLES
     }
     _measure(settings, plans, required, output, out)
 

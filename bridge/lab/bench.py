@@ -18,7 +18,7 @@ from bridge.lab.command import numbers, seconds, shared_settings, whole_numbers
 from bridge.lab.figures import Figures, faults, faults_sentence, middle, number, of_load
 from bridge.lab.load import Load
 from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
-from bridge.lab.trial import Trial, broker_kind
+from bridge.lab.trial import Trial, bench_numbers, broker_kind
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
 
@@ -80,22 +80,12 @@ class BenchPlan:
         return sum(1 if title == "backlog" else self.runs for title in self.titles())
 
 
-_KAFKA_PLAN = BenchPlan(
-    shares=(0.12, 0.07),
-    rates=(500, 2000),
-    plain=1_000_000,
-    bursts=(20_000, 100_000),
-    window=20_000,
-    keys=1000,
-)
-
-
 def base_plan(broker: BrokerKind, is_quick: bool) -> BenchPlan:
     """A broker's plan before options change it."""
-    if broker == "kafka":
-        kafka_quick = replace(quick(_KAFKA_PLAN), shares=(0.12,), plain=200_000, bursts=(20_000,))
-        return kafka_quick if is_quick else _KAFKA_PLAN
-    return quick(BenchPlan()) if is_quick else BenchPlan()
+    own = bench_numbers(broker)
+    return (
+        replace(quick(replace(BenchPlan(), **own.full)), **own.quick) if is_quick else replace(BenchPlan(), **own.full)
+    )
 
 
 def quick(plan: BenchPlan) -> BenchPlan:

@@ -31,6 +31,13 @@ class RunNames:
     prefix: str
 
 
+class BenchNumbers(NamedTuple):
+    """Fields of ``BenchPlan`` in which a broker differs from RabbitMQ, in a full run and in a quick one."""
+
+    full: Mapping[str, Any]
+    quick: Mapping[str, Any]
+
+
 class StoredMessage(NamedTuple):
     """A message in the store. ``state`` is parked, claimed or dead; ``due_ms`` is Unix milliseconds."""
 

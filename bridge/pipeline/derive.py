@@ -17,7 +17,6 @@ _WINDOWS_HELD = 2
 def route_rules(settings: Settings, name: str) -> RouteRules:
     """Return what parking needs to know of a route."""
     route, headers = settings.routes[name], settings.headers
-    kafka = route.broker == "kafka"
     return RouteRules(
         name=name,
         headers=HeaderRules(
@@ -25,14 +24,14 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
             headers.levels,
             settings.limits.max_delay,
             route.binary_numbers,
-            f"routes.{name}.binary_numbers" if kafka else "",
+            settings.binary_numbers_of(name),
         ),
         order=route.order,
         on_bad=settings.on_bad_of(name),
         on_same_key=settings.on_same_key_of(name),
-        message_id="find" if kafka else headers.message_id,
+        message_id=settings.message_id_of(name),
         body_max=settings.limits.max_body,
-        allow_to=frozenset(route.allow_to) if kafka else None,
+        allow_to=settings.destinations_of(name),
         trust=trust(settings, name),
     )
 

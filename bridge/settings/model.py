@@ -40,6 +40,7 @@ BrokerKind = Literal["rabbitmq", "kafka"]
 TITLES: Mapping[BrokerKind, str] = MappingProxyType({"rabbitmq": "RabbitMQ", "kafka": "Kafka"})
 OnBad = Literal["dead", "deliver"]
 OnSameKey = Literal["replace", "keep", "reject"]
+MessageId = Literal["find", "key", "ignore"]
 QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
 
@@ -122,7 +123,7 @@ class Headers(Section):
     audit: bool = True
     compat: Annotated[Literal["none", "plugin"], OneOf(("none", "plugin"))] = "none"
     on_same_key: Annotated[OnSameKey, OneOf(("replace", "keep", "reject"))] = "replace"
-    message_id: Annotated[Literal["find", "key", "ignore"], OneOf(("find", "key", "ignore"))] = "find"
+    message_id: Annotated[MessageId, OneOf(("find", "key", "ignore"))] = "find"
     keep_user_id: bool = False
     keep_cc: bool = False
     keep_bcc: bool = False
@@ -288,6 +289,24 @@ class Settings(BaseSettings):
     def on_same_key_of(self, route: str) -> OnSameKey:
         """What a route does with the key of a parked message. Raises KeyError for an unknown route."""
         return self.routes[route].on_same_key or self.headers.on_same_key
+
+    def message_id_of(self, route: str) -> MessageId:
+        """What a route does with a message's own id. Raises KeyError for a route that does not exist.
+
+        A Kafka record has only its key, which many records share: it never replaces a parked one.
+        """
+        return "find" if self.routes[route].broker == "kafka" else self.headers.message_id
+
+    def binary_numbers_of(self, route: str) -> str:
+        """The setting that lets a route read binary numbers; "" where its broker has typed headers. Raises KeyError for
+        a route that does not exist."""
+        return f"routes.{route}.binary_numbers" if self.routes[route].broker == "kafka" else ""
+
+    def destinations_of(self, route: str) -> frozenset[str] | None:
+        """The destinations that a header may name on a route; None where no header may. Raises KeyError for a
+        route that does not exist."""
+        found = self.routes[route]
+        return frozenset(found.allow_to) if found.broker == "kafka" else None
 
     def allow_list_of(self, route: str) -> frozenset[bytes] | None:
         """The routing keys that producers may use on a route, or None for any. Raises KeyError for an unknown route."""

@@ -18,8 +18,11 @@ TEXTS = [*MODULES, *sorted((ROOT / "adapters").rglob("*.lua"))]
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 TEST_MODULE_LINES_MAX = 800
-#: The one file that wires the house to the world, and the commands that call it.
-MAY_IMPORT_ADAPTERS = ("bridge/app/",)
+MAY_IMPORT_ADAPTERS = "bridge/app/brokers.py"
+#: Imports inside functions: the lazy command table, and optional packages.
+MAY_IMPORT_LATE = {"matplotlib", "uvloop", "bridge.lab.compare_plots"}
+#: The copied producers stand alone, so each has its own.
+MAY_EXIST_TWICE = {"DelayProducer"}
 #: The folders of ``bridge/``, from the ground up: each imports only from those before it.
 FLOORS = "core delay parking settings telemetry admin pipeline process app lab http cli".split()  # noqa: SIM905
 ADAPTERS_MAY_NOT = ("process", "app", "http", "cli", "lab")
@@ -68,15 +71,49 @@ def beneath(folder: str) -> list[Path]:
     return [file for file in SHIPPED if name(file).startswith(folder)]
 
 
-def test_the_house_does_not_know_the_world() -> None:
+def late_imports(tree: ast.Module) -> Iterator[str]:
+    """Every module that is imported inside a function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imported(ast.Module(node.body, []))
+
+
+def test_one_file_of_bridge_imports_adapters() -> None:
     world = ("adapters", "aiokafka", "pika", "redis")
     foreign = {
         name(file): modules
         for file in beneath("bridge/")
-        if not name(file).startswith(MAY_IMPORT_ADAPTERS)
+        if name(file) != MAY_IMPORT_ADAPTERS
         and (modules := [module for module in imported(parse(file)) if module.partition(".")[0] in world])
     }
     assert foreign == {}
+
+
+def test_imports_stand_at_the_top_except_those_of_optional_packages() -> None:
+    late = {(name(file), module) for file in SHIPPED for module in late_imports(parse(file))}
+    assert {one for one in late if not {one[1], one[1].partition(".")[0]} & MAY_IMPORT_LATE} == set()
+
+
+def test_a_class_name_exists_once() -> None:
+    places: dict[str, list[str]] = {}
+    for file in SHIPPED:
+        for node in ast.walk(parse(file)):
+            if isinstance(node, ast.ClassDef) and node.name not in MAY_EXIST_TWICE:
+                places.setdefault(node.name, []).append(name(file))
+    assert {found: files for found, files in places.items() if len(files) > 1} == {}
+
+
+def test_no_file_outside_the_settings_branches_on_a_broker() -> None:
+    kinds = {"rabbitmq", "kafka"}
+    branching = [
+        name(file)
+        for file in beneath("bridge/")
+        if not name(file).startswith("bridge/settings/") and name(file) != MAY_IMPORT_ADAPTERS
+        for node in ast.walk(parse(file))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(one, ast.Constant) and one.value in kinds for one in (node.left, *node.comparators))
+    ]
+    assert branching == []
 
 
 def test_each_floor_imports_only_from_floors_below(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from adapters.kafka.lab.demo import KafkaConsumer, KafkaProducer
 from adapters.kafka.lab.load import KafkaGenerator, KafkaMeter
 from adapters.kafka.lab.trial import KafkaTrialBroker
 from bridge.lab.load import Load
-from bridge.lab.ports import BrokerLab, Received, RunNames
+from bridge.lab.ports import BenchNumbers, BrokerLab, Received, RunNames
 from bridge.settings import Settings
 
 
@@ -32,6 +32,24 @@ class KafkaLab:
 
     def meter(self, load: Load) -> KafkaMeter:
         return KafkaMeter(self.settings.kafka, load)
+
+
+BENCH = BenchNumbers(
+    full={
+        "shares": (0.12, 0.07),
+        "rates": (500, 2000),
+        "plain": 1_000_000,
+        "bursts": (20_000, 100_000),
+        "window": 20_000,
+        "keys": 1000,
+    },
+    quick={"shares": (0.12,), "plain": 200_000, "bursts": (20_000,)},
+)
+
+
+def names(base: str) -> RunNames:
+    """The topics of one run."""
+    return RunNames(f"{base}.delay", base, base, "", base)
 
 
 def open_lab(settings: Settings) -> BrokerLab:

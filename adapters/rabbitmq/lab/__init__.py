@@ -8,7 +8,7 @@ from adapters.rabbitmq.lab.demo import RabbitConsumer, RabbitProducer
 from adapters.rabbitmq.lab.load import RabbitGenerator, RabbitMeter
 from adapters.rabbitmq.lab.trial import RabbitTrialBroker
 from bridge.lab.load import Load
-from bridge.lab.ports import BrokerLab, Received, RunNames
+from bridge.lab.ports import BenchNumbers, BrokerLab, Received, RunNames
 from bridge.settings import Settings
 
 
@@ -32,6 +32,14 @@ class RabbitLab:
 
     def meter(self, load: Load) -> RabbitMeter:
         return RabbitMeter(self.settings.rabbitmq, load)
+
+
+BENCH = BenchNumbers(full={}, quick={})
+
+
+def names(base: str) -> RunNames:
+    """The exchanges and queues of one run."""
+    return RunNames(f"{base}.delay", base, f"{base}.queue", f"{base}.intake", base)
 
 
 def open_lab(settings: Settings) -> BrokerLab:
