@@ -17,7 +17,6 @@ from adapters.rabbitmq.raw.properties import DropRules
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
-from adapters.rabbitmq.topology import intakes as intake_queues
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
@@ -284,12 +283,12 @@ def _place(one: cleanup.LevelQueue) -> Place:
 
 def count_intakes(settings: Settings) -> list[IntakeCount]:
     """Count the messages and consumers of the intake queues. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
-    return intake_queues.intakes(settings)
+    return cleanup.count_intakes(settings)
 
 
 def stalled_intakes(settings: Settings) -> list[IntakeCount]:
     """Return intake queues in which messages wait and none is taken. Blocking, two seconds. Raises as above."""
-    return intake_queues.stalled(settings)
+    return cleanup.stalled_intakes(settings)
 
 
 # -- payloads ---------------------------------------------------------------------------------------------------------

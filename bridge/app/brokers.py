@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
-from adapters.redis.inspect import inspect
 from adapters.redis.lab import TrialStore
-from adapters.redis.leftovers import count as count_remains
-from adapters.redis.leftovers import next_due, remains
 from adapters.redis.store import RedisStore
+from adapters.redis.survey import count as count_remains
+from adapters.redis.survey import inspect, next_due, remains
 from bridge.admin.desk import Row
 from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed

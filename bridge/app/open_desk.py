@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def no_store(settings: Settings, route: str | None = None) -> str:
-    """Pure: that this route, or where none is named every route, has no store: a sentence, without its stop, or ""."""
+    """Return the sentence that this route, or every route, has no store; "" where one has. Pure."""
     named = [one for one in settings.routes if route in (None, one)]
     modes = {settings.routes[one].mode for one in named}
     if not named or "redis" in modes:
@@ -43,10 +43,10 @@ def refuse_without_store(settings: Settings, route: str) -> None:
 
 
 def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
-    """Do ``work`` at the desk of all stores; ``route`` is the only one that it is about, if it is about one.
+    """Do ``work`` at the desk of all stores, or of the store of ``route``.
 
-    Raises ``Refused`` where there is no store, nor anything left in one of before, ``StoreUnavailable``,
-    ``StoreUnfit``, and what ``work`` raises.
+    Raises ``Refused`` where no route has a store and no store holds leftovers, ``StoreUnavailable``, ``StoreUnfit``,
+    and what ``work`` raises.
     """
     return asyncio.run(_visit(settings, work, route))
 

@@ -1,7 +1,7 @@
-"""Starting and running one process, and waiting for a store and a broker that are not there yet.
+"""Start and run one process, and wait for a store and a broker that do not answer yet.
 
-A daemon that gives up because its broker starts a minute later only moves the waiting to whoever restarts it. So it
-waits, says so once, and exits only over what no waiting mends: wrong settings, an unfit store, another topology.
+A daemon that exits because its broker starts a minute later only moves the waiting to its supervisor. So it waits, logs
+that once, and exits only for what no waiting cures: wrong settings, an unfit store, a different topology.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from bridge.telemetry.reconnect import Reconnect
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
 
-#: How often it is looked whether a topic of the consumers' is there at last.
+#: Seconds between two looks for a missing target topic.
 _AGAIN_S = 3.0
 
 
 async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
-    """Repeat ``attempt`` until what it needs can be reached; each new reason is logged once, and told."""
+    """Repeat ``attempt`` until its server answers. Log and report each new reason once."""
     reconnect, said = Reconnect(), ""
     while True:
         try:
@@ -80,30 +80,31 @@ async def run_process(
 async def _serve(
     settings: Settings, setup: bool, report: Report, whole: Settings | None, made: Callable[[], Running]
 ) -> None:
-    """What both kinds of a process do between their store and a signal; ``made`` wires it when the topology stands."""
+    """Declare the topology, wire the service with ``made``, and run it until a signal."""
     waits = setup and await set_up_topology(settings, report)
     if whole is not None:
-        await tell_what_is_left(whole)
+        await log_leftovers(whole)
     service = made()
     log.info("started")
     _calm_collector()
     report.of(service)
-    async with making_what_waits(settings, waits):
+    async with declaring_later(settings, waits):
         await service.run()
 
 
 def _calm_collector() -> None:
-    """Python's collector looks for cycles every 700 new objects, which is every few milliseconds here, and finds none:
-    messages are freed by their counts. Seldom is enough, and what lives as long as the process need not be looked at.
-    """
+    """Make Python's cycle collector run less often. By default it runs every 700 new objects, which is every few
+    milliseconds here, and finds nothing: messages are freed by their reference counts."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
 
 async def prepare(settings: Settings, processes: Sequence[ProcessPlan], setup: bool, report: Report) -> bool:
-    """What is done once for all workers: judge the stores, declare the topology, say what settings of
-    before have left. Whether some of the topology waits for a topic of the consumers'. Raises as ``run_process``."""
+    """Do once for all workers: judge the stores, declare the topology, log what previous settings left.
+
+    Return whether part of the topology waits for a target topic. Raises as ``run_process``.
+    """
     log.info(
         "starting",
         version=version("postdate"),
@@ -121,7 +122,7 @@ async def prepare(settings: Settings, processes: Sequence[ProcessPlan], setup: b
         finally:
             await store.close()
     waits = setup and await set_up_topology(settings, report)
-    await tell_what_is_left(settings)
+    await log_leftovers(settings)
     return waits
 
 
@@ -130,9 +131,8 @@ def _warn_of_files(settings: Settings) -> None:
         log.warning("settings", what=text)
 
 
-async def tell_what_is_left(settings: Settings) -> None:
-    """Say what a change of a mode, of the levels or of a route's name has left. Nobody waits for a broker that is away
-    for that, nor for a Redis that no route needs."""
+async def log_leftovers(settings: Settings) -> None:
+    """Log what previous settings left behind. Do not wait for a broker that is away, nor for a Redis without routes."""
     if settings.uses_store:
         found, _ = await strays_of(settings)
         for stray in found:
@@ -149,8 +149,10 @@ async def tell_what_is_left(settings: Settings) -> None:
 
 
 async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
-    """Declare what the routes need; whether some of it waits for a topic of the consumers'. What there is to say about
-    it is not said ``again``. Raises ``TopologyMismatch`` and ``Refused``."""
+    """Declare what the routes need. Return whether part of it waits for a target topic.
+
+    ``again``: do not log the warnings a second time. Raises ``TopologyMismatch`` and ``Refused``.
+    """
     declared = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
     for one in declared.found:
         if one.state is Standing.MADE:
@@ -161,9 +163,9 @@ async def set_up_topology(settings: Settings, report: Report | None = None, agai
 
 
 @asynccontextmanager
-async def making_what_waits(settings: Settings, waits: bool) -> AsyncIterator[None]:
-    """Meanwhile, if something ``waits`` for a topic of the consumers', it is made as soon as that is there."""
-    making = asyncio.ensure_future(_make_what_waits(settings)) if waits else None
+async def declaring_later(settings: Settings, waits: bool) -> AsyncIterator[None]:
+    """While the block runs, if something ``waits`` for a target topic, create it as soon as that topic exists."""
+    making = asyncio.ensure_future(_declare_later(settings)) if waits else None
     try:
         yield
     finally:
@@ -171,7 +173,7 @@ async def making_what_waits(settings: Settings, waits: bool) -> AsyncIterator[No
             making.cancel()
 
 
-async def _make_what_waits(settings: Settings) -> None:
+async def _declare_later(settings: Settings) -> None:
     waits = True
     while waits:
         await asyncio.sleep(_AGAIN_S)
@@ -183,7 +185,7 @@ async def _make_what_waits(settings: Settings) -> None:
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work``; a signal that comes before it has taken over the signals cancels it, which is a good end too."""
+    """Run ``work``. A signal that arrives before ``work`` handles signals itself cancels it, which is a regular end."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bridge.app.wiring import settings_from
 from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError
@@ -20,7 +19,7 @@ from bridge.lab.bench import Bench, BenchPlan, base_plan, complaints, document, 
 from bridge.lab.command import about, check_file, reporting, write_whole
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.trial import Trial, answering, every_signal_interrupts, new_names, trial_settings
-from bridge.settings import Settings
+from bridge.settings import Settings, settings_from
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.telemetry.printable import say
 

@@ -8,7 +8,6 @@ import typer
 
 from bridge.admin.desk import Desk, Filter
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
@@ -22,6 +21,7 @@ from bridge.cli.options import (
 from bridge.cli.results import BEING_SENT, answer, judged, with_due
 from bridge.cli.select import at_dead_letters, targets
 from bridge.core.errors import SettingsError
+from bridge.settings import settings_from
 
 
 def cancel(

@@ -14,11 +14,18 @@ from bridge.admin.topology import Finding, Name, Standing
 from bridge.app.leftovers import stored_before, strays_of, survey_levels, without_consumer
 from bridge.app.open_desk import inspect_store
 from bridge.app.topology import judge_policies, open_fronts, verify_topology
-from bridge.app.wiring import settings_of_file, settings_with_routes
 from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 from bridge.cli.output import counts, rows
 from bridge.core.errors import FAILED, FINE, UNREACHABLE, PostdateError, Unreachable
-from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
+from bridge.settings import (
+    Settings,
+    exposed_files,
+    forgotten_broker,
+    mask_url,
+    open_routes,
+    settings_of_file,
+    settings_with_routes,
+)
 from bridge.settings.plan import emptied_stores
 
 #: How many parts of a route are named; of more, the number is given.

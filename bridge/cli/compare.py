@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from bridge.app.wiring import settings_from
 from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError, Refused
@@ -22,7 +21,7 @@ from bridge.lab.compare_report import ModeResult, complaints, document, print_ta
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import own_versions
 from bridge.lab.trial import every_signal_interrupts, uninterrupted
-from bridge.settings import Settings
+from bridge.settings import Settings, settings_from
 from bridge.telemetry.printable import say
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bridge.admin.desk import Desk
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.reschedule import move
 from bridge.cli.results import answer
 from bridge.cli.select import targets
+from bridge.settings import settings_from
 
 
 def deliver(

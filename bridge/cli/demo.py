@@ -6,10 +6,10 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption
 from bridge.lab.demo import BrokerDemo, judge, lesson, play, summary, view_on
 from bridge.lab.trial import answering, every_signal_interrupts
+from bridge.settings import settings_from
 from bridge.telemetry.printable import say
 
 

@@ -12,12 +12,11 @@ from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.topology import Name, Standing
 from bridge.app.leftovers import count_intakes, never_removed, remove_levels, survey_levels
 from bridge.app.topology import verify_topology
-from bridge.app.wiring import settings_of_file, settings_with_routes
 from bridge.cli.options import BeforeOption, ConfigOption, DryRunOption, Output, OutputOption, example
 from bridge.cli.output import rows
 from bridge.cli.setup import make
 from bridge.core.errors import FAILED, REFUSED, SettingsError
-from bridge.settings import Settings
+from bridge.settings import Settings, settings_of_file, settings_with_routes
 from bridge.telemetry.printable import complain, say
 
 _COLUMNS = ["route", "kind", "name", "messages", "state"]

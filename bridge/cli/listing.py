@@ -13,13 +13,12 @@ import typer
 from bridge.admin.desk import Desk, Filter, Row
 from bridge.app.brokers import brokers_of
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption, read_border_ms
 from bridge.cli.output import as_dict, rows, table, wait
 from bridge.cli.select import judge_strange_route
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms, write_duration
-from bridge.settings import Settings
+from bridge.settings import Settings, settings_from
 from bridge.telemetry.printable import say
 
 

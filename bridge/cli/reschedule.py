@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bridge.admin.desk import Desk
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import (
     AtOption,
     ConfigOption,
@@ -19,6 +18,7 @@ from bridge.cli.options import (
 )
 from bridge.cli.results import BEING_SENT, DEAD, answer, judged, with_due
 from bridge.cli.select import targets
+from bridge.settings import settings_from
 
 
 def reschedule(

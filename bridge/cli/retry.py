@@ -8,7 +8,6 @@ import typer
 
 from bridge.admin.desk import Desk, Filter
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
@@ -24,6 +23,7 @@ from bridge.cli.select import at_dead_letters, targets
 from bridge.core.errors import REFUSED, SettingsError
 from bridge.core.state import State
 from bridge.delay.trust import is_cancellation
+from bridge.settings import settings_from
 
 _PARKED = "it is parked, not dead. `postdate deliver` makes it due now"
 _CANCELLATION = (

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bridge.app.daemon import run_daemon
-from bridge.app.wiring import settings_with_routes
 from bridge.cli.options import ConfigOption
+from bridge.settings import settings_with_routes
 
 
 def run(

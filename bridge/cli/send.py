@@ -12,14 +12,13 @@ from bridge.admin.payload import Draft
 from bridge.admin.send import Message
 from bridge.app.brokers import broker_of
 from bridge.app.open_desk import park_message, refuse_without_store
-from bridge.app.wiring import settings_with_routes
 from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption, due_ms, read_due
 from bridge.cli.output import facts
 from bridge.cli.select import unknown_route
 from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
-from bridge.settings import Route, Settings
+from bridge.settings import Route, Settings, settings_with_routes
 from bridge.settings.plan import store_of
 from bridge.telemetry.printable import say
 

@@ -8,11 +8,10 @@ import typer
 
 from bridge.admin.topology import Finding
 from bridge.app.topology import declare_topology, plan_topology
-from bridge.app.wiring import settings_with_routes
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
 from bridge.cli.output import counts, rows
 from bridge.core.errors import FINE
-from bridge.settings import Settings
+from bridge.settings import Settings, settings_with_routes
 from bridge.telemetry.printable import say
 
 #: Text output sums up the parts in these states where a route has more than ``_MANY``.

@@ -13,11 +13,11 @@ import typer
 
 from bridge.admin.desk import Desk, Row
 from bridge.app.open_desk import at_desk, open_payload
-from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.output import as_dict, document, facts, line
 from bridge.cli.select import targets
 from bridge.core.errors import NotFound, SettingsError
+from bridge.settings import settings_from
 from bridge.telemetry.printable import printable_lines
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.

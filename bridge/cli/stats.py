@@ -7,10 +7,10 @@ from typing import Any
 
 from bridge.admin.desk import Desk, Stats
 from bridge.app.open_desk import at_desk
-from bridge.app.wiring import settings_from
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, wait
 from bridge.delay.duration import write_duration, write_moment
+from bridge.settings import settings_from
 
 #: How a message leaves the store.
 _LEFT = ("delivered", "cancelled", "replaced")

@@ -7,7 +7,7 @@ To add a setting: a field in ``model.py`` with a rule of ``values.py`` or ``urls
 ``config.example.toml``. What it must agree with goes into ``conflicts.py``.
 """
 
-from bridge.settings.load import load, require_routes
+from bridge.settings.load import load, require_routes, settings_from, settings_of_file, settings_with_routes
 from bridge.settings.model import (
     Bridge,
     Dispatch,
@@ -47,4 +47,7 @@ __all__ = [
     "open_routes",
     "plan",
     "require_routes",
+    "settings_from",
+    "settings_of_file",
+    "settings_with_routes",
 ]

@@ -6,6 +6,7 @@ unknown names, lose the place of a value, and log values when debugging is on.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -451,3 +452,20 @@ def _sources(layers: Sequence[_Layer]) -> dict[str, str]:
         for path in layer.values:
             found[dotted(path)] = _FLAG if layer.source == _FLAG else layer.places[path].where
     return found
+
+
+def settings_from(config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS) -> Settings:
+    """Load the settings of a command, with this process's environment. Raises ``SettingsError``."""
+    return load(config, os.environ, overrides)
+
+
+def settings_with_routes(config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS) -> Settings:
+    """Load the settings of a command that needs a route. Raises ``SettingsError``."""
+    settings = settings_from(config, overrides)
+    require_routes(settings)
+    return settings
+
+
+def settings_of_file(file: FilePath) -> Settings:
+    """Load one file without the environment. Raises ``SettingsError``."""
+    return load(file, {})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.redis import leftovers
+from adapters.redis import survey
 from tests.devstack.service import free_ports
 from tests.integration.test_cli import Shell
 
@@ -157,7 +157,7 @@ class TestRenamed:
     def test_where_many_are_parked_only_the_next_due_are_looked_at_and_that_is_said(
         self, shell: LeftStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(leftovers, "_MESSAGES", 8)
+        monkeypatch.setattr(survey, "_MESSAGES", 8)
         for number in range(20):
             shell.send("--routing-key", str(number))
         shell.change(BILLS)

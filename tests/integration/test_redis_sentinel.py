@@ -14,7 +14,7 @@ import pytest
 
 from adapters.redis.connect import close, connect
 from adapters.redis.errors import store_errors
-from adapters.redis.inspect import inspect
+from adapters.redis.survey import inspect
 from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority, Signed

@@ -1,4 +1,4 @@
-"""Counts the level queues of routes without a store, and removes stale ones of previous settings. Blocking.
+"""Counts the level queues and intakes of routes, and removes stale level queues of previous settings. Blocking.
 
 AMQP cannot list queues. But names follow from settings, so this asks by name for the queues of other settings: the
 other mode, queue type and last hop, RocketMQ's levels, and any previous settings file.
@@ -14,6 +14,7 @@ from adapters.rabbitmq.levels.plan import Waits, dead_queue, plan_waits
 from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.topology.plan import plan
 from adapters.rabbitmq.topology.setup import Session, open_session, planned_names
+from bridge.admin.leftovers import Intake
 from bridge.delay.header import LEVELS_MS
 from bridge.settings import Settings
 
@@ -222,3 +223,38 @@ def _delete(session: Session, doomed: LevelQueue, force: bool) -> str:
     if session.delete_if_empty(doomed.queue):
         return ""
     return "messages have just arrived in it. Run this again when it is empty"
+
+
+#: How often to count: the number of messages that wait behind a working consumer falls now and then.
+_LOOKS, _LOOK_S = 8, 0.25
+
+
+def count_intakes(settings: Settings) -> list[Intake]:
+    """Return the intake queue of each route, if it exists. Raises ``BrokerUnavailable``, ``Refused``."""
+    with open_session(settings) as session:
+        return list(_intakes(session, settings))
+
+
+def stalled_intakes(settings: Settings) -> list[Intake]:
+    """Return the intake queues in which messages wait and from which no consumer takes one for two seconds.
+
+    Raises ``BrokerUnavailable``, ``Refused``.
+    """
+    with open_session(settings) as session:
+        found = [one for one in _intakes(session, settings) if one.messages]
+        for _ in range(_LOOKS):
+            if found:
+                time.sleep(_LOOK_S)
+                now = {one.route: one for one in _intakes(session, settings)}
+                found = [
+                    now[one.route] for one in found if one.route in now and now[one.route].messages >= one.messages
+                ]
+        return found
+
+
+def _intakes(session: Session, settings: Settings) -> Iterator[Intake]:
+    for route in settings.routes:
+        name = settings.queue_of(route)
+        there = session.counts(name)
+        if there is not None:
+            yield Intake(route, "queue", name, there.message_count, there.consumer_count)
