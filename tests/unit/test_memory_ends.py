@@ -10,10 +10,11 @@ from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.sink import HOLD
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Result, Sink, Source
+from bridge.core.reasons import Reason, ReasonKind
 from tests.unit.house import turns
 
 ALL = (1000, 1 << 30)
-FULL = Refusal("nacked", "a queue is full")
+FULL = Refusal(Reason(ReasonKind.NACKED, "a queue is full"))
 
 
 def fed(*bodies: str, prefetch: int = 100) -> MemorySource:
