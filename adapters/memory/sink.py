@@ -27,7 +27,7 @@ class MemorySink:
 
     _answered: Callable[[list[Result]], None]
 
-    def __init__(self, window: int = 2000, window_bytes: int = 64 << 20) -> None:
+    def __init__(self, window: int = 2000, window_bytes: int = 64 << 20, connected: bool = True) -> None:
         self._window = window
         self._window_bytes = window_bytes
         self._script: deque[Answer] = deque()
@@ -35,7 +35,7 @@ class MemorySink:
         self._results: list[Result] = []
         #: The answer to every publish beyond the script.
         self.answer: Answer = Outcome.CONFIRMED
-        self.connected = True
+        self.connected = connected
         self.blocked = False
         self.published: list[Letter] = []
 
@@ -54,6 +54,17 @@ class MemorySink:
         """Break the connection. The outcome of what waits for an answer is unknown."""
         self.connected = False
         self.answer_held(Outcome.UNKNOWN)
+
+    def connect(self) -> None:
+        """Connect, and tell the listener that there is room."""
+        self.connected = True
+        self._answered([])
+
+    def block(self, blocked: bool) -> None:
+        """Block publishers as a broker without memory does, or end that and tell the listener."""
+        self.blocked = blocked
+        if not blocked:
+            self._answered([])
 
     def held(self) -> list[Letter]:
         """Return what was sent and has no answer."""

@@ -67,6 +67,11 @@ class MemorySource:
         self._take_back()
         self._deliver()
 
+    def reopen(self) -> None:
+        """End the source and start it again on the same broker. A stop is over."""
+        self._stopped = False
+        self.lose_connection()
+
     def replay(self, log: bytes, offset: int) -> None:
         """Reconnect, and read a log again from ``offset`` on, accepted or not."""
         self._take_back()
@@ -122,7 +127,10 @@ class MemorySource:
         return bool(delivery.tag.connection == self._connection)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        return {} if delivery.origin is None else {"offset": delivery.origin[1]}
+        if delivery.origin is None:
+            return {}
+        log, offset = delivery.origin
+        return {"log": log.decode(), "offset": offset}
 
     def stop(self) -> None:
         self._stopped = True

@@ -108,10 +108,10 @@ async def test_a_window_smaller_than_the_number_of_shards_serves_the_most_overdu
 
 async def test_a_blocked_sink_claims_nothing() -> None:
     house = await filled(5)
-    house.sink.blocked = True
+    house.sink.block(True)
     assert await house.claimer.once() == 0
     assert house.parked() == 5
-    house.sink.blocked = False
+    house.sink.block(False)
     assert await house.deliver() == 5
 
 

@@ -110,7 +110,7 @@ async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkey
     try:
         await turns(20)
         assert [able for _, able, _ in house.memory.instances.values()] == [False]
-        house.sink.connected = True
+        house.sink.connect()
         for _ in range(5000):
             await asyncio.sleep(0.001)
             if house.leases.shards() == ALL and all(able for _, able, _ in house.memory.instances.values()):

@@ -96,7 +96,7 @@ async def test_the_loop_wakes_for_the_next_moment_and_for_room() -> None:
 async def test_while_there_is_no_room_the_loop_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     house = await claimed(4)
     house.clock.advance(6)
-    house.sink.blocked = True
+    house.sink.block(True)
     passes: list[int] = []
 
     async def once(_: Publisher) -> None:
