@@ -11,7 +11,7 @@ The way of a message, by file of ``pipeline/``::
 
 Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queues or level topics, and on from there.
 
-Floors, from the ground up. A file imports from its own floor and from those above it in this list, nothing else:
+Floors, lowest first. A file imports only from its own floor and from floors listed before it:
 
 - ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``ports``: what a store, a source
                   and a sink promise
@@ -22,7 +22,8 @@ Floors, from the ground up. A file imports from its own floor and from those abo
 - ``telemetry/``  health, lateness, log lines
 - ``admin/``      what operators do: the desk, sending, leftovers of previous settings, typed findings on topology
 - ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``relay``
-- ``process/``    the loops of one process, its share of the shards, its workers, its service manager
+- ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
+                  computes), its workers, its service manager
 - ``app/``        settings in, a service out; ``brokers`` is the only file that imports ``adapters``
 - ``lab/``        demo, bench and compare
 - ``cli/``        one file per command; ``commands`` is their table
@@ -30,10 +31,13 @@ Floors, from the ground up. A file imports from its own floor and from those abo
 To add
 
 - a header: ``delay/header.py``; the stages see only what it decided
-- a setting: ``settings/model.py``, and its paragraph in ``config.example.toml``
+- a setting: ``settings/model.py``, its paragraph in ``config.example.toml``, and ``pipeline/derive.py`` for its stage
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
 - a broker: a folder in ``adapters/`` with a ``broker.py`` that has the functions of ``app/brokers.py``, a line there,
-  and its section in ``settings/model.py``
+  and its section and rules in ``settings/``
+
+Why a dead letter is dead: ``core/reasons.py`` for the kinds, ``settle.verdict``, ``decide``,
+``adapters/*/refusals.py``.
 
 ``adapters/`` may import ``core`` to ``pipeline``, and the lab's interfaces. ``tests/unit/test_house_rules.py`` checks
 the order of the floors and prints it.

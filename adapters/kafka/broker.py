@@ -57,8 +57,8 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
 
 
 def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:
-    """Make the ends of two relays for each route without a store, from its intake and from its levels: with a source
-    and a sink of their own, so that a missing destination delays no other route."""
+    """Make the ends of two relays for each route without a store: from its intake and from its levels. Each has its own
+    source and sink, so that a missing destination delays no other route."""
     made = []
     for name in settings.routes:
         bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))

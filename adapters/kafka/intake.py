@@ -159,7 +159,7 @@ class Intakes:
             self._known[topic] = known
         return known
 
-    def but_those_of(self, routes: Collection[str], tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def partitions_except(self, routes: Collection[str], tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Partitions to poll while the given ``routes`` are full; empty if none are, or if all are. Pausing the full
         ones would discard the records that are fetched already."""
         return [tp for tp in tps if self.of(tp.topic).route not in routes] if routes else []

@@ -1,5 +1,4 @@
-"""How a letter becomes the record that leaves: as its producer wrote it, without the delay headers, with audit
-headers. Pure.
+"""Turns a letter into the outgoing record: the producer's record without delay headers, with audit headers. Pure.
 
 These headers are all that differs between what a producer sent and what a consumer gets, besides the timestamp
 (``kafka.timestamp``) and the partition.

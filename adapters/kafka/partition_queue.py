@@ -3,8 +3,8 @@
 The next batch gathers while one is in flight, so batches grow with the load. If the broker refuses a batch for one
 record, the loop sends its records singly, so that the others are not refused.
 
-A record that is too large is sent again, compressed: its producer may have compressed it. At last it is sent without
-the audit headers, so that what fits the intake topic fits a target with the same limit.
+A record that is too large is sent again, compressed: its producer may have compressed it. If that fails, it is sent
+without the audit headers, so that what fits the intake topic fits a target with the same limit.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class PartitionQueue:
 
     def _make_smaller(self, flight: OutgoingRecord) -> bool:
         """Prepare the next try; return False if none is left. First compress, then drop the audit headers, and last
-        do both without compression, because some records grow by it."""
+        send it uncompressed without them, because some records grow by compression."""
         compressed = self._codec == GZIP or (self._codec is None and self._compressed and not flight.odd)
         if self._codec is None and not compressed and _may_compress(flight):
             self._codec = GZIP
@@ -236,7 +236,7 @@ def last_batch(producer: AIOKafkaProducer, tp: TopicPartition) -> Any:
 
 
 def sent_once(batch: Any) -> bool:
-    """Whether a batch of ``last_batch`` can have no other answer."""
+    """Return whether a batch of ``last_batch`` was sent once, so that its refusal is certain."""
     return bool(batch.retry_count <= 1)
 
 

@@ -51,9 +51,9 @@ _AGAIN_MS = 100
 class TargetTopics:
     """What one client knows of the target topics. A change in the cluster's metadata clears it.
 
-    postdate's clients request metadata of all topics, never of one by name: a broker may create a topic that is
-    asked for by name, and a typing mistake would become a topic with one partition. A topic that is not among them
-    is asked for once by name, with creation forbidden, to learn the reason.
+    postdate's clients request metadata of all topics, never of one by name. A broker may create a topic on such a
+    request, so a typing mistake would become a topic with one partition. A missing topic is requested once by name,
+    with creation forbidden, to learn the reason.
     """
 
     def __init__(self, client: AIOKafkaClient) -> None:

@@ -176,7 +176,7 @@ class KafkaSource:
         self._commits = OffsetCommits(rules, health)
         self._topics = TopicWatch(self._intakes, mend, health)
         self._joined = False
-        self._look_around = True
+        self._recheck = True
         self._arrivals = Arrivals()
         self._held = HeldDeliveries(rules.window, bytes_max, len(self._intakes.routes))
         self._room = asyncio.Event()
@@ -309,7 +309,7 @@ class KafkaSource:
         does its position. The new consumer starts at the committed offset."""
         for part in self._let_go(tps):
             part.alive = False
-        self.look_around()
+        self.recheck_soon()
 
     def _let_go(self, tps: Iterable[TopicPartition]) -> list[Partition]:
         """Forget these partitions and their buffered records. They stay alive until their progress is committed."""
@@ -317,17 +317,17 @@ class KafkaSource:
         self._drop_buffer(set(gone))
         return gone
 
-    def look_around(self) -> None:
+    def recheck_soon(self) -> None:
         """Check soon for partitions to start and for recreated topics."""
-        self._look_around = True
+        self._recheck = True
 
     # -- polling ----------------------------------------------------------------------------------------------------
 
     async def _poll(self, consumer: AIOKafkaConsumer, reconnect: Reconnect) -> None:
         while True:
             try:
-                if self._look_around:
-                    self._look_around = not await self._assignments.check_all(consumer)
+                if self._recheck:
+                    self._recheck = not await self._assignments.check_all(consumer)
                 if self._full():
                     await self._wait_for_room(consumer)
                 await self._poll_once(consumer)
@@ -344,7 +344,7 @@ class KafkaSource:
                 self._topics.refused(consumer, error.args)
                 await asyncio.sleep(_FORBIDDEN_S)
             except NoOffsetForPartitionError:
-                self._look_around = True
+                self._recheck = True
             except OffsetOutOfRangeError as error:
                 await self._go_on(consumer, error.args[0])
 
@@ -358,7 +358,7 @@ class KafkaSource:
         if time.monotonic() < self._careful_until:
             await self._poll_each(consumer)
         else:
-            tps = self._intakes.but_those_of(self._held.crowded(), consumer.assignment())
+            tps = self._intakes.partitions_except(self._held.crowded(), consumer.assignment())
             timeout_ms = _TURN_MS if tps else _POLL_MS
             await self._take_in(consumer, await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=self._most()))
         await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
@@ -459,7 +459,7 @@ class KafkaSource:
             silent = False
             if self._joined:
                 self._health.say(_SUBJECT, "")
-            self.look_around()
+            self.recheck_soon()
             self._topics.look(consumer)
             if self._full() or self._held.crowded():
                 stuck.forget()

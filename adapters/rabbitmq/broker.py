@@ -39,7 +39,7 @@ from bridge.telemetry.health import Health
 
 #: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
 _ADDED_ENTRIES = 64
-_DUE_GONE = "what has waited stays where it is until `postdate levels setup`"
+_DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
 _KEY_MAX = 255
 KEY_NAME = "routing key"
 
@@ -184,8 +184,8 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """Return a route and a sentence for each front exchange without its intake queue: it passes delayed messages on to
-    the consumers like all others. Pure."""
+    """Return a route and a sentence for each front exchange without its intake queue, which delivers delayed
+    messages at once. Pure."""
     found = []
     states = {(one.part.route, one.part.name): one.state for one in findings if one.part.ours}
     for route in settings.routes_of("rabbitmq"):

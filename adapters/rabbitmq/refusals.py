@@ -78,7 +78,7 @@ def no_right(text: str) -> str:
     return f"RabbitMQ does not allow it ({text.removeprefix('ACCESS_REFUSED - ')}). Grant that user the right"
 
 
-def accused_in(text: str) -> tuple[str, bytes | None] | None:
+def cause_in(text: str) -> tuple[str, bytes | None] | None:
     """Return the exchange that a 404 or 403 names, and the routing key where topic permissions are the cause."""
     topic = _TOPIC.search(text)
     if topic is not None:

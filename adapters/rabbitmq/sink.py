@@ -6,8 +6,8 @@ closes the whole channel, which leaves everything in flight unknown. The sink th
 
 - The broker names an exchange: every message in flight to it is refused for that reason.
 - One message was alone in flight: it is the cause.
-- Otherwise all come back as unknown, and as many of the next ones go one by one (``_careful``). So the cause will be
-  alone in flight.
+- Otherwise all are unknown, and the sink sends the same number of messages one at a time (``_careful``). So the cause
+  will be alone in flight.
 
 The other messages are published again and may arrive twice: that is the named window for duplicates.
 """
@@ -250,7 +250,7 @@ class RabbitSink:
                 self._health.say("rabbitmq publish", "")
                 error = await self._until_end(link, ended)
                 self._encoder = None
-                self._convict(error)
+                self._find_cause(error)
                 if not link.is_open():
                     raise BrokerUnavailable(sentence(error))
         finally:
@@ -315,7 +315,7 @@ class RabbitSink:
 
     # -- after a channel or a connection that ended -----------------------------------------------------------------
 
-    def _convict(self, error: BaseException) -> None:
+    def _find_cause(self, error: BaseException) -> None:
         """Find the message over which the channel closed. The outcome of the others in flight is unknown."""
         if not isinstance(error, (ChannelClosedByBroker, ConnectionClosedByBroker)):
             return
@@ -323,10 +323,10 @@ class RabbitSink:
             return
         refusal = refusals.of_close(error.reply_code, error.reply_text)
         self._size_max = refusals.max_size_in(error.reply_text) or self._size_max
-        accused = refusals.accused_in(error.reply_text)
-        named = [flight for flight in self._flights.values() if accused is not None and flight.is_at(accused)]
-        if named and accused is not None:
-            self._resting[accused] = (time.monotonic() + _REST_S, refusal)
+        cause = refusals.cause_in(error.reply_text)
+        named = [flight for flight in self._flights.values() if cause is not None and flight.is_at(cause)]
+        if named and cause is not None:
+            self._resting[cause] = (time.monotonic() + _REST_S, refusal)
             for flight in named:
                 flight.refusal = refusal
         elif len(self._flights) == 1:

@@ -88,7 +88,7 @@ class Idle:
 
 
 def left_out(queue: str, waiting: int) -> str:
-    """Return the health sentence. AMQP does not name the holder: a quorum queue counts its active consumer alone."""
+    """Return the health sentence. AMQP does not name the holder: a quorum queue counts only its active consumer."""
     return (
         f"this instance receives nothing from queue {queue}, although messages wait there: {waiting}. Another consumer "
         "holds the queue and takes none: its instance is frozen or overloaded"
@@ -239,8 +239,8 @@ class RabbitSource:
         return {}
 
     def stop(self) -> None:
-        """Cancel the consumers. What RabbitMQ has sent is still taken: from what goes back to it when the connection
-        closes, RabbitMQ 3 makes another order."""
+        """Cancel the consumers. What RabbitMQ has sent is still taken: RabbitMQ 3 would reorder messages that a closing
+        connection returns."""
         self._stopping = True
         for consumer in self._consumers.values():
             consumer.cancel()

@@ -1,7 +1,8 @@
 """Messages that a change of the settings left behind, and intakes that no consumer reads. Pure.
 
-The collectors (``bridge.app.leftovers``, ``adapters/*``) count; this file decides what a count means and renders every
-sentence about it for `check`, `levels` and `run`. No sentence ends in a full stop.
+The collectors (``bridge.app.leftovers``, ``adapters/*``) count; this file decides what a count means and renders the
+sentences for `check`, `levels` and `run`. ``why_kept`` in ``adapters/*/levels/cleanup.py`` says why a level is kept. No
+sentence ends in a full stop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The brokers and the store: the only file of ``bridge/`` that imports ``adapters``.
 
-A broker is a module with the functions of ``Broker``. A third one costs a folder with a ``broker.py`` and a line here.
+A broker is a module with the functions of ``Broker``. A third one costs a folder with a ``broker.py``, a line here, and
+its section and rules in ``bridge/settings``.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def unknown_route(settings: Settings, route: str) -> str:
 
 
 def strange_route(settings: Settings, route: str | None) -> str:
-    """Return why a route can have no messages: it is not configured, or has no store; "" for neither. Pure. It may have
-    some all the same, parked under previous settings."""
+    """Return why a route should have no messages: it is not configured, or has no store; "" for neither. Pure.
+    Previous settings may have parked some."""
     if route is None or route in settings.routes:
         text = no_store(settings, route)
         return text and f"{text[0].upper()}{text[1:]}."

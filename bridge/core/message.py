@@ -39,10 +39,10 @@ class Delivery:
     """One message as a source hands it over, not yet accepted.
 
     ``tag``: the source's own handle to accept it. ``payload``: opaque here, only the same broker's sink reads it.
-    ``order_key``: the RabbitMQ routing key or the Kafka key. ``headers``: only those that the route's dialects name.
-    ``arrived_ms``: Unix milliseconds by the store's clock. ``fault``: why the source could not read the headers.
-    ``digest``: 8 bytes that a redelivery of the message repeats. ``tombstone``: it cancels what waits under its
-    ``message_id``, unless it has a delay itself.
+    ``order_key``: messages with the same one keep their order: a RabbitMQ routing key, or topic/partition on Kafka.
+    ``headers``: only those that the route's dialects name. ``arrived_ms``: Unix milliseconds by the store's clock.
+    ``fault``: why the source could not read the headers. ``digest``: 8 bytes that a redelivery of the message repeats.
+    ``tombstone``: it cancels what waits under its ``message_id``, unless it has a delay itself.
 
     ``origin`` is None where the broker does not number messages. A source gives an origin to all its deliveries or to
     none. Those of one log have rising offsets and one ``order_key``, and none is left out that was not accepted.

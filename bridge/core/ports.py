@@ -113,7 +113,8 @@ class Store(Protocol):
     clock: StoreClock
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """Park a batch in each shard. A shard's answer means durable as configured. One call at a time an instance."""
+        """Park a batch in each shard. A shard's answer means durable as configured. An instance makes one call
+        at a time."""
 
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
@@ -205,7 +206,7 @@ class Source(Protocol):
         """Forget deliveries that are no longer ``alive``."""
 
     def alive(self, delivery: Delivery) -> bool:
-        """Return whether the broker would still hear the acceptance. If not, it delivers the message again."""
+        """Return whether the delivery can still be acknowledged. If not, the broker delivers the message again."""
 
     def place(self, delivery: Delivery) -> dict[str, object]:
         """Return where a delivery was taken from, for the log; empty where the broker numbers no messages."""
@@ -259,7 +260,7 @@ class Sink(Protocol):
         """Return whether it may be published to now: connected, and not blocked by the broker."""
 
     def able(self) -> bool:
-        """Return whether it is connected. A broker that blocks publishers blocks every instance, so that counts too."""
+        """Return whether it is connected. A blocked sink counts as able: the broker blocks every instance."""
 
     def room(self) -> tuple[int, int]:
         """Return how many messages and bytes may still be sent without an answer."""

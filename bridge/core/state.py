@@ -8,7 +8,7 @@ The table is executed: the memory store asks ``follow`` for every move. A test c
 The diagram in the docs is printed from it: ``python -m bridge.core.state``.
 
 Three moves can make copies. ``recover`` takes back an expired lease, although its holder may have published the
-message. ``release`` after an unknown outcome does the same. A source that did not hear the acceptance delivers again,
+message. ``release`` after an unknown outcome does the same. A source whose acknowledgement was lost delivers again,
 and ``park`` makes a copy, unless the record has an origin (``bridge.core.message.Origin``).
 """
 
@@ -48,7 +48,13 @@ class Move(NamedTuple):
 
 MOVES = (
     Move("park", State.NEW, State.PARKED, Guard.UNSEEN, "the source delivered it with a readable delay"),
-    Move("reject", State.NEW, State.DEAD, Guard.UNSEEN, "its header is no moment, or its key is taken"),
+    Move(
+        "reject",
+        State.NEW,
+        State.DEAD,
+        Guard.UNSEEN,
+        "its delay is unreadable, it is too large or not allowed, or its key is taken",
+    ),
     Move("claim", State.PARKED, State.CLAIMED, Guard.DUE, "it is due"),
     Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
     Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),

@@ -30,7 +30,7 @@ _RATE_OVER_S = 0.2
 _GRID_S = 0.001
 #: Shards that cannot be asked are asked again after this time, as long as others answer.
 _REST_S = 1.0
-#: With every claim, this part of the size of the largest recent message is kept.
+#: The remembered size of the largest message shrinks by this factor with every claim.
 _LARGEST_FADES = 0.98
 #: The largest claim of a shard while instances take turns: most of it may have to be given back.
 _TURN_MAX = 64
@@ -109,7 +109,7 @@ class Claimer:
                 self._wake.nudge()
 
     async def _has_room(self) -> bool:
-        """Wait for room, for a second at most: shards are handed over while there is none, too."""
+        """Wait for room, a second at most: the loop has to hand over shards even without room."""
         if min(self._room()) <= 0 and not await self._wake.wait_for_room():
             self.passed_at = time.monotonic()  # this loop is alive; sink and settler report what is wrong
         return min(self._room()) > 0

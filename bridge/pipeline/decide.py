@@ -125,9 +125,9 @@ class Neighbours:
 
     A relative delay counts from the record's timestamp. A producer that means one moment computes each delay, cuts it
     to whole milliseconds, and publishes a little later, at a timestamp that is cut once more. So of two records that
-    mean the same moment, the later may come out earlier (measured: by up to 6 ms in a burst of 20,000). That cannot be
-    told from two moments, so the log decides: the later record is due with the earlier one. It is a few milliseconds
-    late at most, and never early. A moment that was given as such is exact and is not changed.
+    mean one moment, the later may be due earlier (measured: by up to 6 ms in a burst of 20,000). postdate cannot
+    distinguish that from two moments. So the later record is due with the earlier one: a few milliseconds late at
+    most, and never early. An absolute moment is exact and is not changed.
     """
 
     def __init__(self) -> None:

@@ -103,7 +103,7 @@ class Arrivals:
         return not self._waiting
 
     def remove(self, is_gone: Callable[[Delivery], bool]) -> list[Delivery]:
-        """Remove and return deliveries whose acceptance the broker would not hear any more."""
+        """Remove and return deliveries that can no longer be acknowledged."""
         gone: list[Delivery] = []
         for route, waiting in tuple(self._waiting.items()):
             kept = [delivery for delivery in waiting if not is_gone(delivery)]
@@ -151,7 +151,7 @@ class HeldBack(Arrivals):
         self._release()
 
     def remove(self, is_gone: Callable[[Delivery], bool]) -> list[Delivery]:
-        """Remove and return deliveries whose acceptance the broker would not hear any more."""
+        """Remove and return deliveries that can no longer be acknowledged."""
         waiting = [delivery for _, _, delivery in sorted(self._held, key=itemgetter(1))]
         gone = [delivery for delivery in waiting if is_gone(delivery)]
         if gone:  # the others do not wait for these any more

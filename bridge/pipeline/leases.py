@@ -22,7 +22,7 @@ log = structlog.get_logger("postdate")
 
 #: A lease with less than this part of its time left is renewed.
 _RENEW_BELOW = 0.7
-#: An instance that gave a shard away takes it back after this time. The others learn at once that it is free.
+#: How long an instance that gave a shard away leaves it to the others, which learn at once that it is free.
 _AWAY_S = 0.1
 #: For this time after giving a shard away, claims are small: most of such a claim may have to be given back.
 _TURNS_S = 1.0

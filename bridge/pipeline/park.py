@@ -163,7 +163,7 @@ class Parker:
                 await self._carry_out(Round(runs, self._parts))
 
     async def _carry_out(self, one: Round) -> None:
-        """Repeat a round until the store has answered. Give it up when the source can hear nothing of it any more."""
+        """Repeat a round until the store has answered, or until none of it can be acknowledged any more."""
         reconnect, failed = Reconnect(), self._gave_up
         while any(map(self._source.alive, one.pending())) and not (self._stopping and failed):
             try:

@@ -121,9 +121,9 @@ class Publisher:
 class Alarm:
     """A timer that is exact to a tenth of a millisecond. It calls ``ring`` once after each ``set``.
 
-    asyncio and uvloop count in whole milliseconds: a sleep of 1.3 ms ends after 1.1 or 2.1 ms (measured, uvloop 0.22
-    and asyncio of Python 3.11), which would add half a millisecond of lateness to every message. Linux's timerfd ends
-    it after 1.36 ms. Python has it as ``os.timerfd_create`` from 3.13 on.
+    asyncio and uvloop count in whole milliseconds. A sleep of 1.3 ms ends after 1.1 or 2.1 ms (measured, uvloop 0.22
+    and asyncio of Python 3.11). That would add half a millisecond to every message. Linux's timerfd ends it after
+    1.36 ms. Python has it as ``os.timerfd_create`` from 3.13 on.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:

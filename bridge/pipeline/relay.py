@@ -266,7 +266,7 @@ class Relay:
     async def _send(self, waiting: Sequence[Carried]) -> None:
         """Publish in order, as far as there is room, and wait for more."""
         left = list(waiting)
-        while left := self._still_heard(left):
+        while left := self._acknowledgeable(left):
             self._room.clear()
             messages_max, bytes_max = self._sink.room()
             now = _fitting(left, messages_max, bytes_max)
@@ -283,8 +283,8 @@ class Relay:
                 await self._room.wait()
         self._turns += 1
 
-    def _still_heard(self, waiting: list[Carried]) -> list[Carried]:
-        """Return those whose acceptance the source would still hear. The others are delivered again."""
+    def _acknowledgeable(self, waiting: list[Carried]) -> list[Carried]:
+        """Return those that can still be acknowledged. The others are delivered again."""
         alive = [carried for carried in waiting if self._source.alive(carried.delivery)]
         if len(alive) < len(waiting):
             self._give_back(carried for carried in waiting if not self._source.alive(carried.delivery))

@@ -1,9 +1,9 @@
 """One round of parking: runs of several routes, carried out in a few calls to the store.
 
-A round looks up keys, cancels, parks, rejects, and then marks records as done. This has the same outcome as one step
-after the other, as long as no step of a run cancels, or replaces in another shard, what the same run parks.
-``next_run`` is pure and sees to that. A failed call is repeated with the same token, so that a lost reply parks nothing
-twice. A delivery is accepted as soon as it is durable.
+A round looks up keys, cancels, parks, rejects, and then marks records as done. The outcome is that of single steps, on
+one condition: no step of a run cancels what the same run parks, or replaces it in another shard. ``next_run`` is pure
+and keeps that condition. A failed call is repeated with the same token, so that a lost reply parks nothing twice. A
+delivery is accepted as soon as it is durable.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ class Round:
         """Look up all keys of the round, and cancel what its cancellations and its new keys replace.
 
         What a new key replaces in another shard is cancelled before the new one is parked. After a crash in between,
-        the source delivers the new one again. Steps that were handled before cancel nothing. The store is asked for
-        those after the lookup: so what the lookup found is older than every step that is new.
+        the source delivers the new one again. Steps already handled cancel nothing. The store names them only
+        after the lookup, so what the lookup found is older than every new step.
         """
         fields = {n: _fields(step) for n, step in enumerate(self._steps)}
         fields = {n: found for n, found in fields.items() if found}
@@ -282,8 +282,8 @@ class Round:
     def _sort(self, firsts: FirstCopies, looked: _Looked) -> None:
         """Sort the steps into calls. Accept at once what RabbitMQ delivered and needs no call.
 
-        If that acknowledgement came after the one of a newer message and was lost, the repeated cancellation would
-        cancel the newer message.
+        The acknowledgement of a cancellation must not come after that of a newer message. If it were lost, the
+        redelivered cancellation would cancel the newer message.
         """
         self._leave_dead()
         self._loads = loads = dict[int, _Load]()
@@ -354,7 +354,7 @@ class Round:
             if isinstance(reply, StoreUnavailable):
                 failed = reply
             else:
-                durable += self._superseded.pop(shard, ())  # not after the newer one: a repeat would replace that
+                durable += self._superseded.pop(shard, ())  # first: redelivered, it would replace the newer one
                 durable += self._durable(shard, loads[shard], reply)
         self._source.accept(durable)  # of all shards together, so that their tags make one run
         for shard, load in tuple(loads.items()):

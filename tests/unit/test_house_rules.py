@@ -24,8 +24,8 @@ MAY_IMPORT_LATE = {"matplotlib", "uvloop", "bridge.lab.compare_plots"}
 #: The copied producers stand alone, so each has its own.
 MAY_EXIST_TWICE = {"DelayProducer"}
 #: The folders of ``bridge/``, from the ground up: each imports only from those before it.
-FLOORS = "core delay parking settings telemetry admin pipeline process app lab http cli".split()  # noqa: SIM905
-ADAPTERS_MAY_NOT = ("process", "app", "http", "cli", "lab")
+FLOORS = "core delay parking settings telemetry admin pipeline process app lab cli".split()  # noqa: SIM905
+ADAPTERS_MAY_NOT = ("process", "app", "cli", "lab")
 #: What a broker's load generator and meter share with the instruments that run them.
 LAB_WORDS = ("bridge.lab.load", "bridge.lab.ports")
 #: Words that say nothing of what is behind them.
@@ -37,12 +37,14 @@ def name(file: Path) -> str:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """Every module that is imported anywhere in a file."""
+    """Every module that is imported anywhere in a file; of ``from package import name``, the name too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"a relative import: {ast.unparse(node)}"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module in ("bridge", "adapters"))
 
 
 def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -79,8 +79,8 @@ def test_the_text_of_a_close_gives_reason_exchange_and_size(
     refusal = refusals.of_close(code, text)
     assert (refusal.reason.kind, refusal.lasting) == (reason, lasting)
     assert text in refusal.reason.sentence
-    accused = refusals.accused_in(text)
-    assert (accused and accused[0]) == exchange
+    cause = refusals.cause_in(text)
+    assert (cause and cause[0]) == exchange
     assert refusals.max_size_in(text) == size
 
 
@@ -109,4 +109,4 @@ def test_a_full_queue_and_a_missing_route_are_retried(refusal: Refusal) -> None:
 
 def test_a_topic_permission_names_one_routing_key_of_the_exchange() -> None:
     text = "ACCESS_REFUSED - write access to topic 'eu.new' in exchange 'orders' in vhost '/' refused for user 'u'"
-    assert refusals.accused_in(text) == ("orders", b"eu.new")
+    assert refusals.cause_in(text) == ("orders", b"eu.new")
