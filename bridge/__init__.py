@@ -13,8 +13,8 @@ Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queue
 
 Floors, from the ground up. A file imports from its own floor and from those above it in this list, nothing else:
 
-- ``core/``       messages, the table of legal moves (``state``), errors, clock; ``ports``: what a store, a source and a
-                  sink promise
+- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``ports``: what a store, a source
+                  and a sink promise
 - ``delay/``      pure: when is a message due (``header``, ``duration``), where may it go (``naming``, ``trust``)
 - ``parking/``    pure: what the store keeps (``envelope``), ids and shards (``identity``), redelivered messages
 - ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which

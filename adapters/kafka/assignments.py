@@ -63,7 +63,7 @@ class Losses:
             f"time {start} to {end - 1} of partition {partition} ({_now()}). The topic's retention is too short, or "
             "someone deleted records"
         )
-        self._health.say(f"kafka removed {topic}", text, _LOST_S)
+        self._health.say(f"kafka removed {topic}", text, _LOST_S, cause="removed")
 
     def recreated(self, tp: TopicPartition) -> None:
         """The topic was deleted and recreated."""
@@ -77,7 +77,7 @@ class Losses:
             f"the group's offset {offset} of partition {partition} of topic {topic} was set by another tool "
             f"({_now()}). postdate continues there: it reads no earlier records, and parks no record a second time"
         )
-        self._health.say(f"kafka offset {topic}", text, _RESET_S)
+        self._health.say(f"kafka offset {topic}", text, _RESET_S, cause="offset")
 
     def lost(self, tp: TopicPartition, end: int, read: int) -> None:
         """Kafka's partition ends at ``end`` although offsets up to ``read`` were read."""
@@ -87,7 +87,7 @@ class Losses:
             f"Kafka lost the offsets {end} to {read - 1} of partition {partition} of topic {topic}, which had been "
             f"read ({_now()}). A broker crashed, or elected a leader without them. postdate reads the partition again"
         )
-        self._health.say(f"kafka lost {topic}", text, _LOST_S)
+        self._health.say(f"kafka lost {topic}", text, _LOST_S, cause="lost")
 
 
 def _now() -> str:

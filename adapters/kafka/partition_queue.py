@@ -23,6 +23,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from adapters.kafka import refusals
 from adapters.kafka.outgoing import OutgoingRecord
 from bridge.core.message import Outcome, Refusal
+from bridge.core.reasons import ReasonKind
 
 _RECORD_BATCH_MAGIC = 2
 #: Codecs, as Kafka numbers them.
@@ -171,7 +172,7 @@ class PartitionQueue:
             self._break(str(error))
             return
         take_back(self._producer, self.tp, len(self._sent))
-        if refusal.reason in refusals.OF_TOPIC or refusal.again_ms is not None:
+        if refusal.reason.kind in refusals.OF_TOPIC or refusal.again_ms is not None:
             self._refuse_all(refusal)
         elif len(self._sent) > 1:
             self._alone = len(self._sent)
@@ -183,7 +184,7 @@ class PartitionQueue:
     def _refused_alone(self, refusal: Refusal) -> None:
         """The broker refused a single record. One that is too large may get another try."""
         sent, self._sent = self._sent, []
-        if refusal.reason == "too_large":
+        if refusal.reason.kind is ReasonKind.TOO_LARGE:
             if self._make_smaller(sent[0]):
                 self._alone = max(1, self._alone)
                 self._queue.extendleft(sent)

@@ -22,6 +22,7 @@ from aiokafka.errors import (
 )
 
 from bridge.core.message import Refusal
+from bridge.core.reasons import Reason, ReasonKind, bad_headers
 
 
 class InvalidRecordError(BrokerResponseError):
@@ -43,56 +44,56 @@ kafka_errors[TooFewReplicasError.errno] = TooFewReplicasError
 
 _SOON_MS = 1000
 #: Reasons that concern a topic and not one record: its other records would be refused too.
-OF_TOPIC = frozenset({"missing_topic", "forbidden"})
+OF_TOPIC = frozenset({ReasonKind.MISSING_TOPIC, ReasonKind.FORBIDDEN})
 
 
 def too_many_headers(most: int) -> Refusal:
     """More headers than the settings allow: a retried dead letter, or a limit that was lowered."""
-    return Refusal("bad_header", f"it has more than {most} headers (limits.header_entries)", lasting=True)
+    return Refusal(bad_headers(f"it has more than {most} headers (limits.header_entries)"), lasting=True)
 
 
 def no_leader(topic: str, partition: int) -> Refusal:
     """The leader of the partition is away and no other took over yet: nothing was tried."""
-    text = f"partition {partition} of topic '{topic}' has no leader at the moment"
-    return Refusal("no_leader", text, again_ms=_SOON_MS)
+    text = "partition {partition} of topic '{topic}' has no leader at the moment"
+    values = {"partition": partition, "topic": topic}
+    return Refusal(Reason(ReasonKind.NO_LEADER, text, values), again_ms=_SOON_MS)
 
 
 def few_replicas(topic: str, partition: int) -> Refusal:
     """Too few replicas are in sync: nothing was written."""
-    text = f"partition {partition} of topic '{topic}' has fewer replicas in sync than the topic's min.insync.replicas"
-    return Refusal("few_replicas", text, again_ms=_SOON_MS)
+    text = "partition {partition} of topic '{topic}' has fewer replicas in sync than the topic's min.insync.replicas"
+    values = {"partition": partition, "topic": topic}
+    return Refusal(Reason(ReasonKind.FEW_REPLICAS, text, values), again_ms=_SOON_MS)
 
 
 def not_known(topic: str) -> Refusal:
     """The topic may have just been created, or no broker answered: nothing was tried."""
-    text = f"whether there is a topic '{topic}' is unknown at the moment"
-    return Refusal("not_known", text, again_ms=_SOON_MS)
+    text = "whether there is a topic '{topic}' is unknown at the moment"
+    return Refusal(Reason(ReasonKind.NOT_KNOWN, text, {"topic": topic}), again_ms=_SOON_MS)
 
 
 def missing_topic(topic: str) -> Refusal:
     """The topic does not exist. Its owner creates it: only the owner knows how many partitions it needs."""
-    return Refusal(
-        "missing_topic", f"topic '{topic}' does not exist, or postdate may not see it (no Describe permission)"
-    )
+    text = "topic '{topic}' does not exist, or postdate may not see it (no Describe permission)"
+    return Refusal(Reason(ReasonKind.MISSING_TOPIC, text, {"topic": topic}))
 
 
 def forbidden(topic: str) -> Refusal:
     """The user has no right to write."""
-    return Refusal("forbidden", f"postdate may not write to topic '{topic}'")
+    return Refusal(Reason(ReasonKind.FORBIDDEN, "postdate may not write to topic '{topic}'", {"topic": topic}))
 
 
 def too_large(topic: str, compressed: bool) -> Refusal:
     """The record is over the topic's limit. ``compressed``: it was also tried compressed."""
     hint = "not even compressed with gzip" if compressed else "and it was sent uncompressed (kafka.compression)"
-    return Refusal(
-        "too_large", f"topic '{topic}' accepts no record of this size (max.message.bytes), {hint}", lasting=True
-    )
+    text = f"topic '{{topic}}' accepts no record of this size (max.message.bytes), {hint}"
+    return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"topic": topic}), lasting=True)
 
 
 def over_request(topic: str) -> Refusal:
     """The record is too large for any request, whatever the topic accepts."""
-    text = f"topic '{topic}': Kafka accepts no request of 100 MiB (kafka.compression, limits.max_body)"
-    return Refusal("too_large", text, lasting=True)
+    text = "topic '{topic}': Kafka accepts no request of 100 MiB (kafka.compression, limits.max_body)"
+    return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"topic": topic}), lasting=True)
 
 
 def of_error(error: KafkaError, tp: TopicPartition, keyless: bool = False) -> Refusal | None:
@@ -108,7 +109,8 @@ def of_error(error: KafkaError, tp: TopicPartition, keyless: bool = False) -> Re
     if isinstance(error, (UnknownTopicOrPartitionError, InvalidTopicError)):
         return missing_topic(topic)
     if isinstance(error, InvalidTimestampError):
-        return Refusal("bad_timestamp", f"topic '{topic}' refuses its timestamp", lasting=True)
+        reason = Reason(ReasonKind.BAD_TIMESTAMP, "topic '{topic}' refuses its timestamp", {"topic": topic})
+        return Refusal(reason, lasting=True)
     if isinstance(error, (CorruptRecordException, InvalidRecordError, PolicyViolationError)):
         rule = (
             "It has no key, and a compacted topic needs one. Produce it with a key, or set the topic's cleanup.policy "
@@ -116,6 +118,6 @@ def of_error(error: KafkaError, tp: TopicPartition, keyless: bool = False) -> Re
             if keyless
             else "It breaks a rule of the topic or the cluster. Change the rule or the producer"
         )
-        text = f"topic '{topic}' does not accept this record: {error.message} ({error.errno}). {rule}"
-        return Refusal("rejected", text)
+        text = f"topic '{{topic}}' does not accept this record: {{error}} ({{code}}). {rule}"
+        return Refusal(Reason(ReasonKind.REJECTED, text, {"topic": topic, "error": error.message, "code": error.errno}))
     return None

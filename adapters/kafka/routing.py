@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 
 from adapters.kafka.raw.record import Header
 from bridge.core.message import Refusal
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.naming import Naming, is_topic, taken_by
-from bridge.delay.trust import DESTINATION, NOT_ALLOWED, destination_refusal
+from bridge.delay.trust import DESTINATION, destination_refusal
 
 _HEADER = DESTINATION.encode()
 _UNKNOWN_MS = 5000
@@ -66,22 +67,23 @@ class Router:
             return own  # it may name its own target, which is unknown until the settings name its topic again
         if isinstance(own, str) and value == own.encode():
             return own
-        return Refusal(NOT_ALLOWED, destination_refusal(value, self._allowed.values()), lasting=True)
+        refused = destination_refusal(value, self._allowed.values())
+        assert refused is not None  # the names on the list were looked up above
+        return Refusal(refused, lasting=True)
 
     def _by_topic(self, topic: str) -> str | Refusal:
         found = (naming.target(topic) for naming in self._namings)
         target = next((one for one in found if one is not None), None)
         if target is None:
             source = f"from topic '{topic}'" if topic else "without a topic"
-            text = (
-                f"routes.{self._route} has no target for a record {source}. Add its topic to routes.{self._route}.also"
-            )
-            return Refusal("no_target", text, again_ms=_UNKNOWN_MS)
+            text = "routes.{route} has no target for a record {source}. Add its topic to routes.{route}.also"
+            reason = Reason(ReasonKind.NO_TARGET, text, {"route": self._route, "source": source})
+            return Refusal(reason, again_ms=_UNKNOWN_MS)
         if not is_topic(target) or target.startswith("__"):
-            return Refusal(
-                "bad_target", f"topic '{topic}' leads to '{target}', which is not a valid topic name", lasting=True
-            )
+            text = "topic '{topic}' leads to '{target}', which is not a valid topic name"
+            return Refusal(Reason(ReasonKind.BAD_TARGET, text, {"topic": topic, "target": target}), lasting=True)
         if (route := taken_by(target, self._taken)) is not None:
-            text = f"topic '{topic}' leads to '{target}', which route {route} intercepts. It would loop for ever"
-            return Refusal("loop", text, lasting=True)
+            text = "topic '{topic}' leads to '{target}', which route {route} intercepts. It would loop for ever"
+            values = {"topic": topic, "target": target, "route": route}
+            return Refusal(Reason(ReasonKind.LOOP, text, values), lasting=True)
         return target

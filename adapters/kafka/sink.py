@@ -34,6 +34,7 @@ from adapters.kafka.raw.record import headers_in, topic_of, unpack
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
 from bridge.core.ports import Letter, Result
+from bridge.core.reasons import unreadable
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -179,7 +180,7 @@ class KafkaSink:
         try:
             record = unpack(letter.payload)
         except ValueError as error:
-            return Refusal("unreadable", str(error), lasting=True)
+            return Refusal(unreadable(error), lasting=True)
         topic = out.router.target(topic_of(letter.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic
@@ -212,7 +213,7 @@ class KafkaSink:
     def _on_answer(
         self, topic: str, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None
     ) -> None:
-        if refusal is not None and refusal.reason in refusals.OF_TOPIC and self._targets is not None:
+        if refusal is not None and refusal.reason.kind in refusals.OF_TOPIC and self._targets is not None:
             self._targets.refuse_for_a_while(topic, refusal)
         self._give([Result(flight.letter, outcome, refusal) for flight in flights])
 

@@ -11,15 +11,15 @@ from bridge.core.message import Outcome, Refusal
 from bridge.core.ports import Letter, Result
 
 
-class Hold(Enum):
+class NoAnswer(Enum):
     """No answer before ``answer_held``."""
 
     HOLD = "hold"
 
 
-HOLD = Hold.HOLD
+HOLD = NoAnswer.HOLD
 #: What becomes of one publish: confirmed, unknown, refused with a reason, or no answer yet.
-Answer = Outcome | Refusal | Hold
+Answer = Outcome | Refusal | NoAnswer
 
 
 class MemorySink:
@@ -97,7 +97,7 @@ class MemorySink:
         for letter in letters:
             self.published.append(letter)
             answer = self._script.popleft() if self._script else self.answer
-            if isinstance(answer, Hold):
+            if isinstance(answer, NoAnswer):
                 self._flights.append(letter)
             else:
                 self._answer([letter], answer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 from bridge.core.message import Refusal
-from bridge.delay.trust import NOT_ALLOWED, no_such_queue
+from bridge.core.reasons import Reason, ReasonKind, bad_headers
+from bridge.delay.trust import no_such_queue
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
@@ -19,50 +20,57 @@ _TOPIC = re.compile(r"access to topic '([^']*)' in exchange '([^']*)'")
 _MAX_SIZE = re.compile(r"larger than (?:configured )?max size (\d+)")
 
 #: A nacked message was refused by a queue: it is full, or its node is failing.
-NACKED = Refusal("nacked", "RabbitMQ refused it (basic.nack): a queue is full (reject-publish) or cannot store it")
+NACKED = Refusal(
+    Reason(ReasonKind.NACKED, "RabbitMQ refused it (basic.nack): a queue is full (reject-publish) or cannot store it")
+)
 
 
 def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
     """Return the refusal of a returned message: no queue is bound for it."""
     key = routing_key.decode("utf-8", "backslashreplace")
-    return Refusal("unroutable", f"no queue is bound to exchange '{exchange}' for routing key '{key}' ({text})")
+    sentence = "no queue is bound to exchange '{exchange}' for routing key '{key}' ({text})"
+    return Refusal(Reason(ReasonKind.UNROUTABLE, sentence, {"exchange": exchange, "key": key, "text": text}))
 
 
 def loop(routing_key: bytes) -> Refusal:
     """Return the refusal of a routing key that leads back to postdate: the message would never leave."""
     queue = routing_key.decode("utf-8", "backslashreplace")
-    return Refusal("loop", f"its routing key '{queue}' is a queue of postdate, so it would never leave", lasting=True)
+    text = "its routing key '{queue}' is a queue of postdate, so it would never leave"
+    return Refusal(Reason(ReasonKind.LOOP, text, {"queue": queue}), lasting=True)
 
 
 def not_allowed(routing_key: bytes) -> Refusal:
     """Return the refusal of a routing key that the route's ``allow_to`` does not list."""
-    return Refusal(NOT_ALLOWED, no_such_queue(routing_key), lasting=True)
+    return Refusal(no_such_queue(routing_key), lasting=True)
 
 
 def too_large(size: int, size_max: int) -> Refusal:
     """Return the refusal of a body above the broker's ``max_message_size``."""
-    return Refusal("too_large", f"its body has {size} bytes, and RabbitMQ allows {size_max}", lasting=True)
+    text = "its body has {size} bytes, and RabbitMQ allows {size_max}"
+    return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"size": size, "size_max": size_max}), lasting=True)
 
 
 def headers_too_large(frame_max: int) -> Refusal:
     """Return the refusal of properties that do not fit into one frame."""
-    return Refusal("too_large", f"its headers do not fit into a frame of {frame_max} bytes", lasting=True)
+    text = "its headers do not fit into a frame of {frame_max} bytes"
+    return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"frame_max": frame_max}), lasting=True)
 
 
 def too_many_headers(text: str) -> Refusal:
     """Return the refusal of too many header entries, with the text that the intake gives."""
-    return Refusal("bad_header", text, lasting=True)
+    return Refusal(bad_headers(text), lasting=True)
 
 
 def of_close(code: int, text: str) -> Refusal:
     """Return the refusal for the message over which the broker closed a channel or a connection."""
     if code == 404:
-        return Refusal("missing_exchange", text)
+        return Refusal(Reason(ReasonKind.MISSING_EXCHANGE, "{text}", {"text": text}))
     if code == ACCESS_REFUSED:
-        return Refusal("forbidden", text)
+        return Refusal(Reason(ReasonKind.FORBIDDEN, "{text}", {"text": text}))
     if _MAX_SIZE.search(text):
-        return Refusal("too_large", text, lasting=True)
-    return Refusal("rejected", f"RabbitMQ closed the channel because of it: {code} {text}", lasting=True)
+        return Refusal(Reason(ReasonKind.TOO_LARGE, "{text}", {"text": text}), lasting=True)
+    sentence = "RabbitMQ closed the channel because of it: {code} {text}"
+    return Refusal(Reason(ReasonKind.REJECTED, sentence, {"code": code, "text": text}), lasting=True)
 
 
 def no_right(text: str) -> str:

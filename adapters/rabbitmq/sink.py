@@ -33,6 +33,7 @@ from adapters.rabbitmq.trouble import sentence
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
 from bridge.core.ports import Letter, Result
+from bridge.core.reasons import unreadable
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -149,7 +150,7 @@ class RabbitSink:
         try:
             encoded = encoder.encode(letter, out)
         except ValueError as error:
-            return Refusal("unreadable", str(error), lasting=True)
+            return Refusal(unreadable(error), lasting=True)
         if isinstance(encoded, Refusal):
             return encoded
         return encoded.data, _Flight(letter, out.exchange, encoded.routing_key, len(encoded.data))

@@ -364,7 +364,7 @@ class RabbitSource:
             waiting = answer.method.message_count
             left = consumer.idle.look(waiting, consumer.last, consumer.floor < consumer.last)
             queue = consumer.intake.queue
-            self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "")
+            self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "", cause="left out")
 
         if consumer.alive and consumer.channel.is_open and not self._stopping:
             consumer.channel.queue_declare(consumer.intake.queue, passive=True, callback=on_counts)

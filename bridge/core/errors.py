@@ -4,6 +4,10 @@ Foreign exceptions (pika's, redis-py's) are translated into these once, at the e
 An unanswered publish is no error but an outcome: ``bridge.core.message.Outcome``.
 """
 
+from __future__ import annotations
+
+from bridge.core.reasons import Reason
+
 
 class PostdateError(Exception):
     """Root. Its text says what is wrong and where, then what to do, as two sentences."""
@@ -15,6 +19,19 @@ class SettingsError(PostdateError):
 
 class HeaderError(PostdateError):
     """A delay header that names no time: the producer's mistake. The message becomes a dead letter."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.sentence)
+        self.reason = reason
+
+
+class BadValue(ValueError):
+    """A text or a header value that names no duration, moment or number. ``text`` is a template, as in ``Reason``."""
+
+    def __init__(self, text: str, **values: object) -> None:
+        super().__init__(text.format_map(values))
+        self.text = text
+        self.values = values
 
 
 class NotFound(PostdateError):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from bridge.core.reasons import Reason, ReasonKind
+
 
 class Timestamp(NamedTuple):
     """A header value of AMQP's timestamp type: whole seconds since 1970, UTC (AMQP 0-9-1, section 4.2.5.4)."""
@@ -95,8 +97,6 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-#: The kind of a refusal because the settings lack the route.
-NO_ROUTE = "no_route"
 _NO_ROUTE_MS = 5000
 
 
@@ -107,12 +107,12 @@ class Refusal:
     ``again_ms``: it was not tried at all. That counts no try, and it is published again after this time.
     """
 
-    reason: str
-    text: str
+    reason: Reason
     lasting: bool = False
     again_ms: int | None = None
 
 
 def no_route(route: str) -> Refusal:
     """Return the refusal of a message whose route this instance lacks. Another instance may have it."""
-    return Refusal(NO_ROUTE, f"the settings of this instance have no route '{route}'", again_ms=_NO_ROUTE_MS)
+    text = "the settings of this instance have no route '{route}'"
+    return Refusal(Reason(ReasonKind.NO_ROUTE, text, {"route": route}), again_ms=_NO_ROUTE_MS)

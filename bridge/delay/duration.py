@@ -5,13 +5,15 @@ would turn 0.1 s into a number that is not a whole number of milliseconds.
 
 All readers take at most ``TEXT_MAX`` characters, which bounds their cost. They ignore spaces and tabs around the text,
 but not line breaks. Digits are ASCII: ``int()`` also takes "1_000" and "٥", which no other reader of the same header
-would understand. Every refusal is a ValueError of one printable sentence.
+would understand. Every refusal is a ``BadValue``, which is a ValueError, of one printable sentence.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import date, datetime, timedelta
+
+from bridge.core.errors import BadValue
 
 #: The longest text that is read, in characters. RFC 3339 with nanoseconds has 35.
 TEXT_MAX = 64
@@ -47,7 +49,7 @@ def read_integer(text: str) -> int:
     """Read ASCII decimal digits with an optional sign. Raises ValueError for all else, "5000.0" and "1e3" included."""
     bare = _bare(text)
     if _INTEGER.fullmatch(bare) is None:
-        raise ValueError(f"{quoted(text)} is not a whole number in decimal digits")
+        raise BadValue("{value} is not a whole number in decimal digits", value=quoted(text))
     return int(bare)
 
 
@@ -76,7 +78,7 @@ def read_duration_ms(text: str) -> int:
     try:
         return sign * (_iso(unsigned[1:].upper()) if unsigned[:1] in ("P", "p") else _sum(unsigned, _UNITS))
     except ValueError as error:
-        raise ValueError(f"{quoted(text)} is not a duration: {error}") from None
+        raise BadValue(f"{{value}} is not a duration: {error}", value=quoted(text)) from None
 
 
 def read_moment_ms(text: str) -> int:
@@ -95,21 +97,23 @@ def read_rfc3339_ms(text: str, *, naive_is_utc: bool = False) -> int:
     """
     match = _RFC3339.fullmatch(_bare(text))
     if match is None:
-        raise ValueError(f"{quoted(text)} is not a moment: write RFC 3339 like 2026-01-31T09:30:00Z, or Unix ms")
+        raise BadValue(
+            "{value} is not a moment: write RFC 3339 like 2026-01-31T09:30:00Z, or Unix ms", value=quoted(text)
+        )
     *fields, fraction, offset = match.groups()
     if offset is None and not naive_is_utc:
-        raise ValueError(f"{quoted(text)} has no offset from UTC: add Z or one like +02:00")
+        raise BadValue("{value} has no offset from UTC: add Z or one like +02:00", value=quoted(text))
     year, month, day, hour, minute, second = map(int, fields)
     if second == 60:
-        raise ValueError(
-            f"{quoted(text)} is a leap second, which Unix time cannot name: write second 59 or the next 00"
+        raise BadValue(
+            "{value} is a leap second, which Unix time cannot name: write second 59 or the next 00", value=quoted(text)
         )
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"{quoted(text)} has no such time of day")
+        raise BadValue("{value} has no such time of day", value=quoted(text))
     try:
         days = date(year, month, day).toordinal() - _EPOCH_DAY
     except ValueError:
-        raise ValueError(f"{quoted(text)} has no such day in the calendar") from None
+        raise BadValue("{value} has no such day in the calendar", value=quoted(text)) from None
     minutes = days * 1440 + hour * 60 + minute - _offset_minutes(text, offset)
     return minutes * _MINUTE + second * _SECOND + _round_up_ms(fraction)
 
@@ -145,7 +149,7 @@ def write_moment(ms: int) -> str:
 def _bare(text: str) -> str:
     """Strip the blanks, after the length has been bounded."""
     if len(text) > TEXT_MAX:
-        raise ValueError(f"{quoted(text)} is longer than {TEXT_MAX} characters")
+        raise BadValue("{value} is longer than {most} characters", value=quoted(text), most=TEXT_MAX)
     return text.strip(_BLANKS)
 
 
@@ -184,7 +188,7 @@ def _offset_minutes(text: str, offset: str | None) -> int:
         return 0
     hours, minutes = int(offset[1:3]), int(offset[4:6])
     if hours > 23 or minutes > 59:
-        raise ValueError(f"{quoted(text)} has no such offset from UTC")
+        raise BadValue("{value} has no such offset from UTC", value=quoted(text))
     return (hours * 60 + minutes) * (-1 if offset[0] == "-" else 1)
 
 

@@ -19,8 +19,9 @@ from enum import Enum
 from functools import partial
 from math import ceil, isfinite
 
-from bridge.core.errors import HeaderError
+from bridge.core.errors import BadValue, HeaderError
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.duration import (
     TEXT_MAX,
     quoted,
@@ -147,8 +148,9 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
         try:
             asked = read(value)
             due_ms = _due_ms(asked, absolute, value, arrived_ms, published_ms, rules)
-        except ValueError as error:
-            raise HeaderError(f"header {name}: {error}{_perhaps_a_number(value, rules)}") from None
+        except BadValue as error:
+            values = {**error.values, "setting": rules.binary_setting}
+            raise _wrong(name, error.text + _perhaps_a_number(value, rules), values) from None
         delay_ms = None if absolute else max(asked, 0)
         key = headers.get(_KEY)
         return Due(due_ms, delay_ms, _read_key(_KEY, key) if key is not None else None)
@@ -158,18 +160,20 @@ def read_due(headers: Mapping[str, HeaderValue], arrived_ms: int, published_ms: 
 def _due_ms(
     asked: int, absolute: bool, value: HeaderValue, arrived_ms: int, published_ms: int | None, rules: HeaderRules
 ) -> int:
-    """Return the due moment. Raises ValueError if the wait, counted from the publish, is above the limit."""
+    """Return the due moment. Raises BadValue if the wait, counted from the publish, is above the limit."""
     if asked <= (arrived_ms if absolute else 0):
         return arrived_ms
     start = published_ms if published_ms is not None and published_ms > 0 else arrived_ms
     # A producer's clock may be wrong, or count microseconds. It must not lift the limit of an absolute moment ...
     delay_ms = asked - (start if start < arrived_ms else arrived_ms) if absolute else asked
     if delay_ms > rules.max_delay_ms:
-        raise ValueError(f"{_shown(value)} goes beyond limits.max_delay, {write_duration(rules.max_delay_ms)}")
+        most = write_duration(rules.max_delay_ms)
+        raise BadValue("{value} goes beyond limits.max_delay, {most}", value=_shown(value), most=most)
     if absolute:
         return asked
     if start - arrived_ms > rules.max_delay_ms:  # ... and not park a relative delay for ever
-        raise ValueError(f"{_shown(value)} has no start, the message's own timestamp is too far ahead of its arrival")
+        text = "{value} has no start, the message's own timestamp is too far ahead of its arrival"
+        raise BadValue(text, value=_shown(value))
     return max(start + asked, arrived_ms)
 
 
@@ -180,16 +184,21 @@ def _read_key(name: str, value: HeaderValue) -> bytes:
     if isinstance(value, str):
         value = value.encode(errors="surrogatepass")  # a lone surrogate then fails as UTF-8 below
     if not isinstance(value, bytes):
-        raise HeaderError(f"header {name}: {_shown(value)} is not a key, which is text")
+        raise _wrong(name, "{value} is not a key, which is text", {"value": _shown(value)})
     if not 0 < len(value) <= _KEY_MAX:
-        raise HeaderError(f"header {name}: {_shown(value)} has {len(value)} bytes, a key has 1 to {_KEY_MAX}")
+        values = {"value": _shown(value), "size": len(value), "most": _KEY_MAX}
+        raise _wrong(name, "{value} has {size} bytes, a key has 1 to {most}", values)
     try:
         value.decode()
     except UnicodeDecodeError:
-        raise HeaderError(f"header {name}: {_shown(value)} is not UTF-8 text") from None
+        raise _wrong(name, "{value} is not UTF-8 text", {"value": _shown(value)}) from None
     if value[:1] == b"\0":
-        raise HeaderError(f"header {name}: {_shown(value)} begins with a NUL, and a key does not")
+        raise _wrong(name, "{value} begins with a NUL, and a key does not", {"value": _shown(value)})
     return value
+
+
+def _wrong(name: str, text: str, values: Mapping[str, object]) -> HeaderError:
+    return HeaderError(Reason(ReasonKind.BAD_HEADER, f"header {name}: {text}", values))
 
 
 def _unpacked(value: HeaderValue) -> HeaderValue:
@@ -200,15 +209,15 @@ def _unpacked(value: HeaderValue) -> HeaderValue:
 
 
 def _perhaps_a_number(value: HeaderValue, rules: HeaderRules) -> str:
-    """Return advice for a value that is probably a number as Java writes it; "" for another."""
+    """Return advice, a template, for a value that is probably a number as Java writes it; "" for another."""
     if not rules.binary_setting or not isinstance(value, bytes) or value[:1] not in (b"\0", b"\xff"):
         return ""
     if len(value) == 8:
-        return f"; if it is a number in eight bytes, as Java writes a long, set {rules.binary_setting} = true"
+        return "; if it is a number in eight bytes, as Java writes a long, set {setting} = true"
     if len(value) == 4:
         return (
             "; if it is a number in four bytes, as Java writes an int, send it as text, or as a long with "
-            f"{rules.binary_setting} = true"
+            "{setting} = true"
         )
     return ""
 
@@ -217,11 +226,11 @@ def _text(value: str | bytes) -> str:
     if isinstance(value, str):
         return value
     if len(value) > TEXT_MAX:
-        raise ValueError(f"{_shown(value)} is longer than {TEXT_MAX} bytes")
+        raise BadValue("{value} is longer than {most} bytes", value=_shown(value), most=TEXT_MAX)
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{_shown(value)} is not UTF-8 text") from None
+        raise BadValue("{value} is not UTF-8 text", value=_shown(value)) from None
 
 
 def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
@@ -233,8 +242,8 @@ def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) 
     if isinstance(value, float):
         if value.is_integer():  # false for NaN and the infinities
             return int(value)
-        raise ValueError(f"{_shown(value)} is not a whole number")
-    raise ValueError(f"{_shown(value)} cannot be a delay")
+        raise BadValue("{value} is not a whole number", value=_shown(value))
+    raise BadValue("{value} cannot be a delay", value=_shown(value))
 
 
 def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
@@ -250,7 +259,7 @@ def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
     # RocketMQ takes 0 as "now" and 19 as 18. Both are refused: there is no level 0, and 18 would be early.
     level = _number(value)
     if not 1 <= level <= len(levels_ms):
-        raise ValueError(f"{_shown(value)} is not a level from 1 to {len(levels_ms)}")
+        raise BadValue("{value} is not a level from 1 to {most}", value=_shown(value), most=len(levels_ms))
     return levels_ms[level - 1]
 
 
@@ -268,13 +277,13 @@ def _at_ms(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -
     """
     moment = _milliseconds(value, read_text)
     if 10**9 <= moment < 10**10:
-        raise ValueError(f"{_shown(value)} looks like Unix seconds, and this header counts in milliseconds")
+        raise BadValue("{value} looks like Unix seconds, and this header counts in milliseconds", value=_shown(value))
     return moment
 
 
 def _iso(value: HeaderValue) -> int:
     if not isinstance(value, (str, bytes)):
-        raise ValueError(f"{_shown(value)} is not ISO 8601 text")
+        raise BadValue("{value} is not ISO 8601 text", value=_shown(value))
     return read_rfc3339_ms(_text(value), naive_is_utc=True)
 
 

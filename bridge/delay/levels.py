@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bridge.core.errors import HeaderError
+from bridge.core.errors import BadValue, HeaderError
 from bridge.core.message import Delivery
+from bridge.core.reasons import Reason, ReasonKind, bad_headers, over_body_max
 from bridge.delay import ladder
 from bridge.delay.duration import write_duration
 from bridge.delay.header import Due, HeaderRules, read_due
 from bridge.delay.trust import Trust
 
-NO_CANCEL = "not_possible: a route without a store cannot cancel, so x-delay-cancel has cancelled nothing"
+NO_CANCEL = Reason(
+    ReasonKind.NOT_POSSIBLE, "a route without a store cannot cancel, so x-delay-cancel has cancelled nothing"
+)
 
 
 class Hold(NamedTuple):
@@ -32,14 +35,14 @@ class Deliver(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """It is kept as a dead letter, in a queue of the broker."""
+    """It is kept as a dead letter, in a queue of the broker. Without a reason none is added."""
 
-    reason: str
+    reason: Reason | None
 
 
 Move = Hold | Deliver | Bury
 #: From the remaining wait (ms, above 0) and the delay asked for (None for a moment) to the actual wait.
-#: Raises ValueError, with the second half of a sentence, if there is no such wait.
+#: Raises BadValue, with the second half of a sentence, if there is no such wait.
 Round = Callable[[int, int | None], int]
 
 
@@ -57,16 +60,16 @@ class LevelRules:
 def decide(delivery: Delivery, rules: LevelRules, now_ms: int) -> Move:
     """Return what becomes of a delivery from the intake. ``now_ms``: Unix ms, when the wait in the broker begins."""
     if delivery.fault:
-        return Bury(f"bad_header: {delivery.fault}")
+        return Bury(bad_headers(delivery.fault))
     if len(delivery.payload) > rules.body_max:
-        return Bury(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+        return Bury(over_body_max(len(delivery.payload), rules.body_max))
     if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
         return Bury(refused)
     try:
         due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
         return _move(due, rules, now_ms)
     except HeaderError as error:
-        return Bury(f"bad_header: {error}") if rules.on_bad == "dead" else Deliver()
+        return Bury(error.reason) if rules.on_bad == "dead" else Deliver()
 
 
 def _move(due: Due, rules: LevelRules, now_ms: int) -> Move:
@@ -79,8 +82,8 @@ def _move(due: Due, rules: LevelRules, now_ms: int) -> Move:
         wait_ms = min(wait_ms, due.delay_ms)
     try:
         return Hold(rules.round(wait_ms, due.delay_ms))
-    except ValueError as error:
-        raise HeaderError(f"the delay {error}") from None
+    except BadValue as error:
+        raise HeaderError(Reason(ReasonKind.BAD_HEADER, f"the delay {error.text}", error.values)) from None
 
 
 def rounding(levels_ms: Sequence[int], how: str) -> Round:
@@ -94,11 +97,12 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
     def to_level(wait_ms: int, asked_ms: int | None) -> int:
         if how == "refuse":
             if asked_ms not in ordered:
-                raise ValueError("is none of the route's levels, and levels.rounding is refuse")
+                raise BadValue("is none of the route's levels, and levels.rounding is refuse")
             return asked_ms
         if _longest(wait_ms, asked_ms) > ordered[-1]:
             longest = write_duration(ordered[-1])
-            raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the longest level of the route, {longest}")
+            text = "of {delay} is longer than the longest level of the route, {longest}"
+            raise BadValue(text, delay=_said(wait_ms, asked_ms), longest=longest)
         place = bisect_left(ordered, wait_ms)
         above, below = ordered[place], ordered[max(0, place - 1)]
         return below if how == "nearest" and wait_ms - below < above - wait_ms else above
@@ -109,7 +113,7 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
 def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
     """Round a wait up to one that the ladder has (``Round``)."""
     if ladder.whole_seconds(_longest(wait_ms, asked_ms)) > ladder.LONGEST_S:
-        raise ValueError(f"of {_said(wait_ms, asked_ms)} is longer than the ladder, {ladder.LONGEST_S} s")
+        raise BadValue(f"of {{delay}} is longer than the ladder, {ladder.LONGEST_S} s", delay=_said(wait_ms, asked_ms))
     return 1000 * ladder.whole_seconds(wait_ms)
 
 

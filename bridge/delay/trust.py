@@ -11,13 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from bridge.core.message import Delivery, HeaderValue
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.duration import quoted
 from bridge.delay.header import CANCEL
 
 #: The header with which a producer names a destination.
 DESTINATION = "x-delay-to"
-#: The kind of the refusal.
-NOT_ALLOWED = "not_allowed"
+_NO_CANCEL = Reason(ReasonKind.NOT_ALLOWED, f"header {CANCEL} cancels nothing here, the route's cancel is false")
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,29 @@ class Trust:
     cancel: bool = True
     queues: frozenset[bytes] | None = None
 
-    def refusal(self, delivery: Delivery) -> str:
-        """Return why a delivery becomes a dead letter; "" if it does not."""
+    def refusal(self, delivery: Delivery) -> Reason | None:
+        """Return why a delivery becomes a dead letter; None if it does not."""
         if delivery.headers.get(CANCEL) is not None:  # it goes nowhere, so its routing key does not matter
-            said = f"{NOT_ALLOWED}: header {CANCEL} cancels nothing here, the route's cancel is false"
-            return "" if self.cancel else said
+            return None if self.cancel else _NO_CANCEL
         if self.queues is not None and delivery.order_key not in self.queues:
-            return f"{NOT_ALLOWED}: {no_such_queue(delivery.order_key)}"
-        return ""
+            return no_such_queue(delivery.order_key)
+        return None
 
 
 def is_cancellation(reason: str) -> bool:
     """Return whether a dead letter with this reason is a cancellation, which is never delivered and never retried."""
-    return reason.startswith(("not_unique:", "long_key:", "not_possible:", f"{NOT_ALLOWED}: header {CANCEL}"))
+    kinds = (ReasonKind.NOT_UNIQUE, ReasonKind.LONG_KEY, ReasonKind.NOT_POSSIBLE)
+    return reason.startswith((*(f"{kind}:" for kind in kinds), f"{ReasonKind.NOT_ALLOWED}: header {CANCEL}"))
 
 
-def no_such_queue(routing_key: bytes) -> str:
-    """Return the sentence about a routing key that is not on the list."""
-    return f"the routing key {quoted(routing_key)} is not in the route's allow_to"
+def no_such_queue(routing_key: bytes) -> Reason:
+    """Return the reason for a routing key that is not on the list."""
+    text = "the routing key {key} is not in the route's allow_to"
+    return Reason(ReasonKind.NOT_ALLOWED, text, {"key": quoted(routing_key)})
 
 
-def destination_refusal(value: HeaderValue, allowed: Collection[str]) -> str:
-    """Return why a message may not go where its header says; "" if it may. ``allowed`` are names."""
+def destination_refusal(value: HeaderValue, allowed: Collection[str]) -> Reason | None:
+    """Return why a message may not go where its header says; None if it may. ``allowed`` are names."""
     name = value
     if isinstance(value, bytes):
         try:
@@ -56,8 +57,7 @@ def destination_refusal(value: HeaderValue, allowed: Collection[str]) -> str:
         except UnicodeDecodeError:
             name = None
     if isinstance(name, str) and name in allowed:
-        return ""
+        return None
     shown = quoted(value) if isinstance(value, (str, bytes)) else "no name"
-    if not allowed:
-        return f"header {DESTINATION} says {shown}, and the route's allow_to is empty"
-    return f"header {DESTINATION} says {shown}, which is not in the route's allow_to"
+    why = ", which is not in the route's allow_to" if allowed else ", and the route's allow_to is empty"
+    return Reason(ReasonKind.NOT_ALLOWED, f"header {DESTINATION} says {{value}}{why}", {"value": shown})

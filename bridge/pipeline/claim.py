@@ -183,7 +183,9 @@ class Claimer:
         if now_s - self._answered_at > _REST_S:
             raise error
         self._wake.rest(failed, _REST_S)
-        self._health.say("store claim", f"nothing is delivered from some shards ({len(self._away)}): {error}")
+        self._health.say(
+            "store claim", f"nothing is delivered from some shards ({len(self._away)}): {error}", cause=str(error)
+        )
 
     # -- messages that cannot be delivered --------------------------------------------------------------------------
 

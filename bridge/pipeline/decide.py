@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from bridge.core.errors import HeaderError
 from bridge.core.message import Delivery
+from bridge.core.reasons import Reason, ReasonKind, bad_headers, over_body_max
 from bridge.delay.duration import quoted
 from bridge.delay.header import HeaderRules, read_due
-from bridge.delay.trust import DESTINATION, NOT_ALLOWED, Trust, destination_refusal
+from bridge.delay.trust import DESTINATION, Trust, destination_refusal
 from bridge.parking.envelope import found_key
 
-SAME_KEY = "same_key: a message with this key is parked already, and on_same_key is reject"
+SAME_KEY = Reason(ReasonKind.SAME_KEY, "a message with this key is parked already, and on_same_key is reject")
 
 #: How far two moments may lie apart that mean one, in milliseconds.
 _NEAR_MS = 8
@@ -54,7 +55,7 @@ class Parking(NamedTuple):
 class Rejection(NamedTuple):
     """Keep it as a dead letter."""
 
-    reason: str
+    reason: Reason
 
 
 class Cancellation(NamedTuple):
@@ -66,20 +67,20 @@ class Cancellation(NamedTuple):
 def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cancellation:
     """Return what becomes of one delivery. Pure."""
     if delivery.fault:
-        return Rejection(f"bad_header: {delivery.fault}")
+        return Rejection(bad_headers(delivery.fault))
     if len(delivery.payload) > rules.body_max:
-        return Rejection(f"too_large: it has {len(delivery.payload)} bytes and limits.max_body is {rules.body_max}")
+        return Rejection(over_body_max(len(delivery.payload), rules.body_max))
     if rules.allow_to is not None and DESTINATION in delivery.headers:
         refused = destination_refusal(delivery.headers[DESTINATION], rules.allow_to)
         if refused:
-            return Rejection(f"{NOT_ALLOWED}: {refused}")
+            return Rejection(refused)
     if rules.trust is not None and (refused := rules.trust.refusal(delivery)):
         return Rejection(refused)
     try:
         due = read_due(delivery.headers, delivery.arrived_ms, delivery.published_ms, rules.headers)
     except HeaderError as error:
         if rules.on_bad == "dead":
-            return Rejection(f"bad_header: {error}")
+            return Rejection(error.reason)
         return Parking(delivery.arrived_ms, b"", False)
     if due.cancel is not None:
         return Cancellation(due.cancel)
@@ -100,17 +101,15 @@ def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
     if not delivery.tombstone or not delivery.message_id:
         return Parking(delivery.arrived_ms, b"", False)
     if not found_key(delivery.message_id):
-        size = len(delivery.message_id)
-        return Rejection(f"long_key: a key of {size} bytes cannot be looked up, so nothing was cancelled")
+        text = "a key of {size} bytes cannot be looked up, so nothing was cancelled"
+        return Rejection(Reason(ReasonKind.LONG_KEY, text, {"size": len(delivery.message_id)}))
     return Cancellation(delivery.message_id)
 
 
 def not_unique(key: bytes, number: int) -> Rejection:
     """Return the rejection of a cancellation whose key fits too many messages."""
-    return Rejection(
-        f"not_unique: {number} messages are parked under {quoted(key)}, so nothing was cancelled; "
-        "give each its own x-delay-key"
-    )
+    text = "{number} messages are parked under {key}, so nothing was cancelled; give each its own x-delay-key"
+    return Rejection(Reason(ReasonKind.NOT_UNIQUE, text, {"number": number, "key": quoted(key)}))
 
 
 class Step(NamedTuple):

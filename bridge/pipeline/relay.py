@@ -21,6 +21,7 @@ import structlog
 from bridge.core.clock import StoreClock
 from bridge.core.message import Delivery, Outcome, Refusal
 from bridge.core.ports import Link, Result, Sink, Source
+from bridge.core.reasons import Reason, ReasonKind, unreadable
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
 from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, verdict
 from bridge.telemetry.health import Health, RefusedRoutes
@@ -35,7 +36,8 @@ _ROOM_S = 1.0
 #: A missing queue or topic is recreated within this time.
 _MENDED_MS = 1000
 #: A dead letter to which no reason is added: for one that the broker refuses with it.
-_PLAIN = Bury("")
+_PLAIN = Bury(None)
+_EARLY = Reason(ReasonKind.EARLY, "a queue where it should have waited was missing")
 
 
 class Parcel(NamedTuple):
@@ -69,7 +71,7 @@ class Packing(Protocol):
     def parcel(self, delivery: Delivery, move: Move, due_ms: int) -> Parcel:
         """Return a delivery as it is to be sent. ``due_ms``: when a held message will be due, Unix ms.
 
-        Raises ``ValueError`` for what cannot be read, but not for ``Bury("")``, which adds no reason.
+        Raises ``ValueError`` for what cannot be read, but not for ``Bury(None)``, which adds no reason.
         """
 
     def owed(self, delivery: Delivery) -> Owed | None:
@@ -137,7 +139,7 @@ class Relay:
         self._room = asyncio.Event()
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
         #: What waits for another try, by the id of the object, with its timer and the reason.
-        self._resting: dict[int, tuple[Carried, asyncio.TimerHandle, str]] = {}
+        self._resting: dict[int, tuple[Carried, asyncio.TimerHandle, Reason]] = {}
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -240,21 +242,21 @@ class Relay:
 
     def _hold_later(self, delivery: Delivery, owed_ms: int) -> None:
         """Hold a delivery that came early once the missing queue is there again."""
-        route, reason = self._packing.route_of(delivery), "early: a queue where it should have waited was missing"
-        self._refused_routes.refused(route, reason)
-        self._refused.tell("refused", route, reason, next_ms=_MENDED_MS)
-        self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, reason)
+        route = self._packing.route_of(delivery)
+        self._refused_routes.refused(route, _EARLY)
+        self._refused.tell("refused", route, _EARLY, next_ms=_MENDED_MS)
+        self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, _EARLY)
 
     def _carried(self, delivery: Delivery, move: Move) -> Carried:
         now_ms = self._clock.now_ms()
         due_ms = now_ms + move.wait_ms if isinstance(move, Hold) else now_ms
-        if isinstance(move, Bury):
+        if isinstance(move, Bury) and move.reason is not None:
             self._dead.tell("dead letter", self._packing.route_of(delivery), move.reason)
         try:
             place, payload, public_id, said_due_ms = self._packing.parcel(delivery, move, due_ms)
         except ValueError as error:
             if not isinstance(move, Bury):
-                return self._carried(delivery, Bury(f"unreadable: {error}"))
+                return self._carried(delivery, Bury(unreadable(error)))
             place, payload, public_id, said_due_ms = self._packing.parcel(delivery, _PLAIN, due_ms)
         due_ms = due_ms if said_due_ms is None else said_due_ms
         return Carried(place, public_id, payload, due_ms, delivery.arrived_ms, delivery, move)
@@ -302,40 +304,39 @@ class Relay:
                 self._soon(carried, _UNKNOWN_S)
             case _ if isinstance(carried.move, Bury):
                 self._dead_letter_refused(carried, refusal)
-            case Verdict(Ending.LATER, int(wait_ms), tries, reason) if self._may_rest(refusal):
-                self._refused_by_broker(carried, refusal, reason)
+            case Verdict(Ending.LATER, int(wait_ms), tries) if self._may_rest(refusal):
+                self._refused_by_broker(carried, refusal)
                 self._refused.tell(
-                    "refused", self._packing.route_of(carried.delivery), reason, tries=tries, next_ms=wait_ms
+                    "refused", self._packing.route_of(carried.delivery), refusal.reason, tries=tries, next_ms=wait_ms
                 )
                 carried.tries = tries
-                self._again_later(carried, wait_ms, reason)
-            case Verdict(reason=reason):
-                self._refused_by_broker(carried, refusal, reason)
-                self._soon(self._carried(carried.delivery, Bury(reason)), 0)
+                self._again_later(carried, wait_ms, refusal.reason)
+            case _:
+                self._refused_by_broker(carried, refusal)
+                self._soon(self._carried(carried.delivery, Bury(refusal.reason)), 0)
 
     def _may_rest(self, refusal: Refusal) -> bool:
         """Return whether one more refused message may wait. What was not tried at all always may."""
         return refusal.again_ms is not None or len(self._resting) < self._limits.refused_max
 
-    def _refused_by_broker(self, carried: Carried, refusal: Refusal, reason: str) -> None:
-        self._refused_routes.refused(self._packing.route_of(carried.delivery), reason)
+    def _refused_by_broker(self, carried: Carried, refusal: Refusal) -> None:
+        self._refused_routes.refused(self._packing.route_of(carried.delivery), refusal.reason)
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
 
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
         """Try a dead letter again for ever, without its reason: there is nowhere else to keep it."""
-        reason = f"{refusal.reason}: {refusal.text}"
-        words = f"a dead letter cannot be stored, and enough of them block their route: {reason}"
-        self._health.say("dead letters", words, for_s=60)
+        words = f"a dead letter cannot be stored, and enough of them block their route: {refusal.reason}"
+        self._health.say("dead letters", words, for_s=60, cause=refusal.reason.cause)
         if not refusal.lasting:
             self._mend()
         plain = self._packing.parcel(carried.delivery, _PLAIN, carried.due_ms)
         carried.route, carried.payload = plain.place, plain.payload
         carried.tries += 1
         wait_ms = next_try_ms(carried.tries, self._retries, _spread()) or self._retries.max_ms
-        self._again_later(carried, wait_ms, reason)
+        self._again_later(carried, wait_ms, refusal.reason)
 
-    def _again_later(self, carried: Carried, wait_ms: int, reason: str) -> None:
+    def _again_later(self, carried: Carried, wait_ms: int, reason: Reason) -> None:
         """Try what was refused again. While the process stops, give it back or bury it instead."""
         if not self._stopping:
             timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._rested, carried)

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery, Origin
 from bridge.core.ports import Batch, Found, Keyed, Parked, Source, Store
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.parking.envelope import found_key, index_field, index_fields, seal
 from bridge.parking.identity import Ids, shard_of
 from bridge.parking.redelivery import FirstCopies, Given
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, not_unique
 from bridge.telemetry.notices import Notices
 
-#: A reason for the log. Its first word is its kind.
-PARKED_BEFORE = "parked_before: the source delivered it again, and the store has already handled it"
+PARKED_BEFORE = Reason(ReasonKind.PARKED_BEFORE, "the source delivered it again, and the store has already handled it")
 
 #: A message due later than this can wait a little to be parked with others.
 SOON_MS = 100
@@ -131,7 +131,7 @@ class _Load:
         self.batch = Batch(tokens[0], recent_max=recent_max)
         self.rejections_token = tokens[1]
         self.deliveries: list[Delivery] = []
-        self.rejections: list[tuple[Delivery, bytes, bytes, str]] = []
+        self.rejections: list[tuple[Delivery, bytes, bytes, Reason]] = []
 
 
 class _Looked(NamedTuple):
@@ -148,7 +148,9 @@ class _Looked(NamedTuple):
 _NOTHING = _Looked(set(), {})
 
 
-def _rejection(delivery: Delivery, message_id: bytes, first: bytes, reason: str) -> tuple[Delivery, bytes, bytes, str]:
+def _rejection(
+    delivery: Delivery, message_id: bytes, first: bytes, reason: Reason
+) -> tuple[Delivery, bytes, bytes, Reason]:
     """Return the row of a dead letter. It has no key, so nothing replaces it. It is found by its id."""
     arrived_ms = delivery.arrived_ms
     envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), b"", first, delivery.payload)
@@ -367,7 +369,7 @@ class Round:
     async def _reject(self, shard: int, load: _Load) -> None:
         rejected = [row[0] for row in load.rejections]
         origins = [delivery.origin for delivery in rejected if delivery.origin is not None]
-        rows = [row[1:] for row in load.rejections]
+        rows = [(message_id, envelope, str(reason)) for _, message_id, envelope, reason in load.rejections]
         before = await self._store.reject(shard, load.rejections_token, rows, origins)
         self._source.accept(rejected)
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):

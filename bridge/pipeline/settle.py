@@ -19,8 +19,9 @@ import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
-from bridge.core.message import NO_ROUTE, Claim, Outcome, Refusal
+from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
@@ -98,15 +99,15 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``wait_ms`` is for LATER; None: at once. ``reason`` is one sentence for a person."""
+    """``wait_ms`` is for LATER; None: at once. ``reason`` is None where the broker refused nothing."""
 
     ending: Ending
     wait_ms: int | None
     tries: int
-    reason: str
+    reason: Reason | None = None
 
 
-_GONE = Verdict(Ending.GONE, None, 0, "")
+_GONE = Verdict(Ending.GONE, None, 0)
 
 
 def verdict(tries: int, outcome: Outcome, refusal: Refusal | None, rules: RetryRules, spread: float) -> Verdict:
@@ -117,8 +118,8 @@ def verdict(tries: int, outcome: Outcome, refusal: Refusal | None, rules: RetryR
     if outcome is Outcome.CONFIRMED:
         return _GONE
     if refusal is None:
-        return Verdict(Ending.LATER, None, tries, "")
-    reason = f"{refusal.reason}: {refusal.text}"
+        return Verdict(Ending.LATER, None, tries)
+    reason = refusal.reason
     if refusal.again_ms is not None:
         return Verdict(Ending.LATER, refusal.again_ms, tries, reason)
     wait_ms = None if refusal.lasting else next_try_ms(tries + 1, rules, spread)
@@ -173,24 +174,25 @@ class Settler:
 
     def _not_delivered(self, result: Result) -> None:
         claim = cast("Claim", result.letter)
-        if result.refusal is not None and result.refusal.reason == NO_ROUTE:
+        if result.refusal is not None and result.refusal.reason.kind is ReasonKind.NO_ROUTE:
             untouched = self._leases.elsewhere.release(claim)
             if untouched is not None:
                 self._releases.append(untouched)
                 return
         spread = random.random()  # noqa: S311 (jitter, not a secret)
         decided = verdict(claim.tries, result.outcome, result.refusal, self._rules, spread)
-        name = claim.public_id.decode()
-        if result.refusal is not None:
-            self._refused_routes.refused(claim.route, decided.reason)
-        if decided.ending is Ending.DEAD:
-            self._dead.tell("dead letter", claim.route, decided.reason, id=name, tries=decided.tries)
-            self._burials.append((replace(claim, tries=decided.tries), decided.reason))
+        reason, name = decided.reason, claim.public_id.decode()
+        if reason is None:
+            self._releases.append(Release(claim, decided.wait_ms, decided.tries, ""))
             return
-        if decided.reason:
-            facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
-            self._refused.tell("refused", claim.route, decided.reason, **facts)
-        self._releases.append(Release(claim, decided.wait_ms, decided.tries, decided.reason))
+        self._refused_routes.refused(claim.route, reason)
+        if decided.ending is Ending.DEAD:
+            self._dead.tell("dead letter", claim.route, reason, id=name, tries=decided.tries)
+            self._burials.append((replace(claim, tries=decided.tries), str(reason)))
+            return
+        facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
+        self._refused.tell("refused", claim.route, reason, **facts)
+        self._releases.append(Release(claim, decided.wait_ms, decided.tries, str(reason)))
 
     def pending(self) -> int:
         """Return how many results the store has not recorded yet."""

@@ -53,13 +53,13 @@ class Watch:
         """One pass."""
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, self._wake.known().values())
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
-        self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "")
+        self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
         still_s = time.monotonic() - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping
-        self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "")
+        self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "", cause="stuck")
         if self._clock.jumped_us:
             jump_s, self._clock.jumped_us = self._clock.jumped_us / 1e6, 0.0
-            self._health.say("clock", f"the store's clock stepped by {jump_s:+.1f} s")
+            self._health.say("clock", f"the store's clock stepped by {jump_s:+.1f} s", cause="step")
             self._health.say("clock", "")
 
 
@@ -84,4 +84,4 @@ class StoreWatch:
         except StoreUnavailable:
             return
         for subject, sentence in found.items():
-            self._health.say(subject, sentence)
+            self._health.say(subject, sentence, cause=subject)  # they count messages and memory

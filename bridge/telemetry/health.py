@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import structlog
 
+from bridge.core.reasons import Reason
 from bridge.telemetry.printable import brief
 
 log = structlog.get_logger("postdate")
@@ -23,7 +23,6 @@ log = structlog.get_logger("postdate")
 WELL = "All well."
 #: The log line for a trouble that is over: a part reported it as well, or its time ran out.
 WELL_AGAIN, NOT_SEEN_AGAIN = "well again", "not seen again"
-_NUMBERS = re.compile(r"[\d.]+")
 #: Seconds between two lines of one subject, and without trouble before the log says "well again".
 _EVERY_S = 1.0
 #: How long a refusal counts if the route stays silent, and if it delivers other messages.
@@ -34,12 +33,14 @@ _CALM_S = 5.0
 @dataclass(slots=True)
 class _Subject:
     """``sentence`` is true now, "" for none. ``logged`` is the last line in the log, "" for "well again"; ``held_back``
-    is not logged yet; ``over`` is the line for the end."""
+    is not logged yet; ``over`` is the line for the end. ``cause`` is the cause of the last sentence."""
 
     sentence: str = ""
+    cause: Hashable = None
     until: float = math.inf
     well_since: float = 0.0
     logged: str = ""
+    logged_cause: Hashable = None
     logged_at: float = -math.inf
     held_back: str = ""
     over: str = WELL_AGAIN
@@ -52,8 +53,11 @@ class Health:
         self._now = now
         self._subjects: dict[str, _Subject] = {}
 
-    def say(self, subject: str, sentence: str, for_s: float = math.inf) -> None:
+    def say(self, subject: str, sentence: str, for_s: float = math.inf, cause: Hashable = None) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
+
+        A sentence with the ``cause`` of the last line in the log gets no other line. Give one where the sentence has
+        numbers that change; without it the sentence is the cause.
 
         After ``for_s`` seconds it is forgotten, where no part can know that it is well again. The log then says "not
         seen again".
@@ -66,7 +70,8 @@ class Health:
         now = self._now()
         if sentence:
             sentence = brief(sentence)
-            one.held_back = "" if _same(sentence, one.logged) else sentence
+            one.cause = sentence if cause is None else cause
+            one.held_back = "" if one.logged and one.cause == one.logged_cause else sentence
         elif one.sentence:
             one.well_since, one.over = now, WELL_AGAIN
         one.sentence, one.until = sentence, now + for_s
@@ -107,15 +112,10 @@ class Health:
             return
         if one.held_back:
             log.warning("trouble", subject=subject, what=one.held_back)
-            one.logged, one.logged_at, one.held_back = one.held_back, now, ""
+            one.logged, one.logged_cause, one.logged_at, one.held_back = one.held_back, one.cause, now, ""
         elif one.logged and not one.sentence and now - one.well_since >= _EVERY_S:
             log.info(one.over, subject=subject)
             one.logged, one.logged_at = "", now
-
-
-def _same(sentence: str, other: str) -> bool:
-    """Whether only numbers differ: "due 12s ago" is no news after "due 11s ago"."""
-    return _NUMBERS.sub("", sentence) == _NUMBERS.sub("", other)
 
 
 class RefusedRoutes:
@@ -123,25 +123,25 @@ class RefusedRoutes:
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._refused_at: dict[str, tuple[float, str]] = {}
+        self._refused_at: dict[str, tuple[float, str, Hashable]] = {}
 
     def __bool__(self) -> bool:
         """Return whether any route is refused: only then ``delivered`` has to be called."""
         return bool(self._refused_at)
 
-    def refused(self, route: str, reason: str) -> None:
+    def refused(self, route: str, reason: Reason) -> None:
         """Note that the destination refused a message of this route."""
         words = f"messages of route {route} are refused, the last one as {reason}"
-        self._refused_at[route] = (time.monotonic(), words)
-        self._health.say(f"route {route}", words, _REFUSED_S)
+        self._refused_at[route] = (time.monotonic(), words, reason.cause)
+        self._health.say(f"route {route}", words, _REFUSED_S, reason.cause)
 
     def delivered(self, routes: AbstractSet[str]) -> None:
         """Note that these routes delivered: one without a refusal for some seconds is well again."""
         now = time.monotonic()
         for route in routes & self._refused_at.keys():
-            at, words = self._refused_at[route]
+            at, words, cause = self._refused_at[route]
             if at + _CALM_S < now:
                 del self._refused_at[route]
                 self._health.say(f"route {route}", "")
             else:
-                self._health.say(f"route {route}", words, at + _CALM_S - now)
+                self._health.say(f"route {route}", words, at + _CALM_S - now, cause)

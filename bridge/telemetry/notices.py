@@ -7,18 +7,16 @@ are counted and logged a second later, or when the process stops. `postdate list
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.telemetry.printable import brief
 
 _EVERY_S = 1.0
 #: How many causes of one kind get lines of their own, so that no producer can flood the log with one mistake.
 _CAUSES_MAX = 8
-#: What differs from message to message of one cause: quoted values and numbers.
-_VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 
 
 @dataclass(slots=True)
@@ -26,8 +24,8 @@ class _Cause:
     """When it was last logged, how many messages are held back since then, and the last one's reason and facts."""
 
     told_at: float
+    reason: Reason
     held_back: int = 0
-    reason: str = ""
     facts: dict[str, object] = field(default_factory=dict)
 
 
@@ -37,25 +35,24 @@ class Notices:
     def __init__(self, write: Callable[..., None]) -> None:
         """``write(event, **facts)`` is a method of a logger."""
         self._write = write
-        self._kinds: dict[tuple[str, str, str], dict[str, _Cause]] = {}
+        self._kinds: dict[tuple[str, str, ReasonKind], dict[str, _Cause]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, event: str, route: str, reason: str, **facts: object) -> None:
-        """One message, in a running loop. The first word of ``reason`` is its kind, and the whole of it without the
-        message's own values its cause; ``facts`` are those of the one that gets the line."""
-        causes = self._kinds.setdefault((event, route, reason.partition(":")[0]), {})
-        name = _VALUES.sub("", reason)
+    def tell(self, event: str, route: str, reason: Reason, **facts: object) -> None:
+        """Count one message, in a running loop. ``facts`` are those of the message that gets the line."""
+        causes = self._kinds.setdefault((event, route, reason.kind), {})
+        name = reason.text
         if name not in causes and len(causes) >= _CAUSES_MAX:
             name = ""
         now = time.monotonic()
         one = causes.get(name)
         if one is None:
-            one = causes[name] = _Cause(now - _EVERY_S)
+            one = causes[name] = _Cause(now - _EVERY_S, reason)
         if one.held_back or now - one.told_at < _EVERY_S:
             one.held_back, one.reason, one.facts = one.held_back + 1, reason, facts
         else:
             one.told_at = now
-            self._write(event, route=route, reason=brief(reason), messages=1, **facts)
+            self._write(event, route=route, reason=brief(str(reason)), messages=1, **facts)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
 
@@ -76,7 +73,7 @@ class Notices:
         for (event, route, _), causes in self._kinds.items():
             for name, one in tuple(causes.items()):
                 if one.held_back:
-                    self._write(event, route=route, reason=brief(one.reason), messages=one.held_back, **one.facts)
+                    self._write(event, route=route, reason=brief(str(one.reason)), messages=one.held_back, **one.facts)
                     one.told_at, one.held_back = now, 0
                 elif now - one.told_at >= _EVERY_S:
                     del causes[name]

@@ -15,6 +15,7 @@ from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.sink import HOLD
 from bridge.core.message import Claim, Delivery, Refusal
 from bridge.core.ports import Result, Sink, Source
+from bridge.core.reasons import Reason, ReasonKind
 
 DEADLINE_S = 30.0
 BYTES_MAX = 64 << 20
@@ -206,7 +207,7 @@ class MemorySinkRig(SinkRig):
         return body
 
     def lost_letter(self) -> Claim:
-        self.sink.script(Refusal("missing", "there is no such destination"))
+        self.sink.script(Refusal(Reason(ReasonKind.NO_TARGET, "there is no such destination")))
         return super().lost_letter()
 
     async def received(self, number: int) -> list[bytes]:

@@ -48,7 +48,7 @@ class Publish:
         assert result.outcome is Outcome.REFUSED
         assert isinstance(result.refusal, Refusal)
         assert result.refusal.reason
-        assert result.refusal.text
+        assert result.refusal.reason.sentence
         await until(lambda: sink.room()[0] > 0, "there is no room after a refusal")
         sink.publish([sink_rig.letter(b"next")])
         assert outcomes(await sink_rig.answers(1)) == {Outcome.CONFIRMED}

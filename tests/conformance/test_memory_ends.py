@@ -6,6 +6,7 @@ import pytest
 
 from adapters.memory import ManualClock, MemorySource
 from bridge.core.message import Outcome, Refusal
+from bridge.core.reasons import Reason, ReasonKind
 from tests.conformance.ends_rig import MemoryLogRig, MemorySinkRig, MemorySourceRig
 from tests.conformance.sink_suite import SinkSuite
 from tests.conformance.source_suite import ALL, SourceSuite, numbered, take
@@ -70,7 +71,7 @@ async def test_answers_are_given_as_scripted_and_never_within_the_call() -> None
     rig = MemorySinkRig()
     sink = await rig.open()
     rig.batches.clear()
-    full = Refusal("nacked", "a queue is full")
+    full = Refusal(Reason(ReasonKind.NACKED, "a queue is full"))
     sink.script(Outcome.CONFIRMED, full, Outcome.UNKNOWN)
     sink.publish([rig.letter(b"%d" % number) for number in range(4)])
     assert rig.results() == []
@@ -91,6 +92,6 @@ async def test_held_letters_get_one_answer_together() -> None:
     await rig.hold()
     sink.publish([rig.letter(b"12345"), rig.letter(b"678")])
     assert len(sink.held()) == 2
-    sink.answer_held(Refusal("nacked", "a queue is full"))
+    sink.answer_held(Refusal(Reason(ReasonKind.NACKED, "a queue is full")))
     assert {result.outcome for result in await rig.answers(2)} == {Outcome.REFUSED}
     assert sink.room()[0] == 10

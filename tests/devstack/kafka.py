@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.devstack import kafka_admin
 from tests.devstack.container import ContainerRunner, engine_answers, require_engine
-from tests.devstack.kafka_java import QUICK, VERSION, Place, find_place, run_tool
+from tests.devstack.kafka_java import QUICK, VERSION, KafkaInstall, find_place, run_tool
 from tests.devstack.process import Launch, ProcessRunner, clean_env
 from tests.devstack.service import Service, find_or_start, free_ports, machine_lock, new_folder
 
@@ -140,7 +140,7 @@ def launch(*options: str) -> Kafka:
     return _alone(place.command(HEAP, *options), place).start_new()
 
 
-def _alone(java: tuple[str, ...], place: Place) -> Kafka:
+def _alone(java: tuple[str, ...], place: KafkaInstall) -> Kafka:
     port, controller_port, inner, outer = free_ports(4)
     plain = listening(port, controller_port)
     settings = {
@@ -155,7 +155,7 @@ def _alone(java: tuple[str, ...], place: Place) -> Kafka:
     return node
 
 
-def ready_place() -> Place:
+def ready_place() -> KafkaInstall:
     """Java and the jars, and the classes of a broker that was started and stopped for this alone, once."""
     place = find_place()
     with machine_lock(place.classes.name):

@@ -40,7 +40,7 @@ announce: Callable[[], object] = bool
 
 
 @dataclass(frozen=True)
-class Place:
+class KafkaInstall:
     """Where Java and Kafka's jars are, and the file of their classes as a JVM has them in memory once it has started.
 
     With that file a broker starts in half the time. A JVM that it does not fit goes on without it.
@@ -62,9 +62,9 @@ class Place:
         return (self.java, f"-XX:ArchiveClassesAtExit={classes}", "-cp", f"{self.jars}/*", *words)
 
 
-def find_place() -> Place:
+def find_place() -> KafkaInstall:
     """Java from the machine or from Debian, jars from an earlier run or from Maven."""
-    return Place(_java(), _jars())
+    return KafkaInstall(_java(), _jars())
 
 
 def run_tool(command: tuple[str, ...], env: Mapping[str, str]) -> None:

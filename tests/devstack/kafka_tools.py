@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.devstack.kafka_java import QUICK, Place, find_place, program, run_tool, tools_jars
+from tests.devstack.kafka_java import QUICK, KafkaInstall, find_place, program, run_tool, tools_jars
 from tests.devstack.process import clean_env
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -17,7 +17,7 @@ PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
 class KafkaTools:
     """Java programs on Kafka's jars. ``jars`` is the folder that has the command-line programs."""
 
-    place: Place
+    place: KafkaInstall
     jars: Path
     javac: str
     maven: str

@@ -42,7 +42,7 @@ SECOND_TRY = "-rabbit dead_letter_worker_publisher_confirm_timeout 20000"
 
 
 @dataclass(frozen=True)
-class Place:
+class RabbitInstall:
     """Where RabbitMQ is installed: this machine, or another root folder that `enter` changes into."""
 
     scripts: str
@@ -70,7 +70,7 @@ class RabbitMQ(Service):
 
     @classmethod
     def in_place(
-        cls, place: Place, folder: Path, *, management: bool = False, epmd: tuple[int, bool] | None = None
+        cls, place: RabbitInstall, folder: Path, *, management: bool = False, epmd: tuple[int, bool] | None = None
     ) -> Self:
         """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
         request. ``epmd``: the port of one that nodes share, and whether this node has it beside it."""
@@ -168,7 +168,7 @@ def url_of(port: int) -> str:
     return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
 
 
-def _write_home(place: Place, folder: Path, port: int, dist_port: int, epmd_port: int) -> Mapping[str, str]:
+def _write_home(place: RabbitInstall, folder: Path, port: int, dist_port: int, epmd_port: int) -> Mapping[str, str]:
     """Fills the broker's home folder; returns the environment that binds the broker to it."""
     (folder / "rabbitmq.conf").write_text(CONFIG.format(port=port))
     (folder / "enabled_plugins").write_text("[].\n")
@@ -222,14 +222,14 @@ def launch(*, management: bool = False) -> RabbitMQ:
     return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management)
 
 
-def find_place(*, may_install: bool = True) -> Place:
+def find_place(*, may_install: bool = True) -> RabbitInstall:
     scripts = _scripts()
     if scripts is None and may_install:
         debian.install("rabbitmq-server")
         scripts = _scripts()
     if scripts is None:
         raise Unavailable("no rabbitmq-server on this machine")
-    return Place(scripts)
+    return RabbitInstall(scripts)
 
 
 def _scripts() -> str | None:

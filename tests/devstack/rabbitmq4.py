@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.devstack import debian
 from tests.devstack.container import engine_answers
-from tests.devstack.rabbitmq import Place, RabbitMQ, find_place
+from tests.devstack.rabbitmq import RabbitInstall, RabbitMQ, find_place
 from tests.devstack.service import Unavailable, devstack_folder, find_or_start, machine_lock, new_folder
 
 URL_VARIABLE = "POSTDATE_TEST_RABBITMQ4_URL"
@@ -62,7 +62,7 @@ def launch_local(*, management: bool = False) -> RabbitMQ4:
     return RabbitMQ4.in_place(_local_place(), new_folder("rabbitmq4"), management=management)
 
 
-def _local_place() -> Place:
+def _local_place() -> RabbitInstall:
     place = find_place(may_install=False)
     # The version is read from the path: `rabbitmqctl version` would start an epmd on the machine's own port.
     script = os.path.realpath(f"{place.scripts}/rabbitmq-server")
@@ -77,12 +77,12 @@ def launch_chroot(*, management: bool = False) -> RabbitMQ4:
     return RabbitMQ4.in_place(place, folder, management=management)
 
 
-def chroot_home() -> tuple[Place, Path]:
+def chroot_home() -> tuple[RabbitInstall, Path]:
     """The Debian root, and a new folder in it for one node."""
     root = debian_root()
     folder = root / "srv" / f"rabbitmq4-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
-    place = Place(
+    place = RabbitInstall(
         scripts=SCRIPTS,
         enter=enter(root, "--userspec=rabbitmq:rabbitmq"),
         root=root,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.devstack import rabbitmq, rabbitmq4
-from tests.devstack.rabbitmq import Place, RabbitMQ
+from tests.devstack.rabbitmq import RabbitInstall, RabbitMQ
 from tests.devstack.service import free_ports, new_folder, wait_for
 
 _NODES = 3
@@ -49,7 +49,7 @@ class RabbitCluster:
 
 def launch_cluster(version: str) -> RabbitCluster:
     """Three nodes, of RabbitMQ "3" or "4"."""
-    home: Callable[[], tuple[Place, Path]] = rabbitmq4.chroot_home if version == "4" else _home
+    home: Callable[[], tuple[RabbitInstall, Path]] = rabbitmq4.chroot_home if version == "4" else _home
     epmd_port = free_ports(1)[0]
     nodes: list[RabbitMQ] = []
     with ExitStack() as started:
@@ -62,5 +62,5 @@ def launch_cluster(version: str) -> RabbitCluster:
     return cluster
 
 
-def _home() -> tuple[Place, Path]:
+def _home() -> tuple[RabbitInstall, Path]:
     return rabbitmq.find_place(), new_folder("rabbitmq")

@@ -142,4 +142,4 @@ def test_and_so_it_has_when_calls_to_the_store_fail(
 
 def test_the_reason_of_a_dead_letter_names_the_taken_key() -> None:
     messages = [Sent("park", place, "a", HOUR_MS) for place in range(SHARDS)]
-    assert ran(outcome(messages, "reject", False, False)).dead == [SAME_KEY] * (SHARDS - 1)
+    assert ran(outcome(messages, "reject", False, False)).dead == [str(SAME_KEY)] * (SHARDS - 1)

@@ -39,8 +39,8 @@ class Simulated:
     def check(self) -> None:
         """It never ends."""
 
-    def unsettled(self) -> int:
-        return 0
+    def waiting(self, published: int) -> int:
+        return published
 
     def usage(self) -> dict[str, Usage]:
         return {"bridge": Usage(self._messages * 1e-5, self._messages * 100), "store": Usage(None, None)}

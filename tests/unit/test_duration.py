@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.core.errors import BadValue
 from bridge.delay.duration import (
     quoted,
     read_duration_ms,
@@ -243,7 +244,7 @@ def number_or_error(read: Callable[[str], int], text: str) -> int | ValueError:
 def test_any_text_gives_a_number_or_a_short_printable_sentence(read: Callable[[str], int], text: str) -> None:
     found = number_or_error(read, text)
     if isinstance(found, ValueError):
-        assert type(found) is ValueError
+        assert type(found) is BadValue
         assert str(found).isprintable()
         assert len(str(found)) < 250
 

@@ -21,6 +21,7 @@ from adapters.rabbitmq.raw.fields import TooManyEntries, entries, walk
 from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.raw.properties import edit, ordered, read
 from bridge.core.message import Claim, Delivery, Refusal
+from bridge.core.reasons import bad_headers
 from bridge.delay.levels import Bury
 from bridge.delay.naming import Naming
 from bridge.pipeline.decide import Rejection, decide
@@ -81,7 +82,7 @@ def test_a_message_with_too_many_headers_becomes_a_dead_letter_even_where_bad_he
     fault = "it has more than 10 header entries (limits.header_entries)"
     for on_bad in ("dead", "deliver"):
         rules = ORDERS.__class__(**{**ORDERS.__dict__, "on_bad": on_bad})
-        assert decide(Delivery(1, "orders", b"", b"", {}, 0, fault=fault), rules) == Rejection(f"bad_header: {fault}")
+        assert decide(Delivery(1, "orders", b"", b"", {}, 0, fault=fault), rules) == Rejection(bad_headers(fault))
 
 
 def claim(payload: bytes) -> Claim:
@@ -94,7 +95,7 @@ def test_a_retried_dead_letter_is_refused_again_with_the_same_reason(plugin: boo
     encoder = Encoder(1, 131072)
     refused = encoder.encode(claim(pack(b"key", many(MOST + 1, tail=CUT_OFF), b"body")), out)
     reason = "it has more than 10 header entries (limits.header_entries)"
-    assert refused == Refusal("bad_header", reason, lasting=True)
+    assert refused == Refusal(bad_headers(reason), lasting=True)
     assert not isinstance(encoder.encode(claim(pack(b"key", many(MOST), b"body")), out), Refusal)
 
 
@@ -110,7 +111,7 @@ def test_a_dead_letter_of_a_route_without_a_store_has_the_reason_and_all_its_hea
     others = {} if expiration is None else {"expiration": bytes((len(expiration),)) + expiration}
     payload = pack(b"key", Props(headers, others).encode(), b"body")
     parcel = RabbitPacking({"orders": packing}, {}).parcel(
-        Delivery(None, "orders", payload, b"key", {}, 0, fault="too many"), Bury("bad_header: too many"), 0
+        Delivery(None, "orders", payload, b"key", {}, 0, fault="too many"), Bury(bad_headers("too many")), 0
     )
     reason: Entry = (REASON_HEADER, "S", sized(b"bad_header: too many"))
     aside: list[Entry] = [] if expiration is None else [(b"x-delay-expiration", "S", sized(expiration))]

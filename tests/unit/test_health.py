@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.telemetry.health import WELL, Health
+from bridge.core.reasons import Reason, ReasonKind
+from bridge.telemetry.health import WELL, Health, RefusedRoutes
 
 
 class Clock:
@@ -58,7 +59,7 @@ def test_a_running_number_is_no_news() -> None:
     health = Health()
     with capture_logs() as lines:
         for seconds in range(11, 20):
-            health.say("overdue", f"the oldest overdue message was due {seconds}s ago")
+            health.say("overdue", f"the oldest overdue message was due {seconds}s ago", cause="overdue")
     assert len(lines) == 1
     assert health.troubles() == {"overdue": "the oldest overdue message was due 19s ago"}
 
@@ -136,6 +137,31 @@ def test_a_sentence_that_ran_out_is_not_seen_again_in_the_log_too(clock: Clock) 
         clock.now_s += 1
         health.look()
     assert clock.said() == [("trouble", "messages are refused"), ("not seen again", "")]
+
+
+def test_another_cause_in_the_same_words_is_news(clock: Clock) -> None:
+    health = Health(clock)
+    for cause in ("first", "second"):
+        health.say("route orders", "messages are refused", cause=cause)
+        clock.now_s += 1
+        health.look()
+    assert clock.said() == [("trouble", "messages are refused")] * 2
+
+
+def test_a_flood_of_refusals_of_one_cause_is_one_line_and_health_names_the_last(clock: Clock) -> None:
+    health = Health(clock)
+    routes = RefusedRoutes(health)
+    for number in range(3000):
+        clock.now_s = 100 + number / 1000
+        text = "no queue is bound for routing key '{key}'"
+        routes.refused("orders", Reason(ReasonKind.UNROUTABLE, text, {"key": f"key.{number}"}))
+    assert len(clock.lines) == 1
+    assert "key.2999" in health.sentence()
+    routes.refused("orders", Reason(ReasonKind.NACKED, "a queue is full"))
+    assert clock.said()[-1] == (
+        "trouble",
+        "messages of route orders are refused, the last one as nacked: a queue is full",
+    )
 
 
 async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:

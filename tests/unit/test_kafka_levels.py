@@ -20,6 +20,7 @@ from adapters.kafka.raw.record import Header, Record, pack, topic_of, unpack
 from adapters.kafka.topology.findings import Difference, Shortfall
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.core.message import Delivery
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.duration import read_duration_ms
 from bridge.delay.levels import Bury, Deliver, Hold
 from bridge.delay.naming import Naming
@@ -137,11 +138,11 @@ def test_a_dead_letter_is_the_original_record_with_the_reason_whether_it_waited_
     packing = LevelPacking(TOPICS, LANE, "pay")
     held = came_back(packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000))
     for one in (delivery(payload), held):
-        dead = packing.parcel(one, Bury("missing_topic: gone"), 0)
+        dead = packing.parcel(one, Bury(Reason(ReasonKind.MISSING_TOPIC, "gone")), 0)
         assert dead.place == TOPICS.dead
         assert topic_of(dead.payload) == b"payments.delay"
         assert unpack(dead.payload) == Record(2, 5, b"k", b"v", [*HEADERS, (b"x-delay-reason", b"missing_topic: gone")])
-        assert packing.parcel(one, Bury(""), 0) == Parcel(TOPICS.dead, payload)
+        assert packing.parcel(one, Bury(None), 0) == Parcel(TOPICS.dead, payload)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_a_foreign_record_in_a_level_is_not_delivered(value: bytes | None, heade
     packing = LevelPacking(TOPICS, LANE, "pay")
     with pytest.raises(ValueError, match="in a level's topic"):
         packing.parcel(stranger, Deliver(), 1)
-    assert unpack(packing.parcel(stranger, Bury(""), 0).payload) == Record(2, 5, b"k", value, headers)
+    assert unpack(packing.parcel(stranger, Bury(None), 0).payload) == Record(2, 5, b"k", value, headers)
 
 
 def test_a_record_that_the_source_found_foreign_does_not_wait_and_has_a_reason() -> None:

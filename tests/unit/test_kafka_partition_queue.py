@@ -68,7 +68,7 @@ class Answers:
         self.broken: list[str] = []
 
     def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
-        reason = refusal.reason if refusal else ""
+        reason = refusal.reason.kind if refusal else ""
         self.answers += [(flight.letter.public_id, outcome, reason) for flight in flights]
 
 
@@ -153,7 +153,7 @@ async def test_a_record_that_is_too_large_is_compressed_once_unless_that_would_b
     said: list[str] = []
 
     def tell(flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
-        said.extend(refusal.text if refusal else "" for _ in flights)
+        said.extend(refusal.reason.sentence if refusal else "" for _ in flights)
 
     producer = Producer(answer=MessageSizeTooLargeError())
     queue = PartitionQueue(producer, PLACE, 10, compressed, tell, said.append)

@@ -15,7 +15,7 @@ TAKEN = [("all", RULE), ("other", Naming("secret", "x"))]
 def word(router: Router, topic: bytes, headers: list[tuple[bytes, bytes | None]] | None = None) -> str:
     """The target, or the kind of the refusal in brackets."""
     target = router.target(topic, headers or [])
-    return f"<{target.reason}>" if isinstance(target, Refusal) else target
+    return f"<{target.reason.kind}>" if isinstance(target, Refusal) else target
 
 
 @pytest.mark.parametrize(

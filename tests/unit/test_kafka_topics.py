@@ -9,6 +9,7 @@ from adapters.kafka.topology.setup import intake_shortfalls, level_config, level
 from adapters.kafka.topology.topics import Topic, TopicConfig
 from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
+from bridge.core.reasons import Reason, ReasonKind
 
 INTAKE = Topic("pay", "payments.delay", 2, 1, True)
 TARGET = Topic("pay", "payments", 3, 3, False)
@@ -85,7 +86,7 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
             TopicFinding(TARGET, Standing.DIFFERENT, INTAKE),
             "topic 'payments' has partitions: 3, and intake 'payments.delay' has 2, so kafka.partitioner = \"same\" ",
         ),
-        (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal("loop", "it loops")), "it loops"),
+        (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal(Reason(ReasonKind.LOOP, "it loops"))), "it loops"),
         (
             TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
             "topic 'payments.delay' of route pay loses records: Kafka deletes records after retention.ms (999), read "

@@ -23,6 +23,7 @@ from adapters.rabbitmq.raw.expiration import (
 from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.raw.properties import edit
 from bridge.core.message import Delivery, HeaderValue
+from bridge.core.reasons import bad_headers
 from bridge.delay.levels import Bury, Deliver, Hold, Move
 from bridge.pipeline.relay import Owed, Parcel
 from bridge.settings import Settings, load
@@ -103,14 +104,18 @@ def test_a_message_due_on_arrival_has_its_due_moment() -> None:
 
 
 def test_a_dead_letter_is_the_message_with_its_reason_and_without_a_user_id() -> None:
-    dead = parcel("levels", Bury("bad_header: soon"), Props([*KEPT, DELAY], {"user_id": short(b"somebody")}))
+    dead = parcel("levels", Bury(bad_headers("soon")), Props([*KEPT, DELAY], {"user_id": short(b"somebody")}))
     assert dead.place == "postdate.orders.dead"
     assert out(dead) == Props([*KEPT, DELAY, (b"x-delay-reason", "S", sized(b"bad_header: soon"))], {}).encode()
 
 
 def test_a_dead_letter_does_not_expire() -> None:
-    dead = parcel("levels", Bury("why"), Props(KEPT, {"expiration": short(b"5"), "type": short(b"t")}))
-    headers: list[Entry] = [*KEPT, (b"x-delay-reason", "S", sized(b"why")), (b"x-delay-expiration", "S", sized(b"5"))]
+    dead = parcel("levels", Bury(bad_headers("why")), Props(KEPT, {"expiration": short(b"5"), "type": short(b"t")}))
+    headers: list[Entry] = [
+        *KEPT,
+        (b"x-delay-reason", "S", sized(b"bad_header: why")),
+        (b"x-delay-expiration", "S", sized(b"5")),
+    ]
     assert out(dead) == Props(headers, {"type": short(b"t")}).encode()
 
 
@@ -245,8 +250,8 @@ def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
     delivery = Delivery(None, "orders.due", pack(b"the.key", broken, b"body"), b"", {}, DUE_MS)
     relay = RabbitPacking({"orders": packing}, {"orders.due": "orders"})
     with pytest.raises(ValueError, match="unknown type"):
-        relay.parcel(delivery, Bury("a reason"), 0)
-    plain = relay.parcel(delivery, Bury(""), 0)
+        relay.parcel(delivery, Bury(bad_headers("a reason")), 0)
+    plain = relay.parcel(delivery, Bury(None), 0)
     assert (plain.place, plain.payload) == ("postdate.orders.dead", delivery.payload)
 
 

@@ -77,8 +77,8 @@ def test_the_text_of_a_close_gives_reason_exchange_and_size(
     code: int, text: str, reason: str, lasting: bool, exchange: str | None, size: int | None
 ) -> None:
     refusal = refusals.of_close(code, text)
-    assert (refusal.reason, refusal.lasting) == (reason, lasting)
-    assert text in refusal.text
+    assert (refusal.reason.kind, refusal.lasting) == (reason, lasting)
+    assert text in refusal.reason.sentence
     accused = refusals.accused_in(text)
     assert (accused and accused[0]) == exchange
     assert refusals.max_size_in(text) == size
@@ -86,19 +86,19 @@ def test_the_text_of_a_close_gives_reason_exchange_and_size(
 
 def test_a_return_names_the_exchange_and_the_routing_key() -> None:
     refusal = refusals.unroutable("orders", b"eu.new", "312 NO_ROUTE")
-    assert (refusal.reason, refusal.lasting) == ("unroutable", False)
-    assert "'orders'" in refusal.text
-    assert "'eu.new'" in refusal.text
-    assert "312 NO_ROUTE" in refusal.text
+    assert (refusal.reason.kind, refusal.lasting) == ("unroutable", False)
+    assert "'orders'" in refusal.reason.sentence
+    assert "'eu.new'" in refusal.reason.sentence
+    assert "312 NO_ROUTE" in refusal.reason.sentence
 
 
 def test_a_routing_key_that_is_not_utf_8_is_shown_escaped() -> None:
-    assert "\\xff" in refusals.unroutable("orders", b"\xff", "312 NO_ROUTE").text
+    assert "\\xff" in refusals.unroutable("orders", b"\xff", "312 NO_ROUTE").reason.sentence
 
 
 @pytest.mark.parametrize("refusal", [refusals.too_large(5, 4), refusals.headers_too_large(4096)])
 def test_a_message_that_is_too_large_is_not_retried(refusal: Refusal) -> None:
-    assert refusal.reason == "too_large"
+    assert refusal.reason.kind == "too_large"
     assert refusal.lasting
 
 

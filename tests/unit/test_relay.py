@@ -11,6 +11,7 @@ import pytest
 from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.sink import HOLD
 from bridge.core.message import Delivery, Outcome, Refusal
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import Bury, Hold, LevelRules, Move, rounding
 from bridge.pipeline.relay import Owed, Packing, Parcel, Relay, RelayLimits
@@ -19,8 +20,8 @@ from bridge.telemetry.health import Health
 from tests.unit.house import turns
 
 LEVELS = (1000, 5000)
-GONE = Refusal("unroutable", "no queue takes it")
-TOO_LARGE = Refusal("too_large", "it has too many bytes", lasting=True)
+GONE = Refusal(Reason(ReasonKind.UNROUTABLE, "no queue takes it"))
+TOO_LARGE = Refusal(Reason(ReasonKind.TOO_LARGE, "it has too many bytes"), lasting=True)
 QUICK = RetryRules(first_ms=1, factor=1, max_ms=1, attempts=3)
 SLOW = RetryRules(first_ms=60_000, factor=1, max_ms=60_000, attempts=3)
 
@@ -35,7 +36,7 @@ class PlainPacking(Packing):
         match move:
             case Hold(wait_ms):
                 return Parcel(f"level {wait_ms}", delivery.payload)
-            case Bury(""):
+            case Bury(None):
                 return Parcel("dead", delivery.payload)
             case Bury(reason):
                 return Parcel(f"dead: {reason}", delivery.payload)
@@ -175,7 +176,7 @@ async def test_a_bounded_number_of_refused_messages_waits_and_later_ones_go_on(s
 
 async def test_a_level_that_is_gone_is_made_again(start: Start) -> None:
     line = start(Line())
-    line.sink.script(Refusal("missing_exchange", "no exchange"))
+    line.sink.script(Refusal(Reason(ReasonKind.MISSING_EXCHANGE, "no exchange")))
     line.source.feed(b"a", {"x-delay": 1000})
     await line.until_accepted(1)
     assert line.mended == 1

@@ -8,12 +8,13 @@ import pytest
 
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
-from bridge.pipeline.settle import Ending, RetryRules, Verdict, verdict
+from bridge.core.reasons import Reason, ReasonKind
+from bridge.pipeline.settle import Ending, RetryRules, verdict
 from tests.unit.house import LEASE_MS, House, turns
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
-FULL = Refusal("nacked", "a queue is full")
-TOO_LARGE = Refusal("too_large", "its body has 9 bytes", lasting=True)
+FULL = Refusal(Reason(ReasonKind.NACKED, "a queue is full"))
+TOO_LARGE = Refusal(Reason(ReasonKind.TOO_LARGE, "its body has {size} bytes", {"size": 9}), lasting=True)
 
 
 Answer = tuple[int, Outcome, Refusal | None]
@@ -46,7 +47,9 @@ def tries(house: House) -> list[int]:
 def test_what_an_answer_means(
     given: Answer, spread: float, ending: Ending, wait_ms: int | None, tries: int, reason: str
 ) -> None:
-    assert verdict(*given, RULES, spread) == Verdict(ending, wait_ms, tries, reason)
+    decided = verdict(*given, RULES, spread)
+    assert (decided.ending, decided.wait_ms, decided.tries) == (ending, wait_ms, tries)
+    assert ("" if decided.reason is None else str(decided.reason)) == reason
 
 
 async def test_a_confirmed_message_is_gone_and_its_lateness_counted() -> None:

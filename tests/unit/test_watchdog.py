@@ -68,7 +68,7 @@ async def test_a_stuck_loop_is_reported_unless_it_was_stopped() -> None:
 async def test_a_step_of_the_stores_clock_is_reported_once() -> None:
     watched = Watched()
     said: list[tuple[str, str]] = []
-    watched.house.health.say = lambda subject, sentence, for_s=0.0: said.append((subject, sentence))  # type: ignore[method-assign]
+    watched.house.health.say = lambda subject, sentence, for_s=0.0, cause=None: said.append((subject, sentence))  # type: ignore[method-assign]
     watched.house.clock.jumped_us = -90_000_000
     watched.watch.once()
     watched.watch.once()

@@ -17,6 +17,7 @@ from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, KafkaOut
 from adapters.kafka.raw.record import pack, topic_of, unpack
 from adapters.kafka.routing import FixedTarget
 from bridge.core.message import Delivery, HeaderValue, Origin
+from bridge.core.reasons import Reason
 from bridge.delay.duration import write_duration
 from bridge.delay.levels import Bury, Hold, Move
 from bridge.delay.naming import Naming
@@ -94,10 +95,10 @@ class LevelPacking(Packing):
         match move:
             case Hold(wait_ms):
                 return Parcel(self._topics.levels[wait_ms], _held(delivery, due_ms))
-            case Bury(""):
+            case Bury(None):
                 return Parcel(self._topics.dead, self._came(delivery))
-            case Bury(reason):
-                return Parcel(self._topics.dead, _with_reason(self._came(delivery), reason))
+            case Bury(Reason() as reason):
+                return Parcel(self._topics.dead, _with_reason(self._came(delivery), str(reason)))
         if delivery.route != self._lane:
             assert delivery.origin is not None
             return Parcel(TARGET, delivery.payload, public_id(delivery.origin), due_ms)

@@ -69,7 +69,7 @@ def sentence(finding: TopicFinding) -> str:
     """The finding for an operator: first the fact, then what to do."""
     match finding:
         case TopicFinding(refusal=Refusal() as refusal):
-            return refusal.text
+            return refusal.reason.sentence
         case TopicFinding(topic, Standing.MISSING):
             return _missing(topic)
         case TopicFinding(topic, Standing.UNSEEN):

@@ -25,6 +25,7 @@ from adapters.rabbitmq.raw.fields import VOID, entry, long_entry, text_entry
 from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.raw.properties import TooManyEntries, UnreadableTable, edit
 from bridge.core.message import Delivery
+from bridge.core.reasons import Reason
 from bridge.delay import ladder
 from bridge.delay.levels import Bury, Hold, Move
 from bridge.pipeline.relay import Owed, Packing, Parcel
@@ -99,13 +100,13 @@ class RabbitPacking(Packing):
                 place, headers = _waiting_place(packing.waits, wait_ms)
                 expiration = expiration_of(properties) or (_taken(properties, packing.waits) if waited else None)
                 edited = _held(properties, packing, due_ms, headers, expiration)
-            case Bury(""):
+            case Bury(None):
                 place, edited = packing.waits.dead, properties
                 with suppress(UnreadableTable):
                     edited = _dead(properties, b"", packing.entries_max)
-            case Bury(reason):
+            case Bury(Reason() as reason):
                 place = packing.waits.dead
-                edited = _dead(properties, _reason(reason), packing.entries_max)
+                edited = _dead(properties, _reason(str(reason)), packing.entries_max)
             case _:
                 if delivery.fault:
                     raise UnreadableTable(delivery.fault)

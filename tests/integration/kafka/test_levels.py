@@ -482,7 +482,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert {row["state"] for row in shell("levels", "verify", settings=in_store)[0]} == {"old"}
     removed, said = shell("levels", "remove", settings=in_store, code=5)
     assert {row["name"] for row in removed if row["state"] == "kept"} == {level, idle.topics().dead}
-    assert f"topic '{level}' stays: it holds records: 1. " in said
+    assert f"Kept topic '{level}': it holds records: 1. " in said
     bridge = idle.run(in_store, name="with a store")
     assert words in bridge.log()
     (one,) = idle.consume(1)

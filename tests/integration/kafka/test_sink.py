@@ -25,7 +25,7 @@ def small(number: int, key: bytes | None = b"k") -> Record:
 
 def words(results: list[Result]) -> list[str]:
     """Outcome, or reason of the refusal."""
-    return [result.refusal.reason if result.refusal else result.outcome.value for result in results]
+    return [result.refusal.reason.kind if result.refusal else result.outcome.value for result in results]
 
 
 async def test_every_odd_record_arrives_byte_for_byte(topics: Topics) -> None:
@@ -135,7 +135,9 @@ async def test_a_compacted_topic_refuses_only_the_record_without_a_key(topics: T
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
     assert words(results) == ["confirmed", "rejected", "confirmed"]
     refusal = next(result.refusal for result in results if result.refusal is not None)
-    assert refusal.text.startswith(f"topic '{topic}' does not accept this record: INVALID_RECORD (87). It has no")
+    assert refusal.reason.sentence.startswith(
+        f"topic '{topic}' does not accept this record: INVALID_RECORD (87). It has no"
+    )
 
 
 async def test_an_unknown_route_or_payload_is_refused_alone(topics: Topics) -> None:
