@@ -120,6 +120,7 @@ class RabbitSinkRig(SinkRig):
 
     async def close(self) -> None:
         """End the sink, and delete the queue."""
+        self._link.heal()  # or the sink waits for an answer to its close
         await _end(self._running)
         self._queues.close()
 
