@@ -1,6 +1,6 @@
 """A store, a source and a sink in memory, for tests and for trying postdate without servers. Nothing is durable.
 
-``MemoryStore`` passes the same suite as the Redis store (``tests/conformance``) and moves messages by the table in
+All three pass the suites of their ports (``tests/conformance``). ``MemoryStore`` moves messages by the table in
 ``bridge.core.state``.
 """
 

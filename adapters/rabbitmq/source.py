@@ -272,7 +272,7 @@ class RabbitSource:
                 tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
                 reconnect.worked()
                 self._health.say("rabbitmq intake", "")
-                end = await link.closed
+                end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it
                 for task in tasks:
                     task.cancel()
             raise BrokerUnavailable(sentence(end))

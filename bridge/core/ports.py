@@ -1,6 +1,6 @@
 """The interfaces that the pipeline needs: a store, sources and sinks. Each method states its promise.
 
-Ports speak batches. The stores on Redis and in memory pass the same suite (``tests/conformance``).
+Ports speak batches. Every adapter passes the suite of its port (``tests/conformance``).
 """
 
 from __future__ import annotations

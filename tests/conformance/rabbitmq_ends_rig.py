@@ -20,7 +20,6 @@ from bridge.settings import RabbitMQ as RabbitSettings
 from bridge.telemetry.health import Health
 from tests.conformance.ends_rig import BYTES_MAX, WINDOW, EndFeature, SinkRig, SourceRig, until
 from tests.devstack.proxy import ThreadedProxy
-from tests.devstack.rabbitmq import RabbitMQ
 from tests.raw_amqp import Message, RawConnection
 from tests.unit.raw_properties import Props
 
@@ -99,18 +98,16 @@ class RabbitSourceRig(SourceRig):
 class RabbitSinkRig(SinkRig):
     """A sink that publishes to one queue through the default exchange."""
 
-    features = frozenset({EndFeature.BLOCKS})
-
-    def __init__(self, broker: RabbitMQ, link: ThreadedProxy, prefix: str) -> None:
+    def __init__(self, url: str, link: ThreadedProxy, prefix: str) -> None:
         super().__init__()
-        self._broker = broker
+        self._url = link.through(url)
         self._link = link
-        self._queues = _Queues(broker.url, [f"{prefix}target"])
+        self._queues = _Queues(url, [f"{prefix}target"])
         self._lost = f"{prefix}lost"
         self._running: asyncio.Task[None] | None = None
 
     async def open(self, window: int = WINDOW) -> RabbitSink:
-        rules = RabbitSettings(url=SecretStr(self._link.through(self._broker.url)), window=window)
+        rules = RabbitSettings(url=SecretStr(self._url), window=window)
         outs = {
             route: Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False)
             for route, exchange in (("orders", ""), ("lost", self._lost))
@@ -123,6 +120,7 @@ class RabbitSinkRig(SinkRig):
 
     async def close(self) -> None:
         """End the sink, and delete the queue."""
+        self._link.heal()  # or the sink waits for an answer to its close
         await _end(self._running)
         self._queues.close()
 
@@ -134,9 +132,6 @@ class RabbitSinkRig(SinkRig):
 
     async def heal(self) -> None:
         self._link.heal()
-
-    def block(self, blocked: bool) -> None:
-        self._broker.alarm(blocked)
 
     def pack(self, body: bytes) -> bytes:
         return pack(self._queues.names[0].encode(), _PROPERTIES, body)

@@ -27,9 +27,7 @@ class TestRabbitSource(SourceSuite):
 
 class TestRabbitSink(SinkSuite):
     @pytest.fixture
-    async def sink_rig(
-        self, own_rabbitmq: RabbitMQ, proxy: StartProxy, key_prefix: str
-    ) -> AsyncIterator[RabbitSinkRig]:
-        rig = RabbitSinkRig(own_rabbitmq, proxy(own_rabbitmq.url), key_prefix)
+    async def sink_rig(self, rabbitmq: RabbitMQ, proxy: StartProxy, key_prefix: str) -> AsyncIterator[RabbitSinkRig]:
+        rig = RabbitSinkRig(rabbitmq.url, proxy(rabbitmq.url), key_prefix)
         yield rig
         await rig.close()

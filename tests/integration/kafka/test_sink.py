@@ -193,15 +193,6 @@ async def test_the_sequence_restarts_at_zero_where_its_numbers_end(topics: Topic
     assert [record.value for record in await topics.read(topic, 30)] == [b"%d" % n for n in range(30)]
 
 
-async def test_records_in_flight_when_the_sink_ends_are_unknown(topics: Topics) -> None:
-    topic = await topics.make("target")
-    async with Sink(topics, {"orders": to(topic)}) as sink:
-        sink.sink.publish([claim(n, small(n)) for n in range(100)])
-    assert words(await sink.answers(100)) == ["unknown"] * 100
-    assert not sink.sink.ready()
-    assert words(await sink.publish(claim(0, small(0)))) == ["unknown"]
-
-
 @pytest.mark.parametrize(("ours", "theirs"), [("crc32", "consistent"), ("murmur2", "murmur2")])
 async def test_keys_go_to_the_partition_that_librdkafka_chooses(topics: Topics, ours: Partitioner, theirs: str) -> None:
     confluent = pytest.importorskip("confluent_kafka")

@@ -328,17 +328,6 @@ async def test_a_rule_reads_every_matching_topic_including_new_ones_but_no_inter
     assert [topic_of(delivery.payload).decode() for delivery in taken] == [first] * 3 + [new] * 2 + [first]
 
 
-async def test_after_stop_nothing_more_is_taken_and_taken_records_may_be_accepted(topics: Topics) -> None:
-    topic = await topics.make("intake")
-    await topics.write_many(topic, 1, 50)
-    async with Source(topics, topic, [topic]) as source:
-        taken = await source.take(10, accept=False)
-        source.source.stop()
-        source.source.accept(taken)
-        assert source.source.more(100, 1 << 20) == []
-    assert await topics.committed(topic, topic) == {0: 10}
-
-
 async def commit(topics: Topics, group: str, topic: str, offset: int, note: str) -> None:
     """As somebody else in the group: he commits, and leaves."""
     consumer = AIOKafkaConsumer(bootstrap_servers=topics.url, group_id=group, enable_auto_commit=False)
