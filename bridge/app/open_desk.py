@@ -32,7 +32,7 @@ def no_store(settings: Settings, route: str | None = None) -> str:
     what = f"route {named[0]} has no store" if len(named) == 1 else "no route has a store"
     return (
         f"{what} (mode {' and '.join(sorted(modes))}). Messages wait in the broker, where none can be shown, cancelled "
-        "or moved. `postdate levels stats` counts them"
+        "or rescheduled. `postdate levels stats` counts them"
     )
 
 
@@ -96,7 +96,7 @@ async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], besid
         except StoreUnfit as error:
             if not beside:
                 raise
-            complain(f"Warning: what is left of {TITLES[one.broker]} in Redis cannot be looked at: {error}.")
+            complain(f"Warning: cannot read the {TITLES[one.broker]} messages that remain in Redis: {error}.")
     return found
 
 

@@ -122,7 +122,7 @@ def _stores(settings: Settings) -> Iterator[CheckResult]:
     if instances:
         yield _ok("instances", f"running: {instances}")
     else:
-        yield _warn("instances", "none is running on this store. Start one with `postdate run`")
+        yield _warn("instances", "no postdate instance is running on this store. Start one with `postdate run`")
 
 
 def _unused_stores(settings: Settings) -> Iterator[CheckResult]:

@@ -52,7 +52,7 @@ def compare(
         typer.Option("--out", metavar="FOLDER", help="The folder of the report. Default: ./compare-DATE-TIME."),
     ] = None,
 ) -> None:
-    """Compare ways to delay messages on your own RabbitMQ. All get the same messages.
+    """Compare ways to delay messages on your own RabbitMQ. Every method gets the same messages.
 
     It compares postdate's modes, its levels without a running postdate (alone), the delayed-message plugin if the
     broker has it, and one queue with a TTL per message. Messages without a delay give the scale. It writes

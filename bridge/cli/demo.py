@@ -14,7 +14,7 @@ from bridge.telemetry.printable import say
 
 
 def demo(config: ConfigOption = None) -> None:
-    """Send six messages through a bridge of its own and watch them. Takes fifteen seconds.
+    """Send six messages through a bridge of its own and watch them. Takes about ten seconds.
 
     It uses Redis and the brokers of the settings, RabbitMQ and Kafka, if they answer. Its queues, topics and keys have
     unique names and are deleted at the end.

@@ -73,7 +73,7 @@ def remove(
     config: ConfigOption = None,
     before: BeforeOption = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also delete those in use, and RabbitMQ's exchanges. The intake stays.")
+        bool, typer.Option("--all", help="Also delete those in use and RabbitMQ exchanges, but no intake.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also delete the messages in them.")] = False,
     dry_run: DryRunOption = False,

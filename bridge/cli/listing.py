@@ -75,7 +75,7 @@ def list_messages(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
-    """List messages, the next due first. Dead letters are listed by their time of death.
+    """List messages, the next due first. `--state dead` sorts by the time of failure.
 
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.

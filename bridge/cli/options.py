@@ -67,7 +67,7 @@ def example(*lines: str) -> str:
 def read_due(after: str | None, at: str | None) -> tuple[int | None, int | None]:
     """Read ``--in`` and ``--at``, of which one must be given, as (delay ms, time ms). Raises ``SettingsError``."""
     if (after is None) == (at is None):
-        raise SettingsError("Give either --in (e.g. 5m) or --at (e.g. 2026-12-24T18:00:00Z).")
+        raise SettingsError("Give one of --in (e.g. 5m) and --at (e.g. 2026-12-24T18:00:00Z).")
     if after is not None:
         return _read_delay_ms("--in", after), None
     assert at is not None

@@ -29,10 +29,10 @@ def setup(
     Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is
     refused (exit code 5).
 
-    A Kafka intake topic gets as many partitions as its destination topic. Where that is missing, the intake waits for
-    it (exit code 1).
+    A Kafka intake topic gets as many partitions as its destination topic. If the destination is missing, `setup` skips
+    the intake topic (exit code 1).
 
-    `postdate levels setup` does the same for routes with mode levels or ladder alone.
+    `postdate levels setup` does the same only for routes with mode levels or ladder.
     """
     make(settings_with_routes(config), output, dry_run)
 

@@ -28,7 +28,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _UNITS = {"w": 7 * _DAY, "d": _DAY, "h": _HOUR, "m": _MINUTE, "s": _SECOND, "ms": 1}
 _ISO_DATE = {"W": 7 * _DAY, "D": _DAY}
 _ISO_TIME = {"H": _HOUR, "M": _MINUTE, "S": _SECOND}
-_HINT = "write milliseconds (90000ms), or units from large to small (90s, 1h 30m, PT15M)"
+_HINT = "write a number with a unit, such as 90s, 1h 30m, 90000ms or PT15M"
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"

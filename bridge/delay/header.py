@@ -171,7 +171,7 @@ def _due_ms(
         raise BadValue("{value} goes beyond limits.max_delay, {most}", value=_shown(value), most=most)
     if absolute:
         return asked
-    if start - arrived_ms > rules.max_delay_ms:  # ... and not park a relative delay for ever
+    if start - arrived_ms > rules.max_delay_ms:  # ... and not park a relative delay endlessly
         text = "{value} has no start, the message's own timestamp is too far ahead of its arrival"
         raise BadValue(text, value=_shown(value))
     return max(start + asked, arrived_ms)

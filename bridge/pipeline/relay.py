@@ -325,7 +325,7 @@ class Relay:
             self._mend()
 
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
-        """Try a dead letter again for ever, without its reason: there is nowhere else to keep it."""
+        """Retry a dead letter endlessly, without its reason: there is nowhere else to keep it."""
         words = f"a dead letter cannot be stored, and enough of them block their route: {refusal.reason}"
         self._health.say("dead letters", words, for_s=60, cause=refusal.reason.cause)
         if not refusal.lasting:

@@ -50,7 +50,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.
         ("500;2000", None, "--rates: '500;2000' is no number. Write numbers above 0, with commas"),
         (None, "5", "--duration: '5' is less than 1s. Without a unit it means milliseconds: write 5s"),
         (None, "500ms", "--duration: '500ms' is less than 1s"),
-        (None, "", "--duration: '' is not a duration: write milliseconds (90000ms), or units"),
+        (None, "", "--duration: '' is not a duration: write a number with a unit"),
     ],
 )
 def test_a_wrong_number_is_refused_with_the_reason(rates: str | None, duration: str | None, text: str) -> None:
