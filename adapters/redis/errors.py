@@ -108,6 +108,7 @@ CLOSED = (
     "Error while writing to",
     "Error 104 while",
     "Error 32 while",
+    "Error UNKNOWN while",
 )
 #: Redis's answer to a database number that is too high.
 NO_DATABASE = "DB index is out of range"

@@ -397,7 +397,7 @@ class TestWrong:
             (["list", "--state", "gone"], "'parked', 'claimed', 'dead'"),
             (["list", "--due-before", "tomorrow"], "is not a moment"),
             (["send", "orders", "x"], "--in"),
-            (["send", "orders", "x", "--in", "5m", "--at", "2027-01-01T00:00:00Z"], "either --in"),
+            (["send", "orders", "x", "--in", "5m", "--at", "2027-01-01T00:00:00Z"], "one of --in"),
             (["send", "orders", "x", "--in", "5"], "5s or 5ms"),
             (["send", "orders", "x", "--in", "-5m"], "negative"),
             (["send", "orders", "x", "--at", "2027-01-01T00:00:00"], "has no offset from UTC"),

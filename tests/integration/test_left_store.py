@@ -119,7 +119,7 @@ def test_a_store_of_before_that_was_made_with_other_shards_is_said_and_hides_no_
     assert "Set redis.shards = 8" in shell.said
     shell.change(ORDERS, LEVELS, BILLS, KAFKA, shards=16)
     assert shell.rows("list") == []
-    assert "Warning: what is left of RabbitMQ in Redis cannot be looked at: the store was made with 8" in shell.said
+    assert "Warning: cannot read the RabbitMQ messages that remain in Redis: the store was made with 8" in shell.said
 
 
 class TestRenamed:
