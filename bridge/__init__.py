@@ -36,6 +36,8 @@ To add
 - a broker: a folder in ``adapters/`` with a ``broker.py`` that has the functions of ``app/brokers.py``, a line there,
   and its section and rules in ``settings/``
 
+Stale level queues and topics are deleted, or kept with a reason, by ``adapters/<broker>/levels/cleanup.py``.
+
 Why a dead letter is dead: ``core/reasons.py`` for the kinds, ``settle.verdict``, ``decide``,
 ``adapters/*/refusals.py``.
 
