@@ -32,7 +32,6 @@ __all__ = [
     "RedisDesk",
     "RedisStore",
     "TrialStore",
-    "all_brokers",
     "broker_of",
     "brokers_of",
     "close",
@@ -40,6 +39,7 @@ __all__ = [
     "count_remains",
     "inspect",
     "lab_of",
+    "named_brokers",
     "next_due",
     "open_store",
     "open_trial_store",
@@ -172,9 +172,10 @@ def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:
     return found
 
 
-def all_brokers() -> list[tuple[BrokerKind, Broker]]:
-    """Return every broker, whether a route uses it or not."""
-    return [(kind, broker_of(kind)) for kind in _MODULES]
+def named_brokers(settings: Settings, before: Sequence[Settings] = ()) -> list[tuple[BrokerKind, Broker]]:
+    """Return each broker that the settings or the previous ones name, whether a route uses it or not. The client
+    libraries of the others stay unloaded."""
+    return [(kind, broker_of(kind)) for kind in _MODULES if any(one.names_broker(kind) for one in (settings, *before))]
 
 
 def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:

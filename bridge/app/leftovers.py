@@ -11,7 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from bridge.admin.leftovers import Intake, Leftover, Place, Remains, left_in_store, left_over, stalled, strays, unread
-from bridge.app.brokers import all_brokers, brokers_of, next_due, open_store, remains
+from bridge.app.brokers import brokers_of, named_brokers, next_due, open_store, remains
 from bridge.app.build import build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
@@ -40,7 +40,7 @@ def survey_levels(settings: Settings, before: Sequence[Settings] = ()) -> Survey
     """Count the messages in the levels of all routes, and in stale ones. Raises ``BrokerUnavailable``, ``Refused`` for
     a broker that a route uses."""
     places, unknown = [], []
-    for kind, broker in all_brokers():
+    for kind, broker in named_brokers(settings, before):
         for asked in broker.levels_at(settings, before):
             try:
                 places += broker.count_levels(asked, before)
@@ -58,19 +58,20 @@ def remove_levels(
     """Delete stale, empty levels; return every candidate with the reason it was kept. Raises ``BrokerUnavailable``,
     ``Refused``."""
     found: list[Place] = []
-    for _, broker in all_brokers():
+    for _, broker in named_brokers(settings, before):
         found += broker.remove_levels(settings, before, everything, force, dry_run)
     return found
 
 
 def never_removed(settings: Settings, before: Sequence[Settings]) -> list[str]:
     """Return a sentence for each removed route whose front ``remove_levels`` leaves. Pure."""
-    return [text for _, broker in all_brokers() for text in broker.remaining_exchanges(settings, before).values()]
+    brokers = named_brokers(settings, before)
+    return [text for _, broker in brokers for text in broker.remaining_exchanges(settings, before).values()]
 
 
 def left_at_start(settings: Settings) -> tuple[list[Leftover], list[str]]:
     """Return what stale levels hold, as far as a starting process looks for them. Raises as ``survey_levels``."""
-    asked = [name for _, broker in all_brokers() for name in broker.looks_at_start(settings)]
+    asked = [name for broker, _ in brokers_of(settings) for name in broker.looks_at_start(settings)]
     places, unknown = survey_levels(settings.only(asked))
     return list(left_over(places)), unknown
 

@@ -262,6 +262,10 @@ class Settings(BaseSettings):
         """Whether a source sets this setting (dotted name), even to its default."""
         return name in self.origin.sources
 
+    def names_broker(self, broker: BrokerKind) -> bool:
+        """Whether a route uses this broker, or a source sets anything in its section."""
+        return bool(self.routes_of(broker)) or any(name.startswith(f"{broker}.") for name in self.origin.sources)
+
     def only(self, names: Iterable[str]) -> Settings:
         """The same settings with only these routes. Raises KeyError for an unknown route."""
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from bridge.admin.leftovers import (
     Intake,
     Looked,
@@ -110,3 +115,27 @@ class TestIntakes:
         frozen, missing = stalled(intakes, ["orders"])
         assert "is frozen or overloaded" in frozen.text
         assert missing.text.endswith("Messages there: 7. Start `postdate run` with this route")
+
+
+#: Looks for stale levels, as every start does, on brokers that do not answer. Prints which client libraries it loaded.
+START = """
+import sys
+from bridge.app.leftovers import left_at_start
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import load
+url = "amqp://127.0.0.1:1" if sys.argv[1] == "rabbitmq" else "127.0.0.1:1"
+section = {"rabbitmq": "RABBITMQ__URL", "kafka": "KAFKA__BOOTSTRAP_SERVERS"}[sys.argv[1]]
+route = {"BROKER": sys.argv[1], "INTERCEPT": "a.delay", "DELIVER_TO": "a"}
+named = {f"POSTDATE_ROUTES__A__{name}": value for name, value in route.items()}
+try:
+    left_at_start(load(None, {f"POSTDATE_{section}": url, **named}))
+except BrokerUnavailable:
+    print(*sorted({"aiokafka", "pika"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("broker", "library"), [("rabbitmq", "pika"), ("kafka", "aiokafka")])
+def test_a_start_loads_the_client_library_of_its_own_broker_only(broker: str, library: str) -> None:
+    done = subprocess.run([sys.executable, "-c", START, broker], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [library], done.stderr
