@@ -40,8 +40,8 @@ def start_offset_in(topic_id: TopicId, committed: int | None, note: str) -> Star
 
     A commit names its topic, and the topic may have been deleted and recreated since. Believing the old offset would
     skip the first records of the new topic. So postdate commits the topic's id in the note beside the offset. A commit
-    without a note comes from Kafka's tools and is believed. So is a note with another cluster id: whoever mirrors
-    offsets between clusters has translated them.
+    without a note comes from Kafka's tools and is believed. So is a note with another cluster id: a tool that
+    mirrors offsets between clusters has translated them.
     """
     match note.split(" "):
         case [word, cluster, _, *_] if word != _OURS or cluster != topic_id.cluster:

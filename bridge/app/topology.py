@@ -35,7 +35,6 @@ def plan_topology(settings: Settings) -> Declared:
     warnings: list[str] = []
     codes = []
     for broker, own in brokers_of(settings):
-        standing: Mapping[Name, Standing] = {}
         try:
             compared = broker.verify(own)
         except BrokerUnavailable as error:

@@ -271,7 +271,7 @@ def _read_file(file: FilePath | None) -> _Layer:
 
 
 def _broken(file: str, text: str, reason: str) -> Mistake:
-    """tomllib's error with file, line and column. What stands there is not quoted: it may be a password."""
+    """tomllib's error with file, line and column. The text there is not quoted: it may be a password."""
     found = _TOML_PLACE.search(reason)
     if found and found["line"]:
         line, column = int(found["line"]), int(found["column"])

@@ -29,8 +29,8 @@ DELAY_MS = 1500
 TAKEOVER_MS = 2000
 #: How late a message may be that the wrong instance claims first.
 LATE_S = 1.0
-#: The same while that instance does not know of the other yet: it learns of it within a second and puts the message
-#: back, which the other then claims. Far below the lease, which is what a message waits that nobody puts back.
+#: The same while that instance does not know of the other yet: it learns of it within a second and releases the
+#: message, which the other then claims. Far below the lease, which an unreleased message waits for.
 UNKNOWN_LATE_S = 4.0
 
 
