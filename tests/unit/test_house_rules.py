@@ -32,13 +32,19 @@ LAB_WORDS = ("bridge.lab.load", "bridge.lab.ports")
 FORBIDDEN_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
 
 
+@cache
+def walked(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a file, walked once for all rules."""
+    return tuple(ast.walk(tree))
+
+
 def name(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """Every module that is imported anywhere in a file; of ``from package import name``, the name too."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -49,11 +55,12 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Every class and function, with its length in lines."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
+@cache
 def words(identifier: str) -> set[str]:
     """The words of a name, in snake_case or CamelCase."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
@@ -75,7 +82,7 @@ def beneath(folder: str) -> list[Path]:
 
 def late_imports(tree: ast.Module) -> Iterator[str]:
     """Every module that is imported inside a function."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imported(ast.Module(node.body, []))
 
@@ -99,7 +106,7 @@ def test_imports_stand_at_the_top_except_those_of_optional_packages() -> None:
 def test_a_class_name_exists_once() -> None:
     places: dict[str, list[str]] = {}
     for file in SHIPPED:
-        for node in ast.walk(parse(file)):
+        for node in walked(parse(file)):
             if isinstance(node, ast.ClassDef) and node.name not in MAY_EXIST_TWICE:
                 places.setdefault(node.name, []).append(name(file))
     assert {found: files for found, files in places.items() if len(files) > 1} == {}
@@ -111,7 +118,7 @@ def test_no_file_outside_the_settings_branches_on_a_broker() -> None:
         name(file)
         for file in beneath("bridge/")
         if not name(file).startswith("bridge/settings/") and name(file) != MAY_IMPORT_ADAPTERS
-        for node in ast.walk(parse(file))
+        for node in walked(parse(file))
         if isinstance(node, ast.Compare)
         and any(isinstance(one, ast.Constant) and one.value in kinds for one in (node.left, *node.comparators))
     ]
@@ -172,7 +179,7 @@ def test_nothing_is_called_by_a_word_that_says_nothing() -> None:
 def test_functions_are_short() -> None:
     long = {}
     for file in SHIPPED:
-        classes = {node.name for node in ast.walk(parse(file)) if isinstance(node, ast.ClassDef)}
+        classes = {node.name for node in walked(parse(file)) if isinstance(node, ast.ClassDef)}
         for found, lines in defined(parse(file)):
             if lines > FUNCTION_LINES_MAX and found not in classes:
                 long[name(file), found] = lines
