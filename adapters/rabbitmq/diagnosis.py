@@ -30,7 +30,7 @@ def diagnose(settings: Settings) -> list[CheckResult]:
     except BrokerUnavailable as error:
         text = f"alarms, policies and leftovers of the delayed-message plugin are not known: {error}"
         advice = 'Enable it with `rabbitmq-plugins enable rabbitmq_management`, or set rabbitmq.management_url = "off"'
-        return [warn("RabbitMQ", text, advice)]
+        return [warn("RabbitMQ", text, advice) if settings.rabbitmq.management_url else ok("RabbitMQ", text, advice)]
 
 
 def _version(api: ManagementApi) -> Iterator[CheckResult]:

@@ -122,7 +122,7 @@ async def _lacking(client: Any, settings: Redis) -> list[str] | None:
     try:
         user = await client.execute_command("ACL", "WHOAMI")
         known = await client.execute_command("COMMAND", "INFO", *sorted(called))
-        arity = {one[0].decode().upper(): abs(one[1]) - 1 for one in known if one}
+        arity = {name.upper(): abs(one["arity"]) - 1 for name, one in known.items()}
         lacking = [name for name in sorted(arity) if not await _may(client, user, name, *[key] * arity[name])]
         if not await _may(client, user, "EVALSHA", "0" * 40, "1", key):
             lacking.append("EVALSHA")

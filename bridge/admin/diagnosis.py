@@ -39,9 +39,9 @@ class CheckResult:
         return {"level": self.level.value, "subject": self.subject, "text": self.sentence, "code": self.code}
 
 
-def ok(subject: str, text: str) -> CheckResult:
+def ok(subject: str, text: str, advice: str = "") -> CheckResult:
     """Return a result without trouble."""
-    return CheckResult(Severity.OK, subject, text)
+    return CheckResult(Severity.OK, subject, text, advice=advice)
 
 
 def warn(subject: str, text: str, advice: str = "") -> CheckResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import typer
@@ -12,7 +13,7 @@ from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rows
 from bridge.core.errors import WRONG, SettingsError
 from bridge.settings import settings_with_routes
-from bridge.telemetry.printable import say
+from bridge.telemetry.printable import printable, say
 
 
 def doctor(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
@@ -27,11 +28,22 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
         found = examine_all(settings_with_routes(config))
     except SettingsError as error:
         found = [fail("settings", str(error), WRONG)]
-    rows(output, ["level", "subject", "text", "advice"], [_row(one) for one in found])
+    if output is Output.TEXT and sys.stdout.isatty():
+        for one in found:
+            _print(one)
+    else:
+        rows(output, ["level", "subject", "text", "advice"], [_row(one) for one in found])
     counted = Counter(one.level for one in found)
     say(", ".join(f"{level.value}: {counted[level]}" for level in Severity))
     if code := exit_code(found):
         raise typer.Exit(code)
+
+
+def _print(one: CheckResult) -> None:
+    """Print a result for a person: the fact, and what to do on a line below it."""
+    print(printable(f"{one.level.value:<4}  {one.subject}: {one.text}."))
+    if one.advice:
+        print(printable(f"      -> {one.advice}."))
 
 
 def _row(one: CheckResult) -> dict[str, str]:
