@@ -20,7 +20,7 @@ import structlog
 from bridge.admin.desk import Desk, Stats
 from bridge.core.errors import StoreUnavailable
 from bridge.delay.duration import write_duration, write_moment
-from bridge.settings import Webhook as WebhookSettings
+from bridge.settings import Webhook
 
 log = structlog.get_logger("postdate")
 
@@ -33,14 +33,14 @@ _LEASE_LOOKS = 4
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
 
-class Reported(NamedTuple):
+class Told(NamedTuple):
     """What has been reported: the total of dead letters ever (None: not known yet), and whether one was overdue."""
 
     dead_ever: int | None = None
     overdue: bool = False
 
 
-def report_on(before: Reported, found: Stats, overdue_after_ms: int, instance: str) -> dict[str, Any] | None:
+def report_on(before: Told, found: Stats, overdue_after_ms: int, instance: str) -> dict[str, Any] | None:
     """Return the report on what changed since ``before``; None if nothing did. Pure."""
     now = reported(before, found, overdue_after_ms)
     new_dead = now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
@@ -49,9 +49,8 @@ def report_on(before: Reported, found: Stats, overdue_after_ms: int, instance: s
     if new_dead > 0:
         said.append(f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
     if now.overdue and not before.overdue:
-        said.append(
-            f"{found.overdue} messages are overdue, the oldest by {write_duration(late_ms)}. Run `postdate doctor`."
-        )
+        oldest = write_duration(late_ms)
+        said.append(f"Overdue messages: {found.overdue}, the oldest by {oldest}. Run `postdate doctor`.")
     if before.overdue and not now.overdue:
         said.append("No message is overdue any more.")
     if not said:
@@ -66,21 +65,21 @@ def report_on(before: Reported, found: Stats, overdue_after_ms: int, instance: s
     }
 
 
-def reported(before: Reported, found: Stats, overdue_after_ms: int) -> Reported:
+def reported(before: Told, found: Stats, overdue_after_ms: int) -> Told:
     """Return the state that a report on ``found`` leaves. Pure."""
-    return Reported(found.ever.get("dead", 0), found.overdue > 0 and _late_ms(found) > overdue_after_ms)
+    return Told(found.ever.get("dead", 0), found.overdue > 0 and _late_ms(found) > overdue_after_ms)
 
 
 def _late_ms(found: Stats) -> int:
     return max(0, found.now_ms - found.next_due_ms) if found.overdue and found.next_due_ms is not None else 0
 
 
-class Webhook:
+class WebhookReporter:
     """Looks at the store and reports."""
 
     def __init__(
         self,
-        settings: WebhookSettings,
+        settings: Webhook,
         desk: Desk,
         look: Callable[[], Awaitable[Stats]],
         instance: str,
@@ -94,7 +93,7 @@ class Webhook:
         self._instance = instance
         self._post = post or self._send
         self._now_s = now_s
-        self._reported = Reported()
+        self._reported = Told()
         self._sent_at = -math.inf
         self._trouble = ""
 
