@@ -15,6 +15,7 @@ from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
 from bridge.parking.identity import shard_for
 from tests.conformance.desk_rig import DeskRig, Feature
+from tests.conformance.past_suite import PastSuite
 from tests.conformance.rig import HOUR_MS, SHARDS
 
 
@@ -302,5 +303,5 @@ class Count:
         assert (stats.parked, stats.next_due_ms, stats.bytes_each, stats.ever) == (0, None, None, {})
 
 
-class DeskSuite(List, Show, Find, Change, Send, Count):
+class DeskSuite(List, Show, Find, Change, Send, Count, PastSuite):
     """Every promise of a desk. A subclass has a fixture ``desk_rig``."""
