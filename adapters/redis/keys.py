@@ -24,6 +24,7 @@ key                    type    holds
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
 {postdate}:audit       stream  JSON: what people did to messages and routes
 {postdate}:once:K      string  digest and id of the request with Idempotency-Key K
+{postdate}:lead:W      string  the instance that does W for all, such as reports to the webhook; with a time limit
 =====================  ======  ==========================================================================
 
 K is the shard's number. The channel {postdate:K}:wake carries a hint when the next due moment moves closer.
@@ -66,6 +67,7 @@ class StoreKeys:
         self.store = f"{{{prefix}}}:store"
         self.audit = f"{{{prefix}}}:audit"
         self._tag = f"{{{prefix}}}"
+        self.lead = f"{{{prefix}}}:lead"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]
 
     def slots(self, at_ms: int) -> str:
