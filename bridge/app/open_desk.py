@@ -14,6 +14,7 @@ from bridge.app.brokers import RedisDesk, RedisStore, broker_of, close, connect,
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnavailable, StoreUnfit
+from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES
@@ -62,7 +63,9 @@ async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route
 
 async def _open(client: Any, one: ProcessPlan) -> Desk:
     prefix, shards = one.settings.redis.key_prefix, one.settings.redis.shards
-    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), one.broker)
+    limits = HistoryLimits(one.settings.history.keep, one.settings.history.max)
+    store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
+    desk = RedisDesk(client, prefix, shards, store, one.broker, limits)
     await desk.open()
     return desk
 

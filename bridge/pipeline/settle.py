@@ -22,6 +22,7 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
@@ -137,8 +138,11 @@ class Settler:
         lateness: Lateness,
         leases: Leases,
         health: Health,
+        historian: Historian | None = None,
     ) -> None:
+        """``historian`` is None where no history is written."""
         self._store = store
+        self._historian = historian
         self._clock = clock
         self._rules = rules
         self._lateness = lateness
@@ -161,7 +165,10 @@ class Settler:
         letters = [result.letter for result in results if result.outcome is Outcome.CONFIRMED]
         confirmed = cast("list[Claim]", letters)  # the sink returns what it was given, and it was given claims
         if confirmed:
-            self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
+            now_us = self._clock.now_us()
+            self._lateness.add(now_us / 1000, [claim.due_ms for claim in confirmed])
+            if self._historian is not None:
+                self._historian.confirmed(int(now_us // 1000), confirmed)
             self._confirmed += confirmed
             if self._refused_routes:
                 self._refused_routes.delivered({claim.route for claim in confirmed})
