@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
+from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer
@@ -18,6 +19,7 @@ from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
+from bridge.pipeline.traced import traced
 from bridge.pipeline.wake import Wake
 from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
@@ -25,6 +27,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.plan import is_canary
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
@@ -50,7 +53,7 @@ def build(
     limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    source, sink = ends.source or NoIntake(), ends.sink
+    source, sink = traced(ends.source or NoIntake(), ends.sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
     settler = Settler(store, clock, retry_rules(settings), lateness, leases, health)
@@ -69,7 +72,9 @@ def build(
     watch = Watch(clock, wake, claimer, health)
 
     report = partial(_report, parker, leases, settler, watch, lateness, health)
-    sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
+    # Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
+    routes = [name for name in process.delivering.routes if not is_canary(name)]
+    sharing = Sharing(store, instance, routes, leases.elsewhere)
     members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(
