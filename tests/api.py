@@ -17,6 +17,7 @@ from bridge.admin.send import Message, send
 from bridge.core.errors import StoreUnavailable
 from bridge.http.access import Role
 from bridge.http.app import create_app
+from bridge.http.line import Processes
 from bridge.parking.identity import Ids
 from bridge.settings import Settings
 from bridge.settings.model import Auth, BrokerKind, Route
@@ -116,7 +117,7 @@ async def api(
 ) -> AsyncIterator[Api]:
     """An app with three tokens, and a client with the token of ``role``; None: without one."""
     stores = stores or MemoryStores()
-    app = create_app(given or settings(), stores)
+    app = create_app(given or settings(), stores, Processes())
     headers = {"Authorization": f"Bearer {TOKENS[role]}"} if role else {}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8480", headers=headers) as client:

@@ -93,6 +93,7 @@ def build(
             store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
+            broker=process.broker,
             leaving=_leaving(settings, broker, clock, health),
         )
     )
@@ -104,7 +105,7 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     mend = mending(broker, settings, health)
     ends = broker.open_relays(settings, clock, health, mend)
     relays = tuple(_relay(settings, one, clock, mend, health) for one in ends)
-    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, emptying))
+    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, process.broker, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.http import messages, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
+from bridge.http.health import health_routes
+from bridge.http.line import Processes
 from bridge.http.problems import add_handlers
-from bridge.http.schemas import ProblemDetails
+from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
 _ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
 
 
-def create_app(settings: Settings, stores: Stores, processes: Any = None, also: Sequence[APIRouter] = ()) -> FastAPI:
-    """Return the app. ``processes`` knows the bridge processes beside it; ``also`` are routers outside the API."""
+def create_app(settings: Settings, stores: Stores, processes: Processes) -> FastAPI:
+    """Return the app."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -41,8 +43,9 @@ def create_app(settings: Settings, stores: Stores, processes: Any = None, also: 
     )
     app.state.backend = Backend(settings, stores, processes)
     add_handlers(app)
-    for router in (*_ROUTERS, *also):
+    for router in _ROUTERS:
         app.include_router(router)
+    app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
     app.add_middleware(Gate, settings=settings)
     app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
     return app

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from bridge.admin.desk import Desk, Stats
 from bridge.admin.send import Message
 from bridge.http.access import Caller, caller_of
+from bridge.http.line import Processes
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
 
@@ -59,7 +60,7 @@ class Look:
 class Backend:
     """One app's settings and stores."""
 
-    def __init__(self, settings: Settings, stores: Stores, processes: Any = None) -> None:
+    def __init__(self, settings: Settings, stores: Stores, processes: Processes) -> None:
         self.settings = settings
         self.stores = stores
         self.processes = processes
