@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
@@ -31,11 +31,11 @@ class MemoryDesk:
     async def now_ms(self) -> int:
         return self._memory.now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         self._check()
         found = [self._row(one, state, at_ms) for at_ms, one in self._places(state)]
         for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
-            if wanted.takes(row):
+            if wanted.takes(row) and (after is None or (row.at_ms, row.id) > after):
                 yield _cut(row, HEAD_BYTES)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:

@@ -19,6 +19,13 @@ from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
 HEAD_BYTES = 1024
 
 
+class Cursor(NamedTuple):
+    """A place in a list: the ``at_ms`` and the id of its last message."""
+
+    at_ms: int
+    id: bytes
+
+
 class Answer(StrEnum):
     """The state in which a command found a message. ``NONE``: there is no message with this id."""
 
@@ -41,6 +48,13 @@ class Filter:
     due_from_ms: int | None = None
     due_before_ms: int | None = None
     reason: str | None = None
+    min_size: int = 0
+    min_tries: int = 0
+
+    @property
+    def narrow(self) -> Filter:
+        """The same moments without the criteria for which every message must be read."""
+        return Filter(due_from_ms=self.due_from_ms, due_before_ms=self.due_before_ms)
 
     def takes(self, row: Row) -> bool:
         """Return whether a message matches."""
@@ -51,6 +65,8 @@ class Filter:
             and (self.due_from_ms is None or due_ms >= self.due_from_ms)
             and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.reason is None or row.reason.startswith(self.reason))
+            and row.size >= self.min_size
+            and row.tries >= self.min_tries
         )
 
 
@@ -205,8 +221,9 @@ class Desk(Protocol):
     async def now_ms(self) -> int:
         """Return the store's clock (Unix ms)."""
 
-    def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Iterate over the messages in one state, by ``at_ms`` and id. Payloads are cut to ``HEAD_BYTES``."""
+    def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
+        are cut to ``HEAD_BYTES``."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
@@ -243,9 +260,9 @@ class Desks:
         """Return the clock of the first store."""
         return await self._desks[0].now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the messages of all stores by ``at_ms``."""
-        readers = [desk.rows(state, wanted) for desk in self._desks]
+        readers = [desk.rows(state, wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
             place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]

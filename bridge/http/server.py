@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 import uvicorn
 
-from bridge.admin.desk import Desk
 from bridge.app.build import instance_name
-from bridge.core.errors import FAILED, FINE, StoreUnavailable
+from bridge.app.open_desk import KeptStores
+from bridge.core.errors import FAILED, FINE
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.process.handover import Handover
@@ -48,7 +48,7 @@ def make_server(settings: Settings, processes: Processes) -> Uvicorn:
     """Return the server with the app. Raises what a wrong certificate raises."""
     http = settings.http
     tls: dict[str, Any] = {"ssl_certfile": http.cert_file, "ssl_keyfile": http.key_file} if http.cert_file else {}
-    app = create_app(settings, processes, _no_desk)
+    app = create_app(settings, KeptStores(settings), processes)
     return Uvicorn(
         uvicorn.Config(
             app,
@@ -66,10 +66,6 @@ def make_server(settings: Settings, processes: Processes) -> Uvicorn:
             **tls,
         )
     )
-
-
-async def _no_desk() -> Desk:
-    raise StoreUnavailable("not opened")
 
 
 def run_child() -> None:
