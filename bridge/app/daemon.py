@@ -17,7 +17,7 @@ from bridge.app.start import declaring_later, prepare, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
 from bridge.process.report import Report
-from bridge.process.workers import Handed, Workers, end_with_parent
+from bridge.process.workers import Handed, Workers, end_with_parent, python_command
 from bridge.settings import ProcessPlan, Settings, plan
 from bridge.telemetry import logs
 
@@ -70,8 +70,7 @@ async def _run_workers(settings: Settings, processes: Sequence[ProcessPlan], rep
     # changed, and no secret appears on a command line.
     fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(planned)
     each = [pickle.dumps((one, os.getpid(), fd)) for one, fd in zip(planned, fds, strict=True)]
-    # -P: otherwise a folder named "bridge" in the current directory would be imported instead of ours.
-    command = (sys.executable, "-P", "-c", "from bridge.app.daemon import run_worker; run_worker()")
+    command = python_command("from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with declaring_later(settings, waits):
         workers = Workers(command, each, patience_s, lines)
