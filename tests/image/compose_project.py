@@ -12,7 +12,7 @@ from tests.devstack.images import POSTDATE, ROOT
 from tests.devstack.service import free_ports, wait_for
 
 FILE = ROOT / "deploy/compose.yaml"
-_PORTS = ("REDIS_PORT", "RABBITMQ_PORT", "RABBITMQ_PAGE_PORT", "KAFKA_PORT")
+_PORTS = ("REDIS_PORT", "RABBITMQ_PORT", "RABBITMQ_PAGE_PORT", "KAFKA_PORT", "HTTP_PORT", "KAFKA_HTTP_PORT")
 _UP_S = 300.0
 
 

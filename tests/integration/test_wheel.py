@@ -161,9 +161,10 @@ def test_an_uninstall_leaves_no_file(wheel: Path, tmp_path: Path) -> None:
 def test_workers_of_the_wheel_run_its_own_code_from_such_a_folder(
     environment: Environment, elsewhere: Path, rabbitmq: RabbitMQ, redis_server: Redis
 ) -> None:
-    settings = merged(QUICK, {"bridge": {"workers": 2}})
+    alone = {"http": {"enabled": False}, "canary": {"enabled": False}}
+    settings = merged(QUICK, {"bridge": {"workers": 2}, **alone})
     with Line(rabbitmq.url, redis_server.url, elsewhere, settings) as line:
-        command = [environment.folder / "bin/postdate", "run", "--config", line.file()]
+        command = (environment.folder / "bin/postdate", "run", "--config", line.file())
         with (elsewhere / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=elsewhere, env=clean_env(), stdout=log, stderr=log)
         try:
