@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own: without the source tree, and beside packages called `bridge` and `adapters`."""
+"""The wheel in an environment without the source tree, and beside packages called `bridge` and `adapters`."""
 
 from __future__ import annotations
 
