@@ -105,6 +105,16 @@ class Broker(Protocol):
     def open_fronts(self, settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
         """Return a route and a sentence wherever delayed messages pass undelayed, by what ``verify`` found. Pure."""
 
+    # The canary: a message of postdate's own.
+
+    def declare_canary(self, settings: Settings) -> None:
+        """Declare the canary's route, the only one in ``settings``, and what it delivers to. Blocking. Raises as
+        ``declare``."""
+
+    def round_trip(self, settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+        """Send a canary. Return how late (s) it came back; None if it did not within ``wait_s`` of its due moment.
+        Blocking. Raises ``Refused`` where the canary's route does not exist."""
+
     # Messages that wait in the broker.
 
     def levels_at(self, settings: Settings, before: Sequence[Settings]) -> list[Settings]:

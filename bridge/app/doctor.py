@@ -1,7 +1,7 @@
 """Find out what is wrong with an installation, and what to do: `postdate doctor`. Everything here blocks.
 
 It makes all the checks of `postdate check`. Then it asks store and brokers about themselves, and looks at the running
-instances. Nothing is changed.
+instances. Nothing is changed, but for a message of its own if asked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import httpx
 from bridge.admin.desk import Desk, Stats
 from bridge.admin.diagnosis import CheckResult, Severity, fail, ok, warn
 from bridge.app.brokers import brokers_of, examine
+from bridge.app.canary import probe
 from bridge.app.check import check_all
 from bridge.app.open_desk import at_desk
 from bridge.core.errors import PostdateError
@@ -35,8 +36,11 @@ _OVERDUE_MS = 10_000
 _TIMEOUT_S = 2.0
 
 
-def examine_all(settings: Settings) -> list[CheckResult]:
-    """Return every result, in the order settings, process, store, brokers, instances, HTTP."""
+def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResult]:
+    """Return every result, in the order settings, process, store, brokers, instances, HTTP, canary.
+
+    ``with_probe``: send a canary through each broker.
+    """
     return [
         *check_all(settings),
         *_process(),
@@ -44,6 +48,7 @@ def examine_all(settings: Settings) -> list[CheckResult]:
         *_brokers(settings),
         *_state(settings),
         *_http(settings),
+        *(probe(settings) if with_probe else ()),
     ]
 
 

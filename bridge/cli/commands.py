@@ -38,7 +38,7 @@ COMMANDS = {
     "doctor": Command(
         "bridge.cli.doctor:doctor",
         "Find out what is wrong, and say what to do.",
-        ("postdate doctor", "postdate doctor -o json"),
+        ("postdate doctor", "postdate doctor --probe", "postdate doctor -o json"),
     ),
     "setup": Command(
         "bridge.cli.setup:setup",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from typing import Annotated
 
 import typer
 
@@ -16,7 +17,13 @@ from bridge.settings import settings_with_routes
 from bridge.telemetry.printable import printable, say
 
 
-def doctor(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+def doctor(
+    config: ConfigOption = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Send a message of postdate's own through each broker, and wait for it.")
+    ] = False,
+    output: OutputOption = Output.TEXT,
+) -> None:
     """Find out what is wrong, and say what to do. Nothing is changed.
 
     It makes all checks of `postdate check`, asks Redis and the brokers about themselves, and looks at the running
@@ -25,7 +32,7 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     Exit code 0: all is well. 1: there are warnings. 2: something failed, or the settings are wrong.
     """
     try:
-        found = examine_all(settings_with_routes(config))
+        found = examine_all(settings_with_routes(config), probe)
     except SettingsError as error:
         found = [fail("settings", str(error), WRONG)]
     if output is Output.TEXT and sys.stdout.isatty():
