@@ -24,6 +24,9 @@ RUN = ("bridge.cli", "run")
 
 Tables = Mapping[str, Any]
 
+#: Most tests need neither: they would share a port, and cost a second process.
+WITHOUT_EXTRAS: Tables = {"http": {"enabled": False}, "canary": {"enabled": False}}
+
 
 def toml(tables: Tables, path: str = "") -> str:
     """Nested mappings as TOML."""
@@ -57,9 +60,9 @@ class Bridge:
         new_interpreter: bool = False,
     ) -> None:
         """``new_interpreter``: do not fork it from the process that has everything imported."""
-        self._settings = settings
+        self._settings = {**WITHOUT_EXTRAS, **settings}
         self._file = folder / f"{name}.toml"
-        self._file.write_text(toml(settings))
+        self._file.write_text(toml(self._settings))
         self._file.chmod(0o600)
         self._log = folder / f"{name}.log"
         self._command = command

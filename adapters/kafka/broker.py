@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from adapters.kafka import canary, diagnosis
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -19,6 +20,7 @@ from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
 from adapters.kafka.topology.topics import Topic
 from bridge.admin.desk import Row
+from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
@@ -147,6 +149,21 @@ def redeclare(settings: Settings) -> None:
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Kafka has no policies on topics."""
     return []
+
+
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return diagnosis.diagnose(settings)
+
+
+def declare_canary(settings: Settings) -> None:
+    """Declare the canary's route and what it delivers to. Blocking. Raises as ``declare``."""
+    canary.declare_canary(settings)
+
+
+def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+    """Send a canary. Return how late (s) it came back, or None. Blocking."""
+    return canary.round_trip(settings, delay_ms, wait_s)
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ class MemoryDesk:
         self._store = store
         self._memory = store.memory
         self._broker = broker
+        self._leads: dict[str, tuple[str, int]] = {}
 
     async def now_ms(self) -> int:
         return self._memory.now_ms()
@@ -56,6 +57,15 @@ class MemoryDesk:
 
     async def retry(self, ids: Sequence[bytes]) -> int:
         return await self._store.retry(self._known(ids))
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        self._check()
+        now_ms = self._memory.now_ms()
+        holder, ends_ms = self._leads.get(what, (who, 0))
+        if holder != who and ends_ms > now_ms:
+            return False
+        self._leads[what] = who, now_ms + ttl_ms
+        return True
 
     async def stats(self) -> Stats:
         self._check()

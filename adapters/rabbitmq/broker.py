@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
@@ -23,6 +24,7 @@ from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.plan import guarded
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
+from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake as IntakeCount
 from bridge.admin.leftovers import Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
@@ -181,6 +183,21 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
             raise
         return []
     return [(one.route, one.text) for one in found]
+
+
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return diagnosis.diagnose(settings)
+
+
+def declare_canary(settings: Settings) -> None:
+    """Declare the canary's route and what it delivers to. Blocking. Raises as ``declare``."""
+    canary.declare_canary(settings)
+
+
+def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+    """Send a canary. Return how late (s) it came back, or None. Blocking."""
+    return canary.round_trip(settings, delay_ms, wait_s)
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

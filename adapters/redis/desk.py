@@ -149,6 +149,14 @@ class RedisDesk:
             retried += sum(reply)
         return retried
 
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take a lease that is free, or extend one's own."""
+        key = f"{self._keys.lead}:{what}"
+        with store_errors():
+            if await self._client.set(key, who, nx=True, px=ttl_ms):
+                return True
+            return await self._client.get(key) == who.encode() and bool(await self._client.pexpire(key, ttl_ms))
+
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""
         counted = await self._ask([count_call(keys) for keys in self._keys.shards])

@@ -19,6 +19,7 @@ key                    type    holds
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
+{postdate}:lead:W      string  the instance that does W for all, such as reports to the webhook; with a time limit
 =====================  ======  ==========================================================================
 
 K is the shard's number. The channel {postdate:K}:wake carries a hint when the next due moment moves closer.
@@ -55,4 +56,5 @@ class StoreKeys:
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
         self.store = f"{{{prefix}}}:store"
+        self.lead = f"{{{prefix}}}:lead"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]

@@ -151,6 +151,9 @@ class Desk(Protocol):
     async def stats(self) -> Stats:
         """Return the numbers."""
 
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
+
 
 class Desks:
     """The desks of several stores as one ``Desk``. An id is in one store at most, so each desk is asked for all ids."""
@@ -193,6 +196,10 @@ class Desks:
     async def retry(self, ids: Sequence[bytes]) -> int:
         """Park dead letters again, each in the store that has it."""
         return sum([await desk.retry(ids) for desk in self._desks])
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take or extend a lease in the first store."""
+        return await self._desks[0].lead(what, who, ttl_ms)
 
     async def stats(self) -> Stats:
         """Return the sums over all stores."""

@@ -25,6 +25,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.plan import is_canary
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
 
@@ -69,7 +70,9 @@ def build(
     watch = Watch(clock, wake, claimer, health)
 
     report = partial(_report, parker, leases, settler, watch, lateness, health)
-    sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
+    # Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
+    routes = [name for name in process.delivering.routes if not is_canary(name)]
+    sharing = Sharing(store, instance, routes, leases.elsewhere)
     members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
     return Service(
         Parts(

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from bridge.app.build import instance_name, new_token
+from bridge.app.canary import with_canaries
 from bridge.app.start import declaring_later, prepare, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
@@ -63,6 +64,7 @@ def _stuck_s(settings: Settings) -> float:
 
 async def _run_workers(settings: Settings, processes: Sequence[ProcessPlan], report: Report) -> None:
     waits = await prepare(settings, processes, settings.bridge.setup, report)
+    processes = await with_canaries(settings, processes)
     planned = [one for _ in range(settings.bridge.workers) for one in processes]
     pairs = [notify.pair() for _ in planned] if report.wanted else []
     lines = [Handed(hearing, telling.socket.fileno()) for hearing, telling in pairs]

@@ -19,6 +19,7 @@ import structlog
 from bridge.admin.topology import Standing
 from bridge.app.brokers import broker_of, open_store
 from bridge.app.build import build, build_without_store, instance_name, new_token
+from bridge.app.canary import with_canaries
 from bridge.app.leftovers import emptying, left_at_start, strays_of
 from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
@@ -72,6 +73,8 @@ async def run_process(
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store, report)
+        if whole is not None:
+            (process,) = await when_there(lambda: with_canaries(whole, [process]), report)
         await _serve(settings, setup, report, whole, lambda: build(process, store, clock, instance, token, Health()))
     finally:
         await store.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -108,11 +107,6 @@ def wait(due_ms: int, now_ms: int) -> str:
     away = abs(due_ms - now_ms)
     rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
     return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
-
-
-def counts(kinds: Iterable[str]) -> str:
-    """Return how many there are of each kind: "queues (2), exchanges (1)"."""
-    return ", ".join(f"{kind}s ({number})" for kind, number in Counter(kinds).items())
 
 
 def _cell(value: Any) -> str:

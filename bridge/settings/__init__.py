@@ -9,9 +9,13 @@ To add a setting: a field in ``model.py`` with a rule of ``values.py`` or ``urls
 
 from bridge.settings.load import load, require_routes, settings_from, settings_of_file, settings_with_routes
 from bridge.settings.model import (
+    Auth,
     Bridge,
+    Canary,
     Dispatch,
     Headers,
+    History,
+    Http,
     Kafka,
     Levels,
     Limits,
@@ -21,15 +25,22 @@ from bridge.settings.model import (
     Retry,
     Route,
     Settings,
+    Tracing,
+    Ui,
+    Webhook,
 )
 from bridge.settings.plan import ProcessPlan, plan
 from bridge.settings.urls import mask_url
 from bridge.settings.warnings import exposed_files, forgotten_broker, open_routes
 
 __all__ = [
+    "Auth",
     "Bridge",
+    "Canary",
     "Dispatch",
     "Headers",
+    "History",
+    "Http",
     "Kafka",
     "Levels",
     "Limits",
@@ -40,6 +51,9 @@ __all__ = [
     "Retry",
     "Route",
     "Settings",
+    "Tracing",
+    "Ui",
+    "Webhook",
     "exposed_files",
     "forgotten_broker",
     "load",

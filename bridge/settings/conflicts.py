@@ -13,6 +13,8 @@ from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES
 from bridge.settings.own_names import own_exchanges, own_queues, takes_level_topic
+from bridge.settings.plan import is_canary
+from bridge.settings.urls import is_loopback
 from bridge.settings.values import milliseconds
 
 #: The names of level queues begin with the intake queue's name. AMQP allows 255 bytes.
@@ -32,6 +34,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _tls("rabbitmq", settings.rabbitmq)
     yield from _kafka(settings)
     yield from _times(settings)
+    yield from _http(settings)
+    yield from _reserved(settings)
     yield from _exchanges(settings)
     yield from _topics(settings)
     yield from _modes(settings)
@@ -86,6 +90,36 @@ def _times(settings: Settings) -> Iterator[Conflict]:
     if retry.max < retry.first:
         text = f"must not be shorter than retry.first ({_pair('max', retry.max, 'first', retry.first)})"
         yield Conflict((("retry", "max"), ("retry", "first")), text)
+
+
+def _http(settings: Settings) -> Iterator[Conflict]:
+    http, auth = settings.http, settings.auth
+    tokens = {
+        name: getattr(auth, name).get_secret_value() for name in ("viewer_token", "operator_token", "admin_token")
+    }
+    listen: Path = ("http", "listen")
+    if http.enabled and not is_loopback(http.listen) and not any(tokens.values()):
+        text = (
+            "lets other machines read and change messages, so it requires auth.admin_token (or operator_token, "
+            'viewer_token). Set one, or listen on "127.0.0.1:8480"'
+        )
+        yield Conflict((listen, ("auth", "admin_token")), text)
+    for one, other in combinations(tokens, 2):
+        if tokens[one] and tokens[one] == tokens[other]:
+            yield Conflict((("auth", one), ("auth", other)), f"must not be equal to auth.{other}: the roles differ")
+    if bool(http.cert_file) != bool(http.key_file):
+        yield Conflict((("http", "cert_file"), ("http", "key_file")), "requires http.cert_file and http.key_file")
+    for name, file in {"cert_file": http.cert_file, "key_file": http.key_file}.items():
+        if file and not FilePath(file).is_file():
+            yield Conflict((("http", name),), "names a file that does not exist")
+    if settings.canary.every <= settings.canary.delay:
+        text = f"must be longer than canary.delay ({write_duration(settings.canary.delay)})"
+        yield Conflict((("canary", "every"), ("canary", "delay")), text)
+
+
+def _reserved(settings: Settings) -> Iterator[Conflict]:
+    for name in filter(is_canary, settings.routes):
+        yield Conflict(((ROUTES, name),), "is reserved for postdate's canary. Choose another name")
 
 
 def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:

@@ -12,7 +12,17 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
 from bridge.delay.naming import Naming, read_naming
-from bridge.settings.urls import AMQP_SCHEMES, REDIS_SCHEMES, Servers, Url, WebAddress, check_amqp, check_redis
+from bridge.settings.urls import (
+    AMQP_SCHEMES,
+    REDIS_SCHEMES,
+    Hook,
+    Listen,
+    Servers,
+    Url,
+    WebAddress,
+    check_amqp,
+    check_redis,
+)
 from bridge.settings.values import (
     BrokerName,
     Duration,
@@ -23,6 +33,7 @@ from bridge.settings.values import (
     Secret,
     Size,
     Text,
+    Token,
     Whole,
     milliseconds,
     size_in_bytes,
@@ -34,6 +45,8 @@ _KEY_PREFIX = Text(r"[A-Za-z0-9_.:-]{1,64}", "1 to 64 letters, digits, dots, col
 _GROUP = Text(r"[A-Za-z0-9_.-]{1,200}", "1 to 200 letters, digits, dots, dashes or underscores")
 _FILE = Text(r"[^\0]*", "the path of a file")
 _TEXT = Text(r"[^\0]*", "text")
+_BASE_PATH = Text(r"(/[A-Za-z0-9._~-]+)*", 'empty, or a path such as "/postdate" without a slash at the end')
+_FIELD = Text(r"[^\0]{1,100}", "the name of a JSON field, in which * stands for any text")
 
 BrokerKind = Literal["rabbitmq", "kafka"]
 #: The names of the brokers, for people.
@@ -175,6 +188,63 @@ class Log(Section):
     format: Annotated[Literal["auto", "text", "json"], OneOf(("auto", "text", "json"))] = "auto"
 
 
+class Http(Section):
+    enabled: bool = True
+    listen: Annotated[str, Listen()] = "127.0.0.1:8480"
+    base_path: Annotated[str, _BASE_PATH] = ""
+    cert_file: Annotated[str, _FILE] = ""
+    key_file: Annotated[str, _FILE] = ""
+    request_max: Annotated[int, Size("1KiB", "500MiB")] = size_in_bytes("20MiB")
+    requests_per_second: Annotated[int, Whole(1, 100_000)] = 100
+
+
+class Auth(Section):
+    viewer_token: Annotated[SecretStr, Token()] = SecretStr("")
+    operator_token: Annotated[SecretStr, Token()] = SecretStr("")
+    admin_token: Annotated[SecretStr, Token()] = SecretStr("")
+    open_metrics: bool = False
+
+
+class Ui(Section):
+    enabled: bool = True
+    bodies: Annotated[Literal["on", "masked", "off"], OneOf(("on", "masked", "off"))] = "masked"
+    mask: Annotated[tuple[str, ...], ListOf(_FIELD)] = (
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "authorization",
+        "card*",
+        "pan",
+        "cvv",
+        "cvc",
+        "iban",
+    )
+
+
+class History(Section):
+    keep: Annotated[int, Duration("1m", "30d")] = milliseconds("24h")
+    # An entry takes about 120 bytes of Redis's memory.
+    max: Annotated[int, Whole(0, 10_000_000)] = 100_000
+
+
+class Canary(Section):
+    enabled: bool = True
+    every: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
+    delay: Annotated[int, Duration("1ms", "1h")] = milliseconds("2s")
+
+
+class Tracing(Section):
+    enabled: bool = False
+    propagation: Annotated[Literal["preserve", "link"], OneOf(("preserve", "link"))] = "preserve"
+
+
+class Webhook(Section):
+    url: Annotated[SecretStr, Hook()] = SecretStr("")
+    overdue_after: Annotated[int, Duration("1s", "24h")] = milliseconds("30s")
+    every: Annotated[int, Duration("1s", "24h")] = milliseconds("1m")
+
+
 class Route(Section):
     """One intercepted exchange or topic and its destination. ``Settings`` resolves "", which means "inherited"."""
 
@@ -231,6 +301,13 @@ class Settings(BaseSettings):
     retry: Retry = Retry()
     levels: Levels = Levels()
     log: Log = Log()
+    http: Http = Http()
+    auth: Auth = Auth()
+    ui: Ui = Ui()
+    history: History = History()
+    canary: Canary = Canary()
+    tracing: Tracing = Tracing()
+    webhook: Webhook = Webhook()
     # A Mapping, not a dict: read only for the type checker.
     routes: Mapping[str, Route] = Field(default_factory=dict)
 

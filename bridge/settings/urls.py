@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import SecretStr
 
 from bridge.settings.mistakes import did_you_mean
 from bridge.settings.values import Rule, Secret, read_text, wrong
@@ -77,6 +80,45 @@ class Servers(Rule):
         if not all(_is_host(host) and _HOST.fullmatch(host)["port"] for host in hosts):  # type: ignore[index]
             raise wrong('must be hosts with ports, separated by commas, such as "kafka-1:9092,kafka-2:9092"')
         return ",".join(hosts)
+
+
+@dataclass(frozen=True)
+class Listen(Rule):
+    """An address to listen on: host and port. Port 0 lets the system choose one."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value).strip()
+        host, _, port = text.rpartition(":")
+        whole = re.fullmatch(r"\d{1,5}", port, re.ASCII) is not None and int(port) <= 65535
+        if not whole or not re.fullmatch(r"\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+", host, re.ASCII):
+            raise wrong('must be a host and a port, such as "127.0.0.1:8480" or "[::1]:8480"')
+        return text
+
+
+def is_loopback(listen: str) -> bool:
+    """Return whether only this machine can reach an address to listen on. Pure; a name counts only as "localhost"."""
+    host = listen.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Hook(Rule):
+    """An http:// or https:// URL, or "". Its path often holds a secret, so it is never shown."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+        if not text:
+            return text
+        scheme, separator, rest = text.partition("://")
+        host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+        if not separator or scheme not in ("http", "https") or not _is_host(host):
+            raise wrong('must be an http:// or https:// URL with a host, such as "https://hooks.example/..."')
+        return text
 
 
 def check_redis(scheme: str, rest: str) -> None:

@@ -217,6 +217,16 @@ class Secret(Rule):
         return read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 
+class Token(Rule):
+    """A token for the HTTP API, or "". Never shown. It travels in a header, so it is printable ASCII without spaces."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+        if text and not re.fullmatch(r"[!-~]{16,512}", text):
+            raise wrong("must be 16 to 512 printable ASCII characters without spaces")
+        return text
+
+
 def _is_bare_number(value: Any) -> bool:
     if isinstance(value, str):
         return _BARE_NUMBER.fullmatch(value) is not None

@@ -302,5 +302,22 @@ class Count:
         assert (stats.parked, stats.next_due_ms, stats.bytes_each, stats.ever) == (0, None, None, {})
 
 
-class DeskSuite(List, Show, Find, Change, Send, Count):
+class Lead:
+    """``lead``: one instance does something for all."""
+
+    async def test_one_instance_holds_a_lease_and_extends_it(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", 60_000)
+        assert await desk.lead("webhook", "a", 60_000)
+        assert not await desk.lead("webhook", "b", 60_000)
+        assert await desk.lead("other work", "b", 60_000)
+
+    async def test_an_expired_lease_is_free(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", 20)
+        await desk_rig.pass_by(await desk.now_ms() + 25)
+        assert await desk.lead("webhook", "b", 60_000)
+
+
+class DeskSuite(List, Show, Find, Change, Send, Count, Lead):
     """Every promise of a desk. A subclass has a fixture ``desk_rig``."""

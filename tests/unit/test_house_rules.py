@@ -24,8 +24,8 @@ MAY_IMPORT_LATE = {"matplotlib", "uvloop", "bridge.lab.compare_plots"}
 #: The copied producers stand alone, so each has its own.
 MAY_EXIST_TWICE = {"DelayProducer"}
 #: The folders of ``bridge/``, from the ground up: each imports only from those before it.
-FLOORS = "core delay parking settings telemetry admin pipeline process app lab cli".split()  # noqa: SIM905
-ADAPTERS_MAY_NOT = ("process", "app", "cli", "lab")
+FLOORS = "core delay parking settings telemetry admin pipeline process app lab http cli".split()  # noqa: SIM905
+ADAPTERS_MAY_NOT = ("process", "app", "cli", "lab", "http")
 #: What a broker's load generator and meter share with the instruments that run them.
 LAB_WORDS = ("bridge.lab.load", "bridge.lab.ports")
 #: Words that say nothing of what is behind them.
