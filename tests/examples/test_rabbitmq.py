@@ -28,8 +28,8 @@ CELERY = "RabbitMQ: Celery"
 SPRING = "RabbitMQ: Spring AMQP"
 #: What the programs write.
 DELAY_S = 2.0
-#: The tests see a publish a moment after postdate does.
-SEEN_LATE_S = 0.2
+#: The tests may see a publish so much later than postdate does, on a busy machine.
+SEEN_LATE_S = 0.5
 DEADLINE_S = 60.0
 
 long = pytest.mark.long
@@ -138,7 +138,8 @@ def check(broker: Broker) -> None:
         went = published[body]
         assert (came.exchange, came.key, went.key) == ("orders", "order.timeout", "order.timeout")
         assert came.plain() == went.plain()
-        assert {"x-delay-id", "x-delay-due"} <= set(came.headers)
+        assert came.headers["x-delay-id"]
+        assert came.at >= came.headers["x-delay-due"] / 1000
         assert not {"x-delay", "x-deliver-at"} & set(came.headers)
         due = went.headers["x-deliver-at"] / 1000 if body == "moment" else went.at + DELAY_S - SEEN_LATE_S
         assert came.at >= due

@@ -12,7 +12,9 @@ class LaterTask(Task):
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         if options.get("countdown") or options.get("eta"):
-            options |= {"exchange": "celery.delay", "routing_key": options.get("queue") or "celery"}
+            wanted = {"queue": options.get("queue") or getattr(self, "queue", None)}
+            queue = self.app.amqp.router.route(wanted, self.name, args, kwargs)["queue"]
+            options |= {"exchange": "celery.delay", "routing_key": queue.name}
         return super().apply_async(args, kwargs, **options)
 
 
@@ -27,7 +29,7 @@ def remind(self: Any, order: str, failures: int = 0) -> None:
         raise ConnectionError
 
 
-@app.task(bind=True, max_retries=2)
+@app.task(bind=True, queue="payments", max_retries=2)
 def charge(self: Any, order: str, failures: int = 0) -> None:
     print(f"{order}: try {self.request.retries + 1} at {time.time():.3f}", flush=True)
     if self.request.retries < failures:
