@@ -6,6 +6,7 @@
 -- Returns  the number buried; the caller no longer held the others
 --- @include include/now
 --- @include include/envelope
+--- @include include/routes
 local MESSAGES, CLAIMED, DEAD, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms = math.floor(now_us() / 1000)
 local buried = 0
@@ -17,6 +18,9 @@ for at = 1, #ARGV, 3 do
       redis.call('ZADD', DEAD, now_ms, id)
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, nil, tonumber(ARGV[at + 1])))
       redis.call('HSET', WHY, id, ARGV[at + 2])
+      local route = envelope_route(envelope)
+      route_add(COUNTS, 'parked', route, -1)
+      route_add(COUNTS, 'dead', route, 1)
       buried = buried + 1
     end
   end

@@ -6,6 +6,7 @@
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
 --- @include include/key_index
 --- @include include/envelope
+--- @include include/routes
 local DUE, MESSAGES, DEAD, INDEX, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local dead_too = ARGV[1] == '1'
 local reply, cancelled = {}, 0
@@ -28,6 +29,7 @@ for at = 2, #ARGV do
     redis.call('HDEL', WHY, id)
     local field = envelope_field(envelope)
     if field then index_remove(INDEX, field, id) end
+    route_add(COUNTS, was, envelope_route(envelope), -1)
     cancelled = cancelled + 1
   end
   reply[at - 1] = was

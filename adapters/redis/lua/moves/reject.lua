@@ -5,8 +5,10 @@
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
 -- ARGV  1 token, then five values for each message: id, envelope, reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
+--- @include include/envelope
 --- @include include/now
 --- @include include/origins
+--- @include include/routes
 local DEAD, MESSAGES, WHY, TOKEN, COUNTS, OFFSETS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local TOKEN_MS = 3600000
 local token = ARGV[1]
@@ -28,6 +30,7 @@ for at = 2, #ARGV, 5 do
     redis.call('ZADD', DEAD, now_ms, ARGV[at])
     redis.call('HSET', MESSAGES, ARGV[at], ARGV[at + 1])
     redis.call('HSET', WHY, ARGV[at], ARGV[at + 2])
+    route_add(COUNTS, 'dead', envelope_route(ARGV[at + 1]), 1)
     added = added + 1
   else
     before[#before + 1] = (at + 3) / 5
