@@ -10,10 +10,12 @@ from functools import partial
 from bridge.app.brokers import Broker, RedisStore, broker_of
 from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
+from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
@@ -60,7 +62,9 @@ def build(
     source, sink = traced(ends.source or NoIntake(), ends.sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
-    settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics)
+    history = HistoryLimits(settings.history.keep, settings.history.max)
+    historian = Historian(store, clock, history, is_canary) if history.most else None
+    settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
     claimer = Claimer(store, wake, leases, publisher, rules, health, metrics)
@@ -96,6 +100,7 @@ def build(
             store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
+            historian=historian,
             broker=process.broker,
             metrics=metrics,
             leaving=_leaving(settings, broker, clock, health, metrics),

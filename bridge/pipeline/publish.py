@@ -108,11 +108,13 @@ class Publisher:
         room, room_bytes = self._sink.room()
         now_ms = self._clock.surely_us() / 1000
         now_s = self._published_at = time.monotonic()
+        published_ms = int(self._clock.now_us() // 1000)
         ready: list[Claim] = []
         late: list[Claim] = []
         while waiting and waiting[0][0] <= now_ms and len(ready) < room and room_bytes > 0:
             claim = heapq.heappop(waiting)[2]
             if now_s < claim.lease_ends:
+                claim.published_ms = published_ms
                 ready.append(claim)
                 room_bytes -= len(claim.payload)
             else:

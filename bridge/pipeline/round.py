@@ -239,7 +239,8 @@ class Round:
             return _NOTHING
         found = await self._store.find(list(dict.fromkeys(field for some in fields.values() for field in some)))
         done = await self._done([self._steps[n] for n in fields])
-        looked, gone, asked = _Looked(set(), {}), dict[bytes, None](), dict[bytes, tuple[str, bytes]]()
+        looked, asked = _Looked(set(), {}), dict[bytes, tuple[str, bytes]]()
+        gone, replaced = dict[bytes, None](), dict[bytes, None]()
         for n, some in fields.items():
             step = self._steps[n]
             if step.delivery.origin in done or not self._source.alive(step.delivery):
@@ -249,12 +250,14 @@ class Round:
                 continue
             elsewhere = [message_id for message_id in found[some[0]].ids if shard_of(message_id) != step.shard]
             if self._parts.routes[step.delivery.route].on_same_key == "replace":
-                gone.update(dict.fromkeys(elsewhere))
+                replaced.update(dict.fromkeys(elsewhere))
             else:
                 assert isinstance(step.decision, Parking)
                 asked.update(dict.fromkeys(elsewhere, (step.delivery.route, step.decision.key)))
         if gone:
-            await self._store.cancel(list(gone), False)
+            await self._store.cancel(list(gone), False, reason="by its producer")
+        if replaced:
+            await self._store.cancel(list(replaced), False, replaced=True)
         if asked:
             looked.taken.update(asked[message_id] for message_id in await self._store.parked(list(asked)))
         return looked

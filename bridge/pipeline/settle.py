@@ -23,6 +23,7 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
@@ -140,8 +141,11 @@ class Settler:
         leases: Leases,
         health: Health,
         metrics: Metrics | None = None,
+        historian: Historian | None = None,
     ) -> None:
+        """``historian`` is None where no history is written."""
         self._store = store
+        self._historian = historian
         self._clock = clock
         self._rules = rules
         self._lateness = lateness
@@ -168,6 +172,8 @@ class Settler:
             now_ms = self._clock.now_us() / 1000
             self._lateness.add(now_ms, [claim.due_ms for claim in confirmed])
             self._metrics.delivered(now_ms, confirmed)
+            if self._historian is not None:
+                self._historian.confirmed(int(now_ms), confirmed)
             self._confirmed += confirmed
             if self._refused_routes:
                 self._refused_routes.delivered({claim.route for claim in confirmed})

@@ -18,6 +18,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Link, Sink, Source, Store
 from bridge.pipeline.claim import Claimer
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
@@ -55,7 +56,8 @@ def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str,
 class Parts:
     """Everything that runs in one process with a store.
 
-    ``links`` keep the broker's connections. ``leaving`` is None where the broker itself empties stale levels.
+    ``links`` keep the broker's connections. ``historian`` is None where no history is written. ``leaving`` is None
+    where the broker itself empties stale levels.
     """
 
     store: Store
@@ -75,6 +77,7 @@ class Parts:
     grace_ms: int
     broker: str
     metrics: Metrics
+    historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
 
@@ -99,6 +102,7 @@ class Service(Running):
             parts.health.run(),
             self._listen(),
             parts.metrics.watch_loop(),
+            *([parts.historian.run()] if parts.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
 
@@ -153,6 +157,8 @@ class Service(Running):
         self._parts.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
+            if self._parts.historian is not None:
+                await asyncio.wait_for(self._parts.historian.flush(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.leases)
