@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.delay_line import Line, delay
 from tests.devstack.process import clean_env
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
+from tests.devstack.service import free_ports, wait_for
 from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -161,8 +163,9 @@ def test_an_uninstall_leaves_no_file(wheel: Path, tmp_path: Path) -> None:
 def test_workers_of_the_wheel_run_its_own_code_from_such_a_folder(
     environment: Environment, elsewhere: Path, rabbitmq: RabbitMQ, redis_server: Redis
 ) -> None:
-    alone = {"http": {"enabled": False}, "canary": {"enabled": False}}
-    settings = merged(QUICK, {"bridge": {"workers": 2}, **alone})
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    own = {"bridge": {"workers": 2}, "http": {"listen": address}, "canary": {"enabled": False}}
+    settings = merged(QUICK, own)
     with Line(rabbitmq.url, redis_server.url, elsewhere, settings) as line:
         command = (environment.folder / "bin/postdate", "run", "--config", line.file())
         with (elsewhere / "log").open("wb") as log:
@@ -170,6 +173,7 @@ def test_workers_of_the_wheel_run_its_own_code_from_such_a_folder(
         try:
             line.publish(Props([delay(300)]), b"by a worker of the wheel")
             assert line.receive()[0].body == b"by a worker of the wheel"
+            wait_for(lambda: urlopen(f"http://{address}/livez", timeout=5).status == 200, "the HTTP process answers")
             process.terminate()
             assert process.wait(30) == 0
         finally:
