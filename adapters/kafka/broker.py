@@ -34,6 +34,9 @@ from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 
 KEY_NAME = "record key"
+#: The W3C trace headers, and where the producer's goes when it is replaced.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+_KEPT_TRACE = b"x-delay-traceparent"
 
 
 def address(settings: Settings) -> str:
@@ -270,6 +273,22 @@ def open_payload(row: Row) -> Opened:
     }
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
+
+
+def trace_headers(payload: bytes) -> dict[str, str]:
+    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
+    headers = record.unpack(payload).headers
+    return {name.decode(): value.decode() for name, value in headers if name in _TRACE and value is not None}
+
+
+def with_traceparent(payload: bytes, traceparent: str) -> bytes:
+    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
+    found = record.unpack(payload)
+    kept = [one for one in found.headers if one[0] not in _TRACE and one[0] != _KEPT_TRACE]
+    kept.append((b"traceparent", traceparent.encode()))
+    if before := trace_headers(payload).get("traceparent"):
+        kept.append((_KEPT_TRACE, before.encode()))
+    return record.pack(found.partition, found.timestamp, found.key, found.value, kept, record.topic_of(payload))
 
 
 def body_of(payload: bytes) -> bytes:

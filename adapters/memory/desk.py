@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, Stats, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
 from bridge.admin.past import (
     PLACES,
     AuditEntry,
@@ -23,7 +24,7 @@ from bridge.admin.past import (
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
-from bridge.parking.envelope import index_fields
+from bridge.parking.envelope import index_fields, route_in
 from bridge.parking.history import HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
 
@@ -98,6 +99,7 @@ class MemoryDesk:
             instances={name: _report(able, text) for name, (_, able, text) in running.items()},
             memory=(),
             refused=sum(len(shard.why.keys() - shard.dead.keys()) for shard in shards),
+            by_route=by_route(_look_at(shard, now_ms) for shard in shards),
         )
 
     # -- the past ---------------------------------------------------------------------------------------------------
@@ -141,6 +143,11 @@ class MemoryDesk:
         self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, one)
         return None
 
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        self._check()
+        dues_ms = [at_ms for shard in self._memory.shards for at_ms, _ in shard.due]
+        return [sum(first <= at_ms < end for at_ms in dues_ms) for first, end in pairwise(bounds_ms)]
+
     def _check(self) -> None:
         if self._memory.away:
             raise StoreUnavailable(self._memory.away)
@@ -166,6 +173,17 @@ class MemoryDesk:
         shard = self._shard(one)
         envelope = shard.messages[one]
         return row_of(self._broker, one, state, at_ms, len(envelope), envelope, shard.why.get(one, ""))
+
+
+def _look_at(shard: Shard, now_ms: int) -> ShardLook:
+    """Look at the whole shard."""
+    heads: dict[str, tuple[int, int]] = {}
+    for at_ms, one in shard.due:
+        route = route_in(shard.messages.get(one, b"")).decode()
+        first_ms, overdue = heads.get(route, (at_ms, 0))
+        heads[route] = (first_ms, overdue + (at_ms < now_ms))
+    counts = {(state, route.decode()): number for (state, route), number in shard.routes.items()}
+    return ShardLook(now_ms, counts, sum(at_ms < now_ms for at_ms, _ in shard.due), heads, None)
 
 
 def _cut(row: Row, payload_bytes: int) -> Row:

@@ -16,7 +16,7 @@ from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
 from bridge.core.ports import Batch, Parked
 from bridge.core.state import Guard, State, follow
-from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, unseal
+from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, route_in, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from bridge.parking.identity import ID_BYTES
 
@@ -85,6 +85,8 @@ class Shard:
     recent: list[bytes] = field(default_factory=list)
     offsets: Offsets = field(default_factory=Offsets)
     counts: Counter[str] = field(default_factory=Counter)
+    #: By state (parked, held, dead) and route, as ``lua/include/routes.lua``.
+    routes: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     drain: tuple[str, int] = ("", 0)
     limits: HistoryLimits = NO_HISTORY
     history: list[HistoryRow] = field(default_factory=list)
@@ -146,11 +148,13 @@ class Shard:
             self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
+            self._route_add("parked", key.partition(b"\0")[0], -1)
         return False
 
     def _park(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
         self._move("park", message_id, Guard.UNSEEN, due_ms)
         self.messages[message_id] = envelope
+        self._route_add("parked", route_in(envelope), 1)
 
     def _remember(self, piece: bytes, most: int) -> None:
         if not piece:
@@ -177,6 +181,7 @@ class Shard:
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self._note(PastState.DEAD, message_id, reason)
+                self._route_add("dead", route_in(envelope), 1)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1
         for origin in origins:
@@ -219,11 +224,12 @@ class Shard:
             self._move("renew", member[:ID_BYTES], Guard.LEASED, self.now_ms() + lease_ms, member)
         return len(held)
 
-    def settle(self, pairs: Iterable[tuple[bytes, bytes]]) -> int:
-        """claimed -> gone. Pairs of member and index field."""
+    def settle(self, rows: Iterable[tuple[bytes, bytes, bytes]]) -> int:
+        """claimed -> gone. Rows of member, index field and route."""
         settled = 0
-        for member, key in pairs:
+        for member, key, route in rows:
             if member in self.claimed:
+                self._route_add("parked", route, -1)
                 self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
                 if key:
                     self.keys.remove(key, member[:ID_BYTES])
@@ -259,6 +265,9 @@ class Shard:
             self.messages[message_id] = _with(self.messages[message_id], None, tries)
             self.why[message_id] = reason
             self._note(PastState.DEAD, message_id, reason)
+            route = route_in(self.messages[message_id])
+            self._route_add("parked", route, -1)
+            self._route_add("dead", route, 1)
             buried += 1
         self.counts["dead"] += buried
         return buried
@@ -286,6 +295,9 @@ class Shard:
         self._move("retry", message_id, Guard.ASKED, self.now_ms())
         self.messages[message_id] = _with(self.messages[message_id], self.now_ms(), 0)
         self.why.pop(message_id, None)
+        route = route_in(self.messages[message_id])
+        self._route_add("dead", route, -1)
+        self._route_add("parked", route, 1)
         self._wake_if_nearer([self.now_ms()])
         return True
 
@@ -295,6 +307,7 @@ class Shard:
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
             self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
+            self._route_add(word, route_in(self.messages[message_id]), -1)
             self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
                 self.keys.remove(key, message_id)
@@ -390,6 +403,14 @@ class Shard:
             case State.GONE:
                 self.messages.pop(message_id, None)
                 self.why.pop(message_id, None)
+
+    def _route_add(self, state: str, route: bytes, number: int) -> None:
+        """Count messages of a route. No count falls below 0: a message deleted by hand was never counted out."""
+        left = self.routes[state, route] + number
+        if left > 0:
+            self.routes[state, route] = left
+        else:
+            del self.routes[state, route]
 
     def _holds(self, member: bytes) -> bool:
         """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""

@@ -200,8 +200,9 @@ class MemoryStore:
     async def settle(self, claims: Iterable[Claim]) -> int:
         async with self._call():
             return sum(
-                self._of(c).settle([(c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")])
+                self._of(c).settle([(c.id + c.token, index_field(route, c.key) if c.key else b"", route)])
                 for c in claims
+                for route in (c.route.encode(),)
             )
 
     async def release(self, releases: Iterable[Release]) -> int:

@@ -14,7 +14,8 @@ from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
 from adapters.rabbitmq.raw import payload as stored
-from adapters.rabbitmq.raw.properties import DropRules
+from adapters.rabbitmq.raw.fields import text_entry
+from adapters.rabbitmq.raw.properties import DropRules, edit, read
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
@@ -44,6 +45,9 @@ _ADDED_ENTRIES = 64
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
 _KEY_MAX = 255
 KEY_NAME = "routing key"
+#: The W3C trace headers, and where the producer's goes when it is replaced.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+_KEPT_TRACE = b"x-delay-traceparent"
 
 
 def address(settings: Settings) -> str:
@@ -338,6 +342,21 @@ def open_payload(row: Row) -> Opened:
     _, properties, body = stored.unpack(row.payload)
     described = describe(properties)
     return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
+
+
+def trace_headers(payload: bytes) -> dict[str, str]:
+    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
+    found = read(stored.unpack(payload).properties, _TRACE).headers
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def with_traceparent(payload: bytes, traceparent: str) -> bytes:
+    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
+    routing_key, properties, body = stored.unpack(payload)
+    added = text_entry(b"traceparent", traceparent.encode())
+    if before := trace_headers(payload).get("traceparent"):
+        added += text_entry(_KEPT_TRACE, before.encode())
+    return stored.pack(routing_key, edit(properties, _TRACE | {_KEPT_TRACE}, False, added), body)
 
 
 def body_of(payload: bytes) -> bytes:

@@ -13,13 +13,22 @@ from redis.exceptions import ResponseError
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import count_call, judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
+from adapters.redis.guard import (
+    count_call,
+    counts_in,
+    judge_agreement,
+    loss_in,
+    many_dead,
+    memory_of,
+    nearly_full,
+    read_agreement,
+)
 from adapters.redis.keys import StoreKeys
 from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, Stats, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
 from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
@@ -32,6 +41,8 @@ from bridge.parking.identity import ID_BYTES, shard_of
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
 _BATCH = 200
+#: The look that tells the routes of a shard apart: messages, and bytes of envelopes that Redis reads for it.
+_HEADS, _HEADS_BYTES = 64, 1024 * 1024
 #: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
 _SHARDS, _SAMPLES = 4, 20
 
@@ -157,7 +168,9 @@ class RedisDesk:
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            call = Call(self._scripts["retry"], (keys.due, keys.msg, keys.dead, keys.why), (keys.wake, *some))
+            call = Call(
+                self._scripts["retry"], (keys.due, keys.msg, keys.dead, keys.why, keys.counts), (keys.wake, *some)
+            )
             (reply,) = await self._ask([call])
             retried += sum(reply)
         return retried
@@ -172,11 +185,16 @@ class RedisDesk:
 
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""
-        counted = await self._ask([count_call(keys) for keys in self._keys.shards])
+        heads = [
+            Call(self._scripts["heads"], (keys.due, keys.msg), (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards
+        ]
+        replies = await self._ask([*map(count_call, self._keys.shards), *heads])
+        counted, seen = replies[: self._shards], replies[self._shards :]
         ever: dict[str, int] = {}
         for reply in counted:
-            for name, value in zip(reply[7::2], reply[8::2], strict=True):
-                ever[name.decode()] = ever.get(name.decode(), 0) + int(value)
+            for name, value in counts_in(reply).items():
+                if name[:1] != b"\0":
+                    ever[name.decode()] = ever.get(name.decode(), 0) + value
         now_ms = max(reply[0] for reply in counted) // 1000
         parked, claimed, dead, overdue = (sum(reply[place] for reply in counted) for place in range(1, 5))
         next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
@@ -187,8 +205,25 @@ class RedisDesk:
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
         warnings = [text for text in (loss, nearly_full(memory), many_dead(dead)) if text]
         return Stats(
-            now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused, warnings
+            now_ms,
+            parked,
+            claimed,
+            dead,
+            overdue,
+            next_due_ms,
+            ever,
+            instances,
+            memory,
+            each,
+            refused,
+            warnings,
+            by_route(map(_look, counted, seen)),
         )
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Count by one script in each shard."""
+        calls = [Call(self._scripts["density"], (keys.due,), bounds_ms) for keys in self._keys.shards]
+        return [sum(some) for some in zip(*await self._ask(calls), strict=True)]
 
     async def _instances(self, now_ms: int) -> dict[str, Mapping[str, object]]:
         names = await self._client.zrangebyscore(self._keys.instances, now_ms, "+inf")
@@ -287,6 +322,24 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
     if reader.rows:
         row = reader.rows.popleft()
         heapq.heappush(heads, (row.at_ms, row.id, reader.shard, row))
+
+
+def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
+    """Return what the scripts count and heads say of a shard.
+
+    A message deleted by hand stays counted. So no route counts more than the shard has.
+    """
+    now_us, parked, claimed, dead, overdue, *_ = counted
+    most = {"parked": parked + claimed, "held": parked, "dead": dead}
+    counts = {}
+    for name, number in counts_in(counted).items():
+        if name[:1] == b"\0":
+            state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
+            if number := min(number, most[state]):
+                counts[state, route] = number
+    threes = zip(*[iter(seen[2:])] * 3, strict=True)
+    heads = {route.decode("utf-8", "replace"): (first_ms, number) for route, first_ms, number in threes}
+    return ShardLook(now_us // 1000, counts, overdue, heads, seen[1] if seen[1] >= 0 else None)
 
 
 def _report(text: bytes | None) -> dict[str, object]:

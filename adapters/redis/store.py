@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import struct
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -24,7 +24,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Parked, Piece, Release
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
 
@@ -117,6 +117,10 @@ class RedisStore:
             if args[-1]:
                 names += (keys.offsets,)
                 args += _origin_args(batch)
+            routes = Counter(map(route_in, (message[2] for message in batch.messages)))
+            args.append(len(routes))
+            for routed in routes.items():
+                args += routed
             for field, ids in batch.found.items():
                 args += (field, ids)
             calls.append(Call(park, names, args))
@@ -239,9 +243,7 @@ class RedisStore:
 
     async def settle(self, claims: Iterable[Claim]) -> int:
         """Delete delivered messages. Return how many claims were still held."""
-        by_shard = _by_shard(
-            (c, (c.id + c.token, index_field(c.route.encode(), c.key) if c.key else b"")) for c in claims
-        )
+        by_shard = _by_shard_and_route(claims)
         return await self._sum(
             by_shard,
             (
@@ -398,6 +400,22 @@ def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[A
     for claim, args in rows:
         by_shard.setdefault(claim.shard, []).extend(args)
     return by_shard
+
+
+def _by_shard_and_route(claims: Iterable[Claim]) -> dict[int, list[Any]]:
+    """Return the arguments of settle.lua for each shard."""
+    by_shard: dict[int, dict[str, list[bytes]]] = {}
+    for claim in claims:
+        field = index_field(claim.route.encode(), claim.key) if claim.key else b""
+        by_shard.setdefault(claim.shard, {}).setdefault(claim.route, []).extend((claim.id + claim.token, field))
+    found: dict[int, list[Any]] = {}
+    for shard, by_route in by_shard.items():
+        args = found[shard] = [len(by_route)]
+        for route, some in by_route.items():
+            args += (route, len(some) // 2)
+        for some in by_route.values():
+            args += some
+    return found
 
 
 def _ids_by_shard(ids: Iterable[bytes]) -> dict[int, list[bytes]]:

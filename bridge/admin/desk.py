@@ -7,9 +7,9 @@ path of a message: it reads heads and not bodies, in small steps, so that it nev
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bridge.admin.past import (
     AuditEntry,
@@ -112,12 +112,86 @@ class ServerMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteStats:
+    """The messages of one route in numbers.
+
+    ``parked`` (with the claimed ones), ``held`` and ``dead`` are exact, as long as no message is deleted by hand. The
+    others come from a look at the first messages of each shard. They are exact while all overdue messages of a shard
+    are among these. Beyond that ``overdue`` is an estimate by the shares that the look saw. ``oldest_overdue_ms`` (an
+    age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None if the look did not see
+    the route.
+    """
+
+    parked: int = 0
+    held: int = 0
+    dead: int = 0
+    overdue: int = 0
+    oldest_overdue_ms: int = 0
+    next_due_ms: int | None = None
+
+
+class ShardLook(NamedTuple):
+    """What is known of the routes of one shard.
+
+    ``counts`` has the messages by state and route. ``overdue`` counts the shard's overdue messages. The look saw
+    ``heads``: for each route its first due moment, and how many overdue messages. It ended at the moment ``end_ms``;
+    None if it saw the whole shard.
+    """
+
+    now_ms: int
+    counts: Mapping[tuple[str, str], int]
+    overdue: int
+    heads: Mapping[str, tuple[int, int]]
+    end_ms: int | None
+
+
+def by_route(looks: Iterable[ShardLook]) -> dict[str, RouteStats]:
+    """Return the numbers of each route that has messages. Pure."""
+    return _sums({route: _of_route(route, look) for route in _routes_in(look)} for look in looks)
+
+
+def _routes_in(look: ShardLook) -> set[str]:
+    """Return the routes of a shard. A head without a route is that of a damaged message."""
+    return {route for _, route in look.counts} | (look.heads.keys() - {""})
+
+
+def _of_route(route: str, look: ShardLook) -> RouteStats:
+    parked, held, dead = (look.counts.get((state, route), 0) for state in ("parked", "held", "dead"))
+    first_ms, overdue = look.heads.get(route, (None, 0))
+    oldest_ms = first_ms
+    if look.end_ms is not None and look.end_ms < look.now_ms:
+        seen = sum(number for _, number in look.heads.values())
+        overdue = round(look.overdue * overdue / seen) if seen else 0
+        if first_ms is None and parked > held:
+            oldest_ms = look.end_ms
+    age_ms = max(0, look.now_ms - oldest_ms) if oldest_ms is not None else 0
+    return RouteStats(parked, held, dead, overdue, age_ms, first_ms)
+
+
+def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
+    """Add up the numbers of each route."""
+    found: dict[str, RouteStats] = {}
+    for part in parts:
+        for route, more in part.items():
+            known = found.get(route, RouteStats())
+            found[route] = RouteStats(
+                known.parked + more.parked,
+                known.held + more.held,
+                known.dead + more.dead,
+                known.overdue + more.overdue,
+                max(known.oldest_overdue_ms, more.oldest_overdue_ms),
+                min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock.
 
     ``overdue`` goes by the next try, so a refused message that waits for it counts in ``refused`` only. ``ever`` has
     totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
-    an estimate, None if there is none. ``warnings`` have no full stops.
+    an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
     """
 
     now_ms: int
@@ -132,6 +206,7 @@ class Stats:
     bytes_each: int | None = None
     refused: int = 0
     warnings: Sequence[str] = ()
+    by_route: Mapping[str, RouteStats] = field(default_factory=dict)
 
 
 class Desk(PastDesk, Protocol):
@@ -162,7 +237,10 @@ class Desk(PastDesk, Protocol):
         """Park dead letters again, due now. Return how many of the ids were dead letters."""
 
     async def stats(self) -> Stats:
-        """Return the numbers."""
+        """Return the numbers. It is cheap enough to be asked every few seconds."""
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
         """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
@@ -251,6 +329,10 @@ class Desks:
         """Remember a request in the first store."""
         return await self._desks[0].remember(key, digest, one, ttl_ms)
 
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return the sums over all stores."""
+        return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:
     """Return for each id the answer of the desk that has the message."""
@@ -284,4 +366,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         bytes_each=sum(size * count for size, count in sizes) // count if count else None,
         refused=sum(one.refused for one in stats),
         warnings=list(dict.fromkeys(warning for one in stats for warning in one.warnings)),
+        by_route=_sums(one.by_route for one in stats),
     )

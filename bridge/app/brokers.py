@@ -150,6 +150,13 @@ class Broker(Protocol):
 
     # Payloads: a message as the store keeps it.
 
+    def trace_headers(self, payload: bytes) -> dict[str, str]:
+        """Return the W3C trace headers of a whole payload by name. Raises ``ValueError``."""
+
+    def with_traceparent(self, payload: bytes, traceparent: str) -> bytes:
+        """Return the payload with this ``traceparent``; the producer's becomes x-delay-traceparent. Raises
+        ``ValueError``."""
+
     def pack(self, settings: Settings, route: str, draft: Draft) -> Packed:
         """Pack a message that `postdate send` makes. Raises ``SettingsError`` and ``Refused``."""
 

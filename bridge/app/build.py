@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
+from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
@@ -20,6 +21,7 @@ from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
+from bridge.pipeline.traced import traced
 from bridge.pipeline.wake import Wake
 from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
@@ -53,7 +55,7 @@ def build(
     limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    source, sink = ends.source or NoIntake(), ends.sink
+    source, sink = traced(ends.source or NoIntake(), ends.sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
     history = HistoryLimits(settings.history.keep, settings.history.max)

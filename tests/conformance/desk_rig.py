@@ -58,8 +58,8 @@ class DeskRig(ABC):
         """Let time pass until the store's clock is beyond a moment that is about now."""
 
     @abstractmethod
-    async def tamper(self, one: bytes, envelope: bytes) -> None:
-        """Change an envelope by hand."""
+    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
+        """Change or delete an envelope by hand."""
 
     @abstractmethod
     async def silence(self) -> None:
@@ -148,8 +148,12 @@ class MemoryDeskRig(DeskRig):
     async def pass_by(self, moment_ms: int) -> None:
         self.clock.advance(max(0, moment_ms + 1 - self.memory.now_ms()))
 
-    async def tamper(self, one: bytes, envelope: bytes) -> None:
-        self.memory.shards[shard_of(one)].messages[one] = envelope
+    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
+        messages = self.memory.shards[shard_of(one)].messages
+        if envelope is None:
+            del messages[one]
+        else:
+            messages[one] = envelope
 
     async def silence(self) -> None:
         self.clock.advance(HOUR_MS)
@@ -187,8 +191,11 @@ class RedisDeskRig(DeskRig):
         while await self.desk.now_ms() <= moment_ms:
             pass
 
-    async def tamper(self, one: bytes, envelope: bytes) -> None:
-        await self.client.hset(self.keys_of(one).msg, one, envelope)
+    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
+        if envelope is None:
+            await self.client.hdel(self.keys_of(one).msg, one)
+        else:
+            await self.client.hset(self.keys_of(one).msg, one, envelope)
 
     async def silence(self) -> None:
         for name in await self.client.zrange(self.keys.instances, 0, -1):

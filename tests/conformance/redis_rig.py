@@ -98,7 +98,8 @@ class RedisRig(Rig):
 
     async def retry(self, store: Store, message_id: bytes) -> bool:
         keys = self.keys_of(message_id)
-        reply = await self._run(store, "retry", (keys.due, keys.msg, keys.dead, keys.why), (keys.wake, message_id))
+        names = (keys.due, keys.msg, keys.dead, keys.why, keys.counts)
+        reply = await self._run(store, "retry", names, (keys.wake, message_id))
         return bool(reply == [1])
 
     async def reschedule(self, store: Store, message_id: bytes, due_ms: int) -> str:

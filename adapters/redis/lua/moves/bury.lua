@@ -9,6 +9,7 @@
 --- @include include/now
 --- @include include/envelope
 --- @include include/history
+--- @include include/routes
 local MESSAGES, CLAIMED, DEAD, WHY, COUNTS, HISTORY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now_ms = math.floor(now_us() / 1000)
@@ -21,6 +22,9 @@ for at = 3, #ARGV, 3 do
       redis.call('ZADD', DEAD, now_ms, id)
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, nil, tonumber(ARGV[at + 1])))
       redis.call('HSET', WHY, id, ARGV[at + 2])
+      local route = envelope_route(envelope)
+      route_add(COUNTS, 'parked', route, -1)
+      route_add(COUNTS, 'dead', route, 1)
       buried = buried + 1
       past[buried] = {DIED, id, envelope, ARGV[at + 2], tonumber(ARGV[at + 1])}
     end

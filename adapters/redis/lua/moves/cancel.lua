@@ -9,6 +9,7 @@
 --- @include include/key_index
 --- @include include/envelope
 --- @include include/history
+--- @include include/routes
 local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local WHY, COUNTS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
 local dead_too, keep_ms, most = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -33,6 +34,7 @@ for at = 6, #ARGV do
     redis.call('HDEL', WHY, id)
     local field = envelope_field(envelope)
     if field then index_remove(INDEX, field, id) end
+    route_add(COUNTS, was, envelope_route(envelope), -1)
     cancelled = cancelled + 1
     past[cancelled] = {state, id, envelope, reason}
   end

@@ -12,14 +12,17 @@
 --         (replace | keep | reject: what to do when a message with this key is parked)
 --       then the number of origins (0, or at least n), then as many times: log, offset; those of the messages first,
 --         then those of messages that the caller rejects after this call
+--       then the number of routes, then as many times: route, its number of messages
 --       then, to the end, pairs: index field, ids (messages that are found by it and never replace each other)
 -- Returns  three lists of positions: not parked because an older message is kept; not parked and to be rejected;
 --          dealt with before
+--- @include include/envelope
 --- @include include/history
 --- @include include/key_index
 --- @include include/origins
 --- @include include/pieces
 --- @include include/recent
+--- @include include/routes
 --- @include include/wake
 local DUE, MESSAGES, INDEX, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local RECENT, COUNTS, WHY, HISTORY, OFFSETS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -37,7 +40,14 @@ local keyed_at = 8 + count * 3
 local keyed = tonumber(ARGV[keyed_at])
 local origins_at = keyed_at + 1 + keyed * 3
 local origins = tonumber(ARGV[origins_at])
+local routes_at = origins_at + 1 + origins * 2
+local routes = tonumber(ARGV[routes_at])
 local kept, rejected, before, skip, replaced = {}, {}, {}, {}, {}
+
+-- All are counted first, then those that are not parked are counted out: a batch may replace one of its own.
+for at = routes_at + 1, routes_at + routes * 2, 2 do
+  route_add(COUNTS, 'parked', ARGV[at], tonumber(ARGV[at + 1]))
+end
 
 -- A record is new if it was new when the call began: one to be rejected may lie between two that are parked.
 local logs, passed = {}, {}
@@ -66,6 +76,7 @@ local function older_stays(field, mode)
         redis.call('HDEL', WHY, other)
         index_remove(INDEX, field, other)
         redis.call('HINCRBY', COUNTS, 'replaced', 1)
+        route_add(COUNTS, 'parked', string.match(field, '^[^%z]*'), -1)
       else
         stays = true
       end
@@ -105,7 +116,7 @@ for position = 1, count do
 end
 in_pieces('ZADD', DUE, scores)
 in_pieces('HSET', MESSAGES, envelopes)
-for at = origins_at + 1 + origins * 2, #ARGV, 2 do
+for at = routes_at + 1 + routes * 2, #ARGV, 2 do
   local ids = #before == 0 and ARGV[at + 1] or ids_without(ARGV[at + 1], passed)
   if ids ~= '' then index_add(INDEX, ARGV[at], ids) end
 end
@@ -113,6 +124,11 @@ end
 history_note(HISTORY, replaced, keep_ms, most)
 if entry ~= '' then recent_add(RECENT, entry, tonumber(recent_max)) end
 redis.call('HINCRBY', COUNTS, 'parked', count - #kept - #rejected - #before)
+for _, positions in ipairs({kept, rejected, before}) do
+  for _, position in ipairs(positions) do
+    route_add(COUNTS, 'parked', envelope_route(ARGV[7 + position * 3]), -1)
+  end
+end
 if origins > 0 then origins_write(OFFSETS, logs) end
 local reply = {kept, rejected, before}
 redis.call('SET', TOKEN, token .. cmsgpack.pack(reply), 'PX', TOKEN_MS)

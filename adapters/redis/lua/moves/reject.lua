@@ -7,9 +7,11 @@
 -- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
 --       reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
+--- @include include/envelope
 --- @include include/now
 --- @include include/history
 --- @include include/origins
+--- @include include/routes
 local DEAD, MESSAGES, WHY, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local COUNTS, OFFSETS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
 local TOKEN_MS = 3600000
@@ -32,6 +34,7 @@ for at = 4, #ARGV, 5 do
     redis.call('ZADD', DEAD, now_ms, ARGV[at])
     redis.call('HSET', MESSAGES, ARGV[at], ARGV[at + 1])
     redis.call('HSET', WHY, ARGV[at], ARGV[at + 2])
+    route_add(COUNTS, 'dead', envelope_route(ARGV[at + 1]), 1)
     added = added + 1
     past[added] = {DIED, ARGV[at], ARGV[at + 1], ARGV[at + 2]}
   else
