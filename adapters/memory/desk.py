@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
 from bridge.admin.past import (
     PLACES,
     AuditEntry,
@@ -43,11 +43,11 @@ class MemoryDesk:
     async def now_ms(self) -> int:
         return self._memory.now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         self._check()
         found = [self._row(one, state, at_ms) for at_ms, one in self._places(state)]
         for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
-            if wanted.takes(row):
+            if wanted.takes(row) and (after is None or (row.at_ms, row.id) > after):
                 yield _cut(row, HEAD_BYTES)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
@@ -102,6 +102,11 @@ class MemoryDesk:
             by_route=by_route(_look_at(shard, now_ms) for shard in shards),
         )
 
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        self._check()
+        dues_ms = [at_ms for shard in self._memory.shards for at_ms, _ in shard.due]
+        return [sum(first <= at_ms < end for at_ms in dues_ms) for first, end in pairwise(bounds_ms)]
+
     # -- the past ---------------------------------------------------------------------------------------------------
 
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
@@ -142,11 +147,6 @@ class MemoryDesk:
             return known
         self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, one)
         return None
-
-    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
-        self._check()
-        dues_ms = [at_ms for shard in self._memory.shards for at_ms, _ in shard.due]
-        return [sum(first <= at_ms < end for at_ms in dues_ms) for first, end in pairwise(bounds_ms)]
 
     def _check(self) -> None:
         if self._memory.away:

@@ -180,8 +180,8 @@ class Shard:
                 self._move("reject", message_id, Guard.UNSEEN, self.now_ms())
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
-                self._note(PastState.DEAD, message_id, reason)
                 self._route_add("dead", route_in(envelope), 1)
+                self._note(PastState.DEAD, message_id, reason)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1
         for origin in origins:
@@ -264,10 +264,10 @@ class Shard:
             self._move("bury", message_id, Guard.LEASED, self.now_ms(), member)
             self.messages[message_id] = _with(self.messages[message_id], None, tries)
             self.why[message_id] = reason
-            self._note(PastState.DEAD, message_id, reason)
             route = route_in(self.messages[message_id])
             self._route_add("parked", route, -1)
             self._route_add("dead", route, 1)
+            self._note(PastState.DEAD, message_id, reason)
             buried += 1
         self.counts["dead"] += buried
         return buried
@@ -306,8 +306,8 @@ class Shard:
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
-            self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._route_add(word, route_in(self.messages[message_id]), -1)
+            self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
                 self.keys.remove(key, message_id)

@@ -28,7 +28,7 @@ from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
 from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
@@ -83,7 +83,7 @@ class RedisDesk:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
         readers = [_Reader(shard) for shard in range(self._shards)]
         heads: list[tuple[int, bytes, int, Row]] = []
@@ -91,7 +91,7 @@ class RedisDesk:
         while True:
             # Read on in a shard whose page is used up before yielding anything else: it may hold the next message.
             while unread:
-                await self._read(unread, state, wanted)
+                await self._read(unread, state, wanted, after)
                 for reader in unread:
                     _push(heads, reader)
                 unread = [reader for reader in unread if not reader.rows and not reader.ended and not reader.pushed]
@@ -103,16 +103,19 @@ class RedisDesk:
             if not readers[shard].pushed and not readers[shard].ended:
                 unread = [readers[shard]]
 
-    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter) -> None:
+    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter, after: Cursor | None) -> None:
         # A filter on due moments narrows the due set only: the other sets are sorted by other moments.
         by_due = state is State.PARKED
-        start = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
+        start: int | str = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
+        begin = b""
+        if after is not None and (start == "-inf" or after.at_ms >= int(start)):
+            start, begin = after.at_ms, after.id
         end = wanted.due_before_ms if by_due and wanted.due_before_ms is not None else "+inf"
         calls = []
         for reader in readers:
             keys = self._keys.shards[reader.shard]
             place = {State.PARKED: keys.due, State.CLAIMED: keys.claimed, State.DEAD: keys.dead}[state]
-            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES)
+            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
             reader.page = min(reader.page * 2, _PAGE_MAX)
             calls.append(Call(self._scripts["page"], (place, keys.msg, keys.why), args))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):

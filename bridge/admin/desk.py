@@ -29,6 +29,13 @@ from bridge.parking.history import HistoryRow
 HEAD_BYTES = 1024
 
 
+class Cursor(NamedTuple):
+    """A place in a list: the ``at_ms`` and the id of its last message."""
+
+    at_ms: int
+    id: bytes
+
+
 class Answer(StrEnum):
     """The state in which a command found a message. ``NONE``: there is no message with this id."""
 
@@ -51,6 +58,13 @@ class Filter:
     due_from_ms: int | None = None
     due_before_ms: int | None = None
     reason: str | None = None
+    min_size: int = 0
+    min_tries: int = 0
+
+    @property
+    def narrow(self) -> Filter:
+        """The same moments without the criteria for which every message must be read."""
+        return Filter(due_from_ms=self.due_from_ms, due_before_ms=self.due_before_ms)
 
     def takes(self, row: Row) -> bool:
         """Return whether a message matches."""
@@ -61,6 +75,8 @@ class Filter:
             and (self.due_from_ms is None or due_ms >= self.due_from_ms)
             and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.reason is None or row.reason.startswith(self.reason))
+            and row.size >= self.min_size
+            and row.tries >= self.min_tries
         )
 
 
@@ -215,8 +231,9 @@ class Desk(PastDesk, Protocol):
     async def now_ms(self) -> int:
         """Return the store's clock (Unix ms)."""
 
-    def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Iterate over the messages in one state, by ``at_ms`` and id. Payloads are cut to ``HEAD_BYTES``."""
+    def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
+        are cut to ``HEAD_BYTES``."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
@@ -257,9 +274,9 @@ class Desks:
         """Return the clock of the first store."""
         return await self._desks[0].now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the messages of all stores by ``at_ms``."""
-        readers = [desk.rows(state, wanted) for desk in self._desks]
+        readers = [desk.rows(state, wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
             place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
@@ -297,6 +314,10 @@ class Desks:
         """Return the sums over all stores."""
         return together([await desk.stats() for desk in self._desks])
 
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return the sums over all stores."""
+        return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
         """Merge the histories of all stores, newest first."""
         readers = [desk.history(wanted, after) for desk in self._desks]
@@ -328,10 +349,6 @@ class Desks:
     async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
         """Remember a request in the first store."""
         return await self._desks[0].remember(key, digest, one, ttl_ms)
-
-    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
-        """Return the sums over all stores."""
-        return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
 
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:

@@ -98,6 +98,7 @@ def build(
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
             historian=historian,
+            broker=process.broker,
             leaving=_leaving(settings, broker, clock, health),
         )
     )
@@ -109,7 +110,7 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     mend = mending(broker, settings, health)
     ends = broker.open_relays(settings, clock, health, mend)
     relays = tuple(_relay(settings, one, clock, mend, health) for one in ends)
-    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, emptying))
+    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, process.broker, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:

@@ -36,6 +36,13 @@ log = structlog.get_logger("postdate")
 
 #: After a subscription of this length the next attempt comes at once.
 _LISTENED_S = 10.0
+#: Health has these subjects while the store does not answer.
+_STORE_AWAY = frozenset({"store", "store claim", "store park", "store settle"})
+
+
+def broker_connected(broker: str, able: bool, troubles: Mapping[str, str]) -> bool:
+    """Return whether a broker is connected and all intakes are consumed. Pure."""
+    return able and not any(subject.startswith(f"{broker} intake") for subject in troubles)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,7 @@ class Parts:
     store_watch: StoreWatch
     health: Health
     grace_ms: int
+    broker: str
     historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
@@ -97,6 +105,14 @@ class Service(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
+
+    def frame(self) -> Mapping[str, object]:
+        parts, troubles = self._parts, self._parts.health.troubles()
+        peers = {
+            "redis": _STORE_AWAY.isdisjoint(troubles),
+            parts.broker: broker_connected(parts.broker, parts.sink.able(), troubles),
+        }
+        return {"peers": peers, "troubles": troubles}
 
     async def _listen(self) -> None:
         """Listen to the store's hints. Without them the look once a second finds everything, but later."""
@@ -149,6 +165,7 @@ class RelayParts:
     clock: StoreClock
     health: Health
     grace_ms: int
+    broker: str
     emptying: StoreDrain | None = None
 
 
@@ -175,6 +192,11 @@ class RelayService(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
+
+    def frame(self) -> Mapping[str, object]:
+        parts, troubles = self._parts, self._parts.health.troubles()
+        able = all(relay.able() for relay in parts.relays)
+        return {"peers": {parts.broker: broker_connected(parts.broker, able, troubles)}, "troubles": troubles}
 
     async def _tell_time(self) -> None:
         """Observe the machine's clock, which is the reference without a store and may be set."""

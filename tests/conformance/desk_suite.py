@@ -380,7 +380,8 @@ class CountByRoute:
         stats = await desk_rig.desk.stats()
         orders, bills = stats.by_route["orders"], stats.by_route["bills"]
         assert (orders.parked, orders.overdue, orders.next_due_ms) == (2, 1, row.due_ms)
-        assert orders.oldest_overdue_ms == stats.now_ms - row.due_ms
+        # On a Cluster the shards are counted one after the other.
+        assert abs(orders.oldest_overdue_ms - (stats.now_ms - row.due_ms)) < 1000
         assert (bills.overdue, bills.oldest_overdue_ms, bills.next_due_ms) == (0, 0, next_bill.due_ms)
 
     async def test_density_counts_what_is_due_between_each_two_moments(self, desk_rig: DeskRig) -> None:

@@ -8,8 +8,8 @@
 -- Returns  the number buried; the caller no longer held the others
 --- @include include/now
 --- @include include/envelope
---- @include include/history
 --- @include include/routes
+--- @include include/history
 local MESSAGES, CLAIMED, DEAD, WHY, COUNTS, HISTORY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now_ms = math.floor(now_us() / 1000)

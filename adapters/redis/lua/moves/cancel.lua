@@ -8,8 +8,8 @@
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
 --- @include include/key_index
 --- @include include/envelope
---- @include include/history
 --- @include include/routes
+--- @include include/history
 local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local WHY, COUNTS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
 local dead_too, keep_ms, most = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3])
