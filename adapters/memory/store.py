@@ -54,6 +54,7 @@ class Memory:
         self.shards = [Shard(self.now_ms, partial(self._wake, shard)) for shard in range(shards)]
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
+        self.operations: dict[str, str] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.away = ""
         self.full = False

@@ -19,6 +19,7 @@ key                    type    holds
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
+{postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:lead:W      string  the instance that does W for all, such as reports to the webhook; with a time limit
 =====================  ======  ==========================================================================
 
@@ -56,5 +57,6 @@ class StoreKeys:
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
         self.store = f"{{{prefix}}}:store"
+        self.operations = f"{{{prefix}}}:operations"
         self.lead = f"{{{prefix}}}:lead"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bridge import __version__
-from bridge.http import messages, routes, status
+from bridge.http import messages, operations, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -19,7 +19,15 @@ from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
-_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
+_ROUTERS = (
+    messages.reads,
+    messages.writes,
+    operations.reads,
+    operations.writes,
+    routes.reads,
+    routes.admin,
+    status.reads,
+)
 
 
 def create_app(settings: Settings, stores: Stores, processes: Processes) -> FastAPI:
@@ -28,6 +36,7 @@ def create_app(settings: Settings, stores: Stores, processes: Processes) -> Fast
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await app.state.backend.operations.close()
         await stores.close()
 
     app = FastAPI(
