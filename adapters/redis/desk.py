@@ -24,6 +24,7 @@ from adapters.redis.guard import (
     read_agreement,
 )
 from adapters.redis.keys import StoreKeys
+from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
@@ -39,10 +40,12 @@ from bridge.admin.desk import (
     by_route,
     row_of,
 )
+from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
@@ -58,8 +61,18 @@ _SHARDS, _SAMPLES = 4, 20
 class RedisDesk:
     """The desk of one store."""
 
-    def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        shards: int,
+        store: RedisStore,
+        broker: str = "rabbitmq",
+        limits: HistoryLimits = NO_HISTORY,
+    ) -> None:
         """``broker`` names the broker whose messages this store holds."""
+        self.limits = limits
+        self._past = RedisPast(client, prefix, shards, broker, limits)
         self._client: Any = client
         self._prefix = prefix
         self._shards = shards
@@ -145,12 +158,12 @@ class RedisDesk:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
         known = [one for some in self._sorted(ids).values() for one in some]
         for at in range(0, len(known), _BATCH):
-            words = await self._store.cancel(known[at : at + _BATCH], True)
+            words = await self._store.cancel(known[at : at + _BATCH], True, reason=reason)
             answers.update((one, Answer(word)) for one, word in words.items())
         return answers
 
@@ -258,6 +271,32 @@ class RedisDesk:
             return None
         count = sum(messages[shard] for shard in fullest)
         return total // count if count else None
+
+    # -- the past ---------------------------------------------------------------------------------------------------
+
+    def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Iterate over the history, newest first."""
+        return self._past.history(wanted, after)
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the history is complete."""
+        return await self._past.history_since_ms()
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return counts of deliveries."""
+        return await self._past.past(from_ms, to_ms, step_ms)
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry of the audit log."""
+        await self._past.note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Return entries of the audit log, newest first."""
+        return await self._past.audit(limit, before)
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request, unless its key is known."""
+        return await self._past.remember(key, digest, one, ttl_ms)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 

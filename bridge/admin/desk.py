@@ -11,9 +11,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from bridge.admin.past import (
+    AuditEntry,
+    PastCursor,
+    PastDesk,
+    PastFilter,
+    PastSlot,
+    Remembered,
+    newest_first,
+)
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.history import HistoryRow
 
 #: A list reads this much of a payload: enough for the routing key, which comes first, and usually for a record's key.
 HEAD_BYTES = 1024
@@ -217,7 +227,7 @@ class Stats:
     by_route: Mapping[str, RouteStats] = field(default_factory=dict)
 
 
-class Desk(Protocol):
+class Desk(PastDesk, Protocol):
     """A store as an operator uses it. Every method raises ``StoreUnavailable``."""
 
     async def now_ms(self) -> int:
@@ -233,8 +243,11 @@ class Desk(Protocol):
     async def find(self, route: str, key: bytes) -> Found:
         """Return the ids of the messages with this key."""
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
-        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays."""
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays.
+
+        ``reason`` is for the history.
+        """
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move parked messages to another due moment (0: now). Return the state of each; only PARKED was moved."""
@@ -263,6 +276,7 @@ class Desks:
 
     def __init__(self, desks: Sequence[Desk]) -> None:
         self._desks = desks
+        self.limits = desks[0].limits
 
     async def now_ms(self) -> int:
         """Return the clock of the first store."""
@@ -288,9 +302,9 @@ class Desks:
         found = [await desk.find(route, key) for desk in self._desks]
         return Found([one for some in found for one in some.ids], sum(some.unlisted for some in found))
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete the messages, each in the store that has it."""
-        return _joined([await desk.cancel(ids) for desk in self._desks])
+        return _joined([await desk.cancel(ids, reason) for desk in self._desks])
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move the messages, each in the store that has it."""
@@ -319,6 +333,38 @@ class Desks:
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return the sums over all stores."""
         return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Merge the histories of all stores, newest first."""
+        readers = [desk.history(wanted, after) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((newest_first(row), place) for place, row in enumerate(heads) if row)[1]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the histories of all stores are complete."""
+        return max([await desk.history_since_ms() for desk in self._desks])
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return the deliveries of all stores. A route has one store."""
+        slots = [slot for desk in self._desks for slot in await desk.past(from_ms, to_ms, step_ms)]
+        return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry in the first store."""
+        await self._desks[0].note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Merge the entries of all stores."""
+        found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
+        return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request in the first store."""
+        return await self._desks[0].remember(key, digest, one, ttl_ms)
 
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:

@@ -24,6 +24,7 @@ from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
+from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
@@ -205,7 +206,8 @@ def named_brokers(settings: Settings, before: Sequence[Settings] = ()) -> list[t
 def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:
     """Return the store, not connected yet."""
     redis = settings.redis
-    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock)
+    limits = HistoryLimits(settings.history.keep, settings.history.max)
+    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock, limits)
 
 
 def open_trial_store(settings: Settings, clock: StoreClock) -> TrialStore:

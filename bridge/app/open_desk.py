@@ -14,6 +14,7 @@ from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_rema
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
+from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES, BrokerKind
@@ -47,7 +48,9 @@ async def _open_all(client: Any, settings: Settings, route: str | None) -> Desk:
 
 async def _open(client: Any, one: ProcessPlan) -> Desk:
     prefix, shards = one.settings.redis.key_prefix, one.settings.redis.shards
-    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), one.broker)
+    limits = HistoryLimits(one.settings.history.keep, one.settings.history.max)
+    store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
+    desk = RedisDesk(client, prefix, shards, store, one.broker, limits)
     await desk.open()
     return desk
 

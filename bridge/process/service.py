@@ -18,6 +18,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Link, Sink, Source, Store
 from bridge.pipeline.claim import Claimer
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
@@ -29,6 +30,7 @@ from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
@@ -44,11 +46,18 @@ def broker_connected(broker: str, able: bool, troubles: Mapping[str, str]) -> bo
     return able and not any(subject.startswith(f"{broker} intake") for subject in troubles)
 
 
+def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str, object]:
+    """Return the numbers of a frame."""
+    offset_s = clock.now_us() / 1e6 - time.time()
+    return {"metrics": {**metrics.said(), "attempts": health.attempts}, "clock_offset_s": round(offset_s, 6)}
+
+
 @dataclass(frozen=True)
 class Parts:
     """Everything that runs in one process with a store.
 
-    ``links`` keep the broker's connections. ``leaving`` is None where the broker itself empties stale levels.
+    ``links`` keep the broker's connections. ``historian`` is None where no history is written. ``leaving`` is None
+    where the broker itself empties stale levels.
     """
 
     store: Store
@@ -67,6 +76,8 @@ class Parts:
     health: Health
     grace_ms: int
     broker: str
+    metrics: Metrics
+    historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
 
@@ -90,6 +101,8 @@ class Service(Running):
             parts.store_watch.run(),
             parts.health.run(),
             self._listen(),
+            parts.metrics.watch_loop(),
+            *([parts.historian.run()] if parts.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
 
@@ -108,7 +121,8 @@ class Service(Running):
             "redis": _STORE_AWAY.isdisjoint(troubles),
             parts.broker: broker_connected(parts.broker, parts.sink.able(), troubles),
         }
-        return {"peers": peers, "troubles": troubles}
+        parts.metrics.recovered = parts.leases.recovered
+        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.store.clock)}
 
     async def _listen(self) -> None:
         """Listen to the store's hints. Without them the look once a second finds everything, but later."""
@@ -143,6 +157,8 @@ class Service(Running):
         self._parts.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
+            if self._parts.historian is not None:
+                await asyncio.wait_for(self._parts.historian.flush(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.leases)
@@ -160,6 +176,7 @@ class RelayParts:
     health: Health
     grace_ms: int
     broker: str
+    metrics: Metrics
     emptying: StoreDrain | None = None
 
 
@@ -174,6 +191,7 @@ class RelayService(Running):
         return (
             *(loop for relay in self._parts.relays for loop in relay.loops()),
             self._tell_time(),
+            self._parts.metrics.watch_loop(),
             self._parts.health.run(),
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
         )
@@ -190,7 +208,8 @@ class RelayService(Running):
     def frame(self) -> Mapping[str, object]:
         parts, troubles = self._parts, self._parts.health.troubles()
         able = all(relay.able() for relay in parts.relays)
-        return {"peers": {parts.broker: broker_connected(parts.broker, able, troubles)}, "troubles": troubles}
+        peers = {parts.broker: broker_connected(parts.broker, able, troubles)}
+        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.clock)}
 
     async def _tell_time(self) -> None:
         """Observe the machine's clock, which is the reference without a store and may be set."""
