@@ -16,7 +16,8 @@ from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
 from bridge.core.ports import Batch, Parked
 from bridge.core.state import Guard, State, follow
-from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, unseal
+from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, route_in, unseal
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from bridge.parking.identity import ID_BYTES
 
 _DUE = struct.Struct(">Q")
@@ -84,7 +85,11 @@ class Shard:
     recent: list[bytes] = field(default_factory=list)
     offsets: Offsets = field(default_factory=Offsets)
     counts: Counter[str] = field(default_factory=Counter)
+    #: By state (parked, held, dead) and route, as ``lua/include/routes.lua``.
+    routes: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     drain: tuple[str, int] = ("", 0)
+    limits: HistoryLimits = NO_HISTORY
+    history: list[HistoryRow] = field(default_factory=list)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     # -- parking ----------------------------------------------------------------------------------------------------
@@ -139,14 +144,17 @@ class Shard:
         if mode != "replace":
             return bool(waiting)
         for message_id in waiting:
+            self._note(PastState.REPLACED, message_id)
             self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
+            self._route_add("parked", key.partition(b"\0")[0], -1)
         return False
 
     def _park(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
         self._move("park", message_id, Guard.UNSEEN, due_ms)
         self.messages[message_id] = envelope
+        self._route_add("parked", route_in(envelope), 1)
 
     def _remember(self, piece: bytes, most: int) -> None:
         if not piece:
@@ -172,6 +180,8 @@ class Shard:
                 self._move("reject", message_id, Guard.UNSEEN, self.now_ms())
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
+                self._route_add("dead", route_in(envelope), 1)
+                self._note(PastState.DEAD, message_id, reason)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1
         for origin in origins:
@@ -214,11 +224,12 @@ class Shard:
             self._move("renew", member[:ID_BYTES], Guard.LEASED, self.now_ms() + lease_ms, member)
         return len(held)
 
-    def settle(self, pairs: Iterable[tuple[bytes, bytes]]) -> int:
-        """claimed -> gone. Pairs of member and index field."""
+    def settle(self, rows: Iterable[tuple[bytes, bytes, bytes]]) -> int:
+        """claimed -> gone. Rows of member, index field and route."""
         settled = 0
-        for member, key in pairs:
+        for member, key, route in rows:
             if member in self.claimed:
+                self._route_add("parked", route, -1)
                 self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
                 if key:
                     self.keys.remove(key, member[:ID_BYTES])
@@ -253,6 +264,10 @@ class Shard:
             self._move("bury", message_id, Guard.LEASED, self.now_ms(), member)
             self.messages[message_id] = _with(self.messages[message_id], None, tries)
             self.why[message_id] = reason
+            route = route_in(self.messages[message_id])
+            self._route_add("parked", route, -1)
+            self._route_add("dead", route, 1)
+            self._note(PastState.DEAD, message_id, reason)
             buried += 1
         self.counts["dead"] += buried
         return buried
@@ -280,14 +295,19 @@ class Shard:
         self._move("retry", message_id, Guard.ASKED, self.now_ms())
         self.messages[message_id] = _with(self.messages[message_id], self.now_ms(), 0)
         self.why.pop(message_id, None)
+        route = route_in(self.messages[message_id])
+        self._route_add("dead", route, -1)
+        self._route_add("parked", route, 1)
         self._wake_if_nearer([self.now_ms()])
         return True
 
-    def cancel(self, message_id: bytes, dead_too: bool) -> str:
+    def cancel(self, message_id: bytes, dead_too: bool, replaced: bool = False, reason: str = "") -> str:
         """parked or dead -> gone. Return what the message was."""
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
+            self._route_add(word, route_in(self.messages[message_id]), -1)
+            self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
                 self.keys.remove(key, message_id)
@@ -311,6 +331,38 @@ class Shard:
         self.drain = ("", 0)
         self.wake(0)
         return True
+
+    # -- the history ------------------------------------------------------------------------------------------------
+
+    def record(self, rows: Sequence[HistoryRow], most: int) -> int:
+        """Add entries, and keep the last ``most``. Return how many are kept."""
+        if self.limits.most:
+            self.history += rows
+            oldest_ms = self.now_ms() - self.limits.keep_ms
+            self.history = [row for row in self.history if row.ended_ms >= oldest_ms][-most:]
+        return len(self.history)
+
+    def _note(self, state: PastState, message_id: bytes, reason: str = "") -> None:
+        envelope = self.messages[message_id]
+        try:
+            due_ms, tries, arrived_ms, route, key, _, payload = unseal(envelope)
+        except UnopenedEnvelope:
+            due_ms, tries, arrived_ms, route, key, payload = _due_ms(envelope), 0, 0, "", b"", envelope
+        row = HistoryRow(
+            message_id,
+            route,
+            plain_key(key),
+            state,
+            arrived_ms,
+            due_ms,
+            None,
+            None,
+            self.now_ms(),
+            tries,
+            len(payload),
+            reason,
+        )
+        self.record([row], self.limits.most)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
@@ -351,6 +403,14 @@ class Shard:
             case State.GONE:
                 self.messages.pop(message_id, None)
                 self.why.pop(message_id, None)
+
+    def _route_add(self, state: str, route: bytes, number: int) -> None:
+        """Count messages of a route. No count falls below 0: a message deleted by hand was never counted out."""
+        left = self.routes[state, route] + number
+        if left > 0:
+            self.routes[state, route] = left
+        else:
+            del self.routes[state, route]
 
     def _holds(self, member: bytes) -> bool:
         """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""

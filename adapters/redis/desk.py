@@ -13,22 +13,47 @@ from redis.exceptions import ResponseError
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import count_call, judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
+from adapters.redis.guard import (
+    count_call,
+    counts_in,
+    judge_agreement,
+    loss_in,
+    many_dead,
+    memory_of,
+    nearly_full,
+    read_agreement,
+)
 from adapters.redis.keys import StoreKeys
+from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, Stats, row_of
+from bridge.admin.desk import (
+    HEAD_BYTES,
+    OPERATIONS_MAX,
+    Answer,
+    Cursor,
+    Filter,
+    Row,
+    ShardLook,
+    Stats,
+    by_route,
+    row_of,
+)
+from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
 _BATCH = 200
+#: The look that tells the routes of a shard apart: messages, and bytes of envelopes that Redis reads for it.
+_HEADS, _HEADS_BYTES = 64, 1024 * 1024
 #: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
 _SHARDS, _SAMPLES = 4, 20
 
@@ -36,8 +61,18 @@ _SHARDS, _SAMPLES = 4, 20
 class RedisDesk:
     """The desk of one store."""
 
-    def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        shards: int,
+        store: RedisStore,
+        broker: str = "rabbitmq",
+        limits: HistoryLimits = NO_HISTORY,
+    ) -> None:
         """``broker`` names the broker whose messages this store holds."""
+        self.limits = limits
+        self._past = RedisPast(client, prefix, shards, broker, limits)
         self._client: Any = client
         self._prefix = prefix
         self._shards = shards
@@ -59,7 +94,7 @@ class RedisDesk:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
         readers = [_Reader(shard) for shard in range(self._shards)]
         heads: list[tuple[int, bytes, int, Row]] = []
@@ -67,7 +102,7 @@ class RedisDesk:
         while True:
             # Read on in a shard whose page is used up before yielding anything else: it may hold the next message.
             while unread:
-                await self._read(unread, state, wanted)
+                await self._read(unread, state, wanted, after)
                 for reader in unread:
                     _push(heads, reader)
                 unread = [reader for reader in unread if not reader.rows and not reader.ended and not reader.pushed]
@@ -79,16 +114,19 @@ class RedisDesk:
             if not readers[shard].pushed and not readers[shard].ended:
                 unread = [readers[shard]]
 
-    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter) -> None:
+    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter, after: Cursor | None) -> None:
         # A filter on due moments narrows the due set only: the other sets are sorted by other moments.
         by_due = state is State.PARKED
-        start = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
+        start: int | str = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
+        begin = b""
+        if after is not None and (start == "-inf" or after.at_ms >= int(start)):
+            start, begin = after.at_ms, after.id
         end = wanted.due_before_ms if by_due and wanted.due_before_ms is not None else "+inf"
         calls = []
         for reader in readers:
             keys = self._keys.shards[reader.shard]
             place = {State.PARKED: keys.due, State.CLAIMED: keys.claimed, State.DEAD: keys.dead}[state]
-            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES)
+            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
             reader.page = min(reader.page * 2, _PAGE_MAX)
             calls.append(Call(self._scripts["page"], (place, keys.msg, keys.why), args))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
@@ -120,12 +158,12 @@ class RedisDesk:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
         known = [one for some in self._sorted(ids).values() for one in some]
         for at in range(0, len(known), _BATCH):
-            words = await self._store.cancel(known[at : at + _BATCH], True)
+            words = await self._store.cancel(known[at : at + _BATCH], True, reason=reason)
             answers.update((one, Answer(word)) for one, word in words.items())
         return answers
 
@@ -144,18 +182,47 @@ class RedisDesk:
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            call = Call(self._scripts["retry"], (keys.due, keys.msg, keys.dead, keys.why), (keys.wake, *some))
+            call = Call(
+                self._scripts["retry"], (keys.due, keys.msg, keys.dead, keys.why, keys.counts), (keys.wake, *some)
+            )
             (reply,) = await self._ask([call])
             retried += sum(reply)
         return retried
 
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take a lease that is free, or extend one's own."""
+        key = f"{self._keys.lead}:{what}"
+        with store_errors():
+            if await self._client.set(key, who, nx=True, px=ttl_ms):
+                return True
+            return await self._client.get(key) == who.encode() and bool(await self._client.pexpire(key, ttl_ms))
+
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a document, and drop the oldest ones."""
+        with store_errors():
+            await self._client.hset(self._keys.operations, one, document)
+            if await self._client.hlen(self._keys.operations) > OPERATIONS_MAX:
+                names = sorted(await self._client.hkeys(self._keys.operations))
+                await self._client.hdel(self._keys.operations, *names[:-OPERATIONS_MAX])
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents by id."""
+        with store_errors():
+            found = await self._client.hgetall(self._keys.operations)
+        return {name.decode(): text.decode() for name, text in found.items()}
+
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""
-        counted = await self._ask([count_call(keys) for keys in self._keys.shards])
+        heads = [
+            Call(self._scripts["heads"], (keys.due, keys.msg), (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards
+        ]
+        replies = await self._ask([*map(count_call, self._keys.shards), *heads])
+        counted, seen = replies[: self._shards], replies[self._shards :]
         ever: dict[str, int] = {}
         for reply in counted:
-            for name, value in zip(reply[7::2], reply[8::2], strict=True):
-                ever[name.decode()] = ever.get(name.decode(), 0) + int(value)
+            for name, value in counts_in(reply).items():
+                if name[:1] != b"\0":
+                    ever[name.decode()] = ever.get(name.decode(), 0) + value
         now_ms = max(reply[0] for reply in counted) // 1000
         parked, claimed, dead, overdue = (sum(reply[place] for reply in counted) for place in range(1, 5))
         next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
@@ -166,8 +233,25 @@ class RedisDesk:
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
         warnings = [text for text in (loss, nearly_full(memory), many_dead(dead)) if text]
         return Stats(
-            now_ms, parked, claimed, dead, overdue, next_due_ms, ever, instances, memory, each, refused, warnings
+            now_ms,
+            parked,
+            claimed,
+            dead,
+            overdue,
+            next_due_ms,
+            ever,
+            instances,
+            memory,
+            each,
+            refused,
+            warnings,
+            by_route(map(_look, counted, seen)),
         )
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Count by one script in each shard."""
+        calls = [Call(self._scripts["density"], (keys.due,), bounds_ms) for keys in self._keys.shards]
+        return [sum(some) for some in zip(*await self._ask(calls), strict=True)]
 
     async def _instances(self, now_ms: int) -> dict[str, Mapping[str, object]]:
         names = await self._client.zrangebyscore(self._keys.instances, now_ms, "+inf")
@@ -187,6 +271,32 @@ class RedisDesk:
             return None
         count = sum(messages[shard] for shard in fullest)
         return total // count if count else None
+
+    # -- the past ---------------------------------------------------------------------------------------------------
+
+    def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Iterate over the history, newest first."""
+        return self._past.history(wanted, after)
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the history is complete."""
+        return await self._past.history_since_ms()
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return counts of deliveries."""
+        return await self._past.past(from_ms, to_ms, step_ms)
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry of the audit log."""
+        await self._past.note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Return entries of the audit log, newest first."""
+        return await self._past.audit(limit, before)
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request, unless its key is known."""
+        return await self._past.remember(key, digest, one, ttl_ms)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
@@ -240,6 +350,24 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
     if reader.rows:
         row = reader.rows.popleft()
         heapq.heappush(heads, (row.at_ms, row.id, reader.shard, row))
+
+
+def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
+    """Return what the scripts count and heads say of a shard.
+
+    A message deleted by hand stays counted. So no route counts more than the shard has.
+    """
+    now_us, parked, claimed, dead, overdue, *_ = counted
+    most = {"parked": parked + claimed, "held": parked, "dead": dead}
+    counts = {}
+    for name, number in counts_in(counted).items():
+        if name[:1] == b"\0":
+            state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
+            if number := min(number, most[state]):
+                counts[state, route] = number
+    threes = zip(*[iter(seen[2:])] * 3, strict=True)
+    heads = {route.decode("utf-8", "replace"): (first_ms, number) for route, first_ms, number in threes}
+    return ShardLook(now_us // 1000, counts, overdue, heads, seen[1] if seen[1] >= 0 else None)
 
 
 def _report(text: bytes | None) -> dict[str, object]:

@@ -200,6 +200,11 @@ def count_call(keys: ShardKeys) -> Call:
     return Call(scripts()["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ())
 
 
+def counts_in(reply: Sequence[Any]) -> dict[bytes, int]:
+    """Return the totals and the counts by route from the reply of ``count_call``."""
+    return {name: int(value) for name, value in zip(reply[7::2], reply[8::2], strict=True)}
+
+
 def _mark(reply: Sequence[Any]) -> Mark:
-    ever = {name: int(value) for name, value in zip(reply[7::2], reply[8::2], strict=True)}
+    ever = {name: value for name, value in counts_in(reply).items() if name[:1] != b"\0"}
     return Mark(sum(ever.values()), ever.get(b"parked", 0), sum(reply[1:4]), reply[3])

@@ -7,16 +7,35 @@ path of a message: it reads heads and not bodies, in small steps, so that it nev
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from bridge.admin.past import (
+    AuditEntry,
+    PastCursor,
+    PastDesk,
+    PastFilter,
+    PastSlot,
+    Remembered,
+    newest_first,
+)
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.history import HistoryRow
 
 #: A list reads this much of a payload: enough for the routing key, which comes first, and usually for a record's key.
 HEAD_BYTES = 1024
+#: Documents about bulk operations that a store keeps.
+OPERATIONS_MAX = 200
+
+
+class Cursor(NamedTuple):
+    """A place in a list: the ``at_ms`` and the id of its last message."""
+
+    at_ms: int
+    id: bytes
 
 
 class Answer(StrEnum):
@@ -41,6 +60,13 @@ class Filter:
     due_from_ms: int | None = None
     due_before_ms: int | None = None
     reason: str | None = None
+    min_size: int = 0
+    min_tries: int = 0
+
+    @property
+    def narrow(self) -> Filter:
+        """The same moments without the criteria for which every message must be read."""
+        return Filter(due_from_ms=self.due_from_ms, due_before_ms=self.due_before_ms)
 
     def takes(self, row: Row) -> bool:
         """Return whether a message matches."""
@@ -51,6 +77,8 @@ class Filter:
             and (self.due_from_ms is None or due_ms >= self.due_from_ms)
             and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.reason is None or row.reason.startswith(self.reason))
+            and row.size >= self.min_size
+            and row.tries >= self.min_tries
         )
 
 
@@ -102,12 +130,86 @@ class ServerMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteStats:
+    """The messages of one route in numbers.
+
+    ``parked`` (with the claimed ones), ``held`` and ``dead`` are exact, as long as no message is deleted by hand. The
+    others come from a look at the first messages of each shard. They are exact while all overdue messages of a shard
+    are among these. Beyond that ``overdue`` is an estimate by the shares that the look saw. ``oldest_overdue_ms`` (an
+    age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None if the look did not see
+    the route.
+    """
+
+    parked: int = 0
+    held: int = 0
+    dead: int = 0
+    overdue: int = 0
+    oldest_overdue_ms: int = 0
+    next_due_ms: int | None = None
+
+
+class ShardLook(NamedTuple):
+    """What is known of the routes of one shard.
+
+    ``counts`` has the messages by state and route. ``overdue`` counts the shard's overdue messages. The look saw
+    ``heads``: for each route its first due moment, and how many overdue messages. It ended at the moment ``end_ms``;
+    None if it saw the whole shard.
+    """
+
+    now_ms: int
+    counts: Mapping[tuple[str, str], int]
+    overdue: int
+    heads: Mapping[str, tuple[int, int]]
+    end_ms: int | None
+
+
+def by_route(looks: Iterable[ShardLook]) -> dict[str, RouteStats]:
+    """Return the numbers of each route that has messages. Pure."""
+    return _sums({route: _of_route(route, look) for route in _routes_in(look)} for look in looks)
+
+
+def _routes_in(look: ShardLook) -> set[str]:
+    """Return the routes of a shard. A head without a route is that of a damaged message."""
+    return {route for _, route in look.counts} | (look.heads.keys() - {""})
+
+
+def _of_route(route: str, look: ShardLook) -> RouteStats:
+    parked, held, dead = (look.counts.get((state, route), 0) for state in ("parked", "held", "dead"))
+    first_ms, overdue = look.heads.get(route, (None, 0))
+    oldest_ms = first_ms
+    if look.end_ms is not None and look.end_ms < look.now_ms:
+        seen = sum(number for _, number in look.heads.values())
+        overdue = round(look.overdue * overdue / seen) if seen else 0
+        if first_ms is None and parked > held:
+            oldest_ms = look.end_ms
+    age_ms = max(0, look.now_ms - oldest_ms) if oldest_ms is not None else 0
+    return RouteStats(parked, held, dead, overdue, age_ms, first_ms)
+
+
+def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
+    """Add up the numbers of each route."""
+    found: dict[str, RouteStats] = {}
+    for part in parts:
+        for route, more in part.items():
+            known = found.get(route, RouteStats())
+            found[route] = RouteStats(
+                known.parked + more.parked,
+                known.held + more.held,
+                known.dead + more.dead,
+                known.overdue + more.overdue,
+                max(known.oldest_overdue_ms, more.oldest_overdue_ms),
+                min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock.
 
     ``overdue`` goes by the next try, so a refused message that waits for it counts in ``refused`` only. ``ever`` has
     totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
-    an estimate, None if there is none. ``warnings`` have no full stops.
+    an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
     """
 
     now_ms: int
@@ -122,16 +224,18 @@ class Stats:
     bytes_each: int | None = None
     refused: int = 0
     warnings: Sequence[str] = ()
+    by_route: Mapping[str, RouteStats] = field(default_factory=dict)
 
 
-class Desk(Protocol):
+class Desk(PastDesk, Protocol):
     """A store as an operator uses it. Every method raises ``StoreUnavailable``."""
 
     async def now_ms(self) -> int:
         """Return the store's clock (Unix ms)."""
 
-    def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Iterate over the messages in one state, by ``at_ms`` and id. Payloads are cut to ``HEAD_BYTES``."""
+    def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
+        are cut to ``HEAD_BYTES``."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
@@ -139,8 +243,11 @@ class Desk(Protocol):
     async def find(self, route: str, key: bytes) -> Found:
         """Return the ids of the messages with this key."""
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
-        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays."""
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays.
+
+        ``reason`` is for the history.
+        """
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move parked messages to another due moment (0: now). Return the state of each; only PARKED was moved."""
@@ -149,7 +256,19 @@ class Desk(Protocol):
         """Park dead letters again, due now. Return how many of the ids were dead letters."""
 
     async def stats(self) -> Stats:
-        """Return the numbers."""
+        """Return the numbers. It is cheap enough to be asked every few seconds."""
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
+
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents about bulk operations by id."""
 
 
 class Desks:
@@ -157,14 +276,15 @@ class Desks:
 
     def __init__(self, desks: Sequence[Desk]) -> None:
         self._desks = desks
+        self.limits = desks[0].limits
 
     async def now_ms(self) -> int:
         """Return the clock of the first store."""
         return await self._desks[0].now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the messages of all stores by ``at_ms``."""
-        readers = [desk.rows(state, wanted) for desk in self._desks]
+        readers = [desk.rows(state, wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
             place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
@@ -182,9 +302,9 @@ class Desks:
         found = [await desk.find(route, key) for desk in self._desks]
         return Found([one for some in found for one in some.ids], sum(some.unlisted for some in found))
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete the messages, each in the store that has it."""
-        return _joined([await desk.cancel(ids) for desk in self._desks])
+        return _joined([await desk.cancel(ids, reason) for desk in self._desks])
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move the messages, each in the store that has it."""
@@ -194,9 +314,57 @@ class Desks:
         """Park dead letters again, each in the store that has it."""
         return sum([await desk.retry(ids) for desk in self._desks])
 
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take or extend a lease in the first store."""
+        return await self._desks[0].lead(what, who, ttl_ms)
+
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a document in the first store."""
+        await self._desks[0].put_operation(one, document)
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents of the first store."""
+        return await self._desks[0].operations()
+
     async def stats(self) -> Stats:
         """Return the sums over all stores."""
         return together([await desk.stats() for desk in self._desks])
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return the sums over all stores."""
+        return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Merge the histories of all stores, newest first."""
+        readers = [desk.history(wanted, after) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((newest_first(row), place) for place, row in enumerate(heads) if row)[1]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the histories of all stores are complete."""
+        return max([await desk.history_since_ms() for desk in self._desks])
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return the deliveries of all stores. A route has one store."""
+        slots = [slot for desk in self._desks for slot in await desk.past(from_ms, to_ms, step_ms)]
+        return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry in the first store."""
+        await self._desks[0].note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Merge the entries of all stores."""
+        found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
+        return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request in the first store."""
+        return await self._desks[0].remember(key, digest, one, ttl_ms)
 
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:
@@ -231,4 +399,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         bytes_each=sum(size * count for size, count in sizes) // count if count else None,
         refused=sum(one.refused for one in stats),
         warnings=list(dict.fromkeys(warning for one in stats for warning in one.warnings)),
+        by_route=_sums(one.by_route for one in stats),
     )

@@ -97,6 +97,14 @@ def index_field(route: bytes, key: bytes) -> bytes:
     return route + b"\0" + key
 
 
+def route_in(data: bytes) -> bytes:
+    """Return the route of an envelope, b"" for one of another version or without a route. It reads nothing else."""
+    if len(data) <= _HEAD_BYTES or data[0] != VERSION:
+        return b""
+    end = _HEAD_BYTES + 1 + data[_HEAD_BYTES]
+    return data[_HEAD_BYTES + 1 : end] if end <= len(data) else b""
+
+
 def unseal(data: bytes) -> Envelope:
     """Open an envelope. Raises ``NewerEnvelope`` or ``DamagedEnvelope`` for one that this code cannot read."""
     if len(data) > 9 and VERSION < data[0] <= _NEWEST:

@@ -10,11 +10,12 @@ import pytest
 
 from bridge.admin.desk import HEAD_BYTES, Filter
 from bridge.core.errors import Refused
-from bridge.core.ports import Batch, Release
+from bridge.core.ports import Batch, Keyed, Release
 from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
 from bridge.parking.identity import shard_for
 from tests.conformance.desk_rig import DeskRig, Feature
+from tests.conformance.past_suite import PastSuite
 from tests.conformance.rig import HOUR_MS, SHARDS
 
 
@@ -302,5 +303,95 @@ class Count:
         assert (stats.parked, stats.next_due_ms, stats.bytes_each, stats.ever) == (0, None, None, {})
 
 
-class DeskSuite(List, Show, Find, Change, Send, Count):
+class Lead:
+    """``lead``: one instance does something for all."""
+
+    async def test_one_instance_holds_a_lease_and_extends_it(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", 60_000)
+        assert await desk.lead("webhook", "a", 60_000)
+        assert not await desk.lead("webhook", "b", 60_000)
+        assert await desk.lead("other work", "b", 60_000)
+
+    async def test_an_expired_lease_is_free(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", 20)
+        await desk_rig.pass_by(await desk.now_ms() + 25)
+        assert await desk.lead("webhook", "b", 60_000)
+
+
+class CountByRoute:
+    """``stats``: the numbers of each route; ``density``."""
+
+    async def counts(self, desk_rig: DeskRig) -> dict[str, tuple[int, int]]:
+        routes = (await desk_rig.desk.stats()).by_route
+        return {name: (one.parked, one.dead) for name, one in routes.items()}
+
+    async def test_the_messages_of_each_route_are_counted_through_every_move(self, desk_rig: DeskRig) -> None:
+        rig, store = desk_rig, desk_rig.store
+        first = await rig.park(0, key=b"a")
+        bill = await rig.park(0, route="bills", order_key=b"another shard")
+        later = await rig.park(HOUR_MS, route="bills", key=b"b")
+        assert await self.counts(rig) == {"orders": (1, 0), "bills": (2, 0)}
+        taken = {claim.id: claim for claim in await rig.claim()}
+        assert await self.counts(rig) == {"orders": (1, 0), "bills": (2, 0)}
+        await store.release([Release(taken[first], None, 1, "nacked: full")])
+        assert await store.settle([taken[first], taken[bill]]) == 1  # the first one is no longer the caller's
+        assert await self.counts(rig) == {"orders": (1, 0), "bills": (1, 0)}
+        [again] = await rig.claim()
+        await store.bury([(again, "unroutable: no queue")])
+        assert await self.counts(rig) == {"orders": (0, 1), "bills": (1, 0)}
+        await rig.desk.retry([first])
+        assert await self.counts(rig) == {"orders": (1, 0), "bills": (1, 0)}
+        heir = await rig.park(HOUR_MS, route="bills", key=b"b")  # replaces the first with this key
+        assert await self.counts(rig) == {"orders": (1, 0), "bills": (1, 0)}
+        await rig.desk.cancel([first, later, heir])
+        assert await self.counts(rig) == {}
+
+    async def test_what_is_not_parked_for_its_key_is_not_counted(self, desk_rig: DeskRig) -> None:
+        await desk_rig.park(key=b"a")
+        batch, field = Batch(desk_rig.store.new_token()), index_field(b"orders", b"a")
+        for position, mode in enumerate(("keep", "reject", "replace", "replace"), 1):
+            one = desk_rig.ids.next(desk_rig.store.clock.now_ms(), shard_for(b"k", SHARDS))
+            batch.messages.append((one, 2**42, seal(2**42, 0, b"orders", b"a", b"", b"\1k")))
+            batch.keyed.append(Keyed(position, field, mode))
+        await desk_rig.store.park({shard_for(b"k", SHARDS): batch})
+        assert await self.counts(desk_rig) == {"orders": (1, 0)}
+
+    async def test_messages_deleted_by_hand_make_no_count_negative(self, desk_rig: DeskRig) -> None:
+        ghost, whole = await desk_rig.park(0), await desk_rig.park(0, route="bills")
+        claims = await desk_rig.claim()
+        await desk_rig.tamper(ghost, None)
+        await desk_rig.store.recover(range(SHARDS))
+        assert await desk_rig.store.settle(claims) == 2
+        assert await self.counts(desk_rig) == {}
+        await desk_rig.tamper(await desk_rig.park(0), None)
+        assert await desk_rig.claim() == []
+        assert all(parked <= 1 for parked, _ in (await self.counts(desk_rig)).values())
+        assert whole not in [row.id for row in await desk_rig.listed(State.PARKED)]
+
+    async def test_overdue_messages_and_the_next_moment_are_known_by_route(self, desk_rig: DeskRig) -> None:
+        old = await desk_rig.park(0)
+        (row,) = await desk_rig.desk.look([old], 0)
+        await desk_rig.park(HOUR_MS)
+        bill = await desk_rig.park(HOUR_MS, route="bills")
+        (next_bill,) = await desk_rig.desk.look([bill], 0)
+        await desk_rig.pass_by(row.due_ms + 5)
+        stats = await desk_rig.desk.stats()
+        orders, bills = stats.by_route["orders"], stats.by_route["bills"]
+        assert (orders.parked, orders.overdue, orders.next_due_ms) == (2, 1, row.due_ms)
+        # On a Cluster the shards are counted one after the other.
+        assert abs(orders.oldest_overdue_ms - (stats.now_ms - row.due_ms)) < 1000
+        assert (bills.overdue, bills.oldest_overdue_ms, bills.next_due_ms) == (0, 0, next_bill.due_ms)
+
+    async def test_density_counts_what_is_due_between_each_two_moments(self, desk_rig: DeskRig) -> None:
+        now_ms = await desk_rig.desk.now_ms()
+        for minutes in (1, 1, 3, 7):
+            await desk_rig.park(order_key=b"%d" % minutes, due_ms=now_ms + minutes * 60_000)
+        bounds_ms = [now_ms + minutes * 60_000 for minutes in (0, 1, 3, 5, 10)]
+        assert await desk_rig.desk.density(bounds_ms) == [0, 2, 1, 1]
+        assert await desk_rig.desk.density(bounds_ms[:1]) == []
+
+
+class DeskSuite(List, Show, Find, Change, Send, Count, CountByRoute, Lead, PastSuite):
     """Every promise of a desk. A subclass has a fixture ``desk_rig``."""

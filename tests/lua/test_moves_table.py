@@ -13,7 +13,7 @@ from bridge.core.state import MOVES, State
 MOVE_FILES = sorted(LUA.glob("moves/*.lua"))
 SCRIPT_FILES = sorted(file for file in LUA.glob("*/*.lua") if file.parent.name != "include")
 FRAGMENTS = sorted(LUA.glob("include/*.lua"))
-LINES_MAX = 120
+LINES_MAX = 140
 
 #: Names that Redis or Lua defines.
 KNOWN = """
@@ -133,7 +133,7 @@ def test_a_script_begins_with_its_flags(file: Path) -> None:
 
 def test_only_what_adds_messages_is_refused_when_memory_is_full() -> None:
     refused = {file.stem for file in SCRIPT_FILES if "flags=" not in file.read_text().partition("\n")[0]}
-    assert refused == {"park", "reject"}
+    assert refused == {"park", "reject", "record"}
 
 
 @in_scripts

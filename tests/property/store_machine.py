@@ -7,6 +7,7 @@ after. A lease ends when its end is written over, and a drain lapses when its ke
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
 from bridge.core.ports import Batch, Claimed, Keyed, Parked, Release
-from bridge.parking.envelope import index_field, seal
+from bridge.parking.envelope import index_field, route_in, seal
 from bridge.parking.identity import Ids, shard_of
 from tests.conformance.redis_rig import RedisRig
 
@@ -30,7 +31,8 @@ T = TypeVar("T")
 SHARDS = 1
 HOUR_MS = 3_600_000
 RECENT_MAX = 6
-ROUTE = b"orders"
+#: A message without a key may be of the other route.
+ROUTE, OTHER = b"orders", b"bills"
 
 instances = st.sampled_from(["a", "b"])
 shards = st.integers(0, SHARDS - 1)
@@ -103,7 +105,8 @@ class StoreMachine(RuleBasedStateMachine):
             owned, due_ms = mode not in ("none", "find"), self.base_ms + moment_ms
             message_id = self.ids.next(self.base_ms, shard)
             self.known.append(message_id)
-            envelope = seal(due_ms, self.base_ms, ROUTE, b"" if mode == "none" else key, b"", b"body")
+            route = OTHER if mode == "none" and moment_ms // 1000 % 2 else ROUTE
+            envelope = seal(due_ms, self.base_ms, route, b"" if mode == "none" else key, b"", b"body")
             batch.messages.append((message_id, due_ms, envelope))
             batch.recent += b"digest!!" + message_id
             field = index_field(ROUTE, key)
@@ -244,8 +247,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(instance=instances, picked=st.lists(picks, min_size=1, max_size=4))
     def settle(self, instance: str, picked: list[int]) -> None:
         claims = self.some(picked)
-        rows = [(c, index_field(ROUTE, c.key) if c.key else b"") for c in claims]
-        expected = sum(self.model[c.shard].settle([(c.id + c.token, field)]) for c, field in rows)
+        fields = [index_field(ROUTE, c.key) if c.key else b"" for c in claims]
+        expected = 0
+        for c, field in zip(claims, fields, strict=True):
+            expected += self.model[c.shard].settle([(c.id + c.token, field, c.route.encode())])
         assert self.do(self.stores[instance].settle(claims)) == expected
 
     @precondition(lambda self: self.claims)
@@ -348,7 +353,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert real["dead"] == model.dead.keys()
         assert real["messages"] == model.messages
         assert real["why"] == model.why
-        assert real["counts"] == {name: number for name, number in model.counts.items() if number}
+        counts: dict[bytes, int] = {name.encode(): number for name, number in model.counts.items() if number}
+        counts |= {b"\0%s\0%s" % (state.encode(), route): number for (state, route), number in model.routes.items()}
+        assert real["counts"] == counts
+        assert model.routes == self.counted(real)
         assert real["recent"] == b"".join(model.recent)
         offsets: dict[bytes, bytes] = {log: b"%d" % mark for log, mark in model.offsets.marks.items()}
         for log, owed in model.offsets.owed.items():
@@ -357,6 +365,13 @@ class StoreMachine(RuleBasedStateMachine):
         found = {field: model.keys.found(field) for field in model.keys.fields()}
         expected = {field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()}
         assert real["keys"] == expected
+
+    def counted(self, real: dict[str, Any]) -> Counter[tuple[str, bytes]]:
+        """Count the messages of each route by looking at every one of them."""
+        found = Counter[tuple[str, bytes]]()
+        for message_id, envelope in real["messages"].items():
+            found["dead" if message_id in real["dead"] else "parked", route_in(envelope)] += 1
+        return found
 
     def every_message_is_in_one_place(self, real: dict[str, Any]) -> None:
         claimed = [member[:20] for member in real["claimed"]]
@@ -380,7 +395,7 @@ class StoreMachine(RuleBasedStateMachine):
             "messages": stored,
             "why": {message_id: reason.decode() for message_id, reason in why.items()},
             "keys": index,
-            "counts": {name.decode(): int(number) for name, number in counts.items() if int(number)},
+            "counts": {name: int(number) for name, number in counts.items() if int(number)},
             "recent": b"".join(entry[8:] for entry in recent),
             "offsets": offsets,
         }

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 due (zset)   2 claimed (zset)   3 dead (zset)   4 counts (hash)   5 why (hash)
 -- Returns  {now us, parked, claimed, dead, overdue, next due ms or -1, refused, name, total, name, total, ...};
---          refused counts messages with a reason that are not dead: they wait for another try, or are in one
+--          refused counts messages with a reason that are not dead: they wait for another try, or are in one. Among
+--          the totals are the counts of the routes (include/routes.lua)
 --- @include include/now
 local DUE, CLAIMED, DEAD, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = now_us()

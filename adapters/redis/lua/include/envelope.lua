@@ -18,6 +18,13 @@ local function envelope_with(envelope, due_ms, tries)
     .. string.sub(envelope, 12)
 end
 
+-- Returns the route; '' for a damaged envelope, or one of another version.
+local function envelope_route(envelope)
+  if string.byte(envelope) ~= VERSION then return '' end
+  local whole, route = pcall(struct.unpack, '>Bc0', envelope, 20)
+  return whole and route or ''
+end
+
 -- Returns the message's field in the key index, or nil without a key.
 local function envelope_field(envelope)
   if string.byte(envelope) ~= VERSION then return nil end

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- dead -> parked, due now and with 0 tries: someone has removed the cause.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 why (hash)
+-- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 why (hash)   5 counts (hash)
 -- ARGV  1 wake channel, then ids
 -- Returns  one number for each id: 1 parked again, 0 not a dead letter
 --- @include include/now
 --- @include include/envelope
+--- @include include/routes
 --- @include include/wake
-local DUE, MESSAGES, DEAD, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local DUE, MESSAGES, DEAD, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel = ARGV[1]
 local now_ms = math.floor(now_us() / 1000)
 local reply, any = {}, false
@@ -18,6 +19,9 @@ for at = 2, #ARGV do
     redis.call('ZADD', DUE, now_ms, id)
     redis.call('HSET', MESSAGES, id, envelope_with(envelope, now_ms, 0))
     redis.call('HDEL', WHY, id)
+    local route = envelope_route(envelope)
+    route_add(COUNTS, 'dead', route, -1)
+    route_add(COUNTS, 'parked', route, 1)
     reply[#reply + 1] = 1
     any = true
   else

@@ -3,23 +3,30 @@
 -- settles nothing.
 --
 -- KEYS  1 messages (hash)   2 claimed (zset id+token)   3 key index (hash)   4 counts (hash)   5 why (hash)
--- ARGV  two values for each message: member (id+token), index field or ''
+-- ARGV  1 number of routes, then as many times: route, its number of messages
+--       then, in the order of the routes, two values for each message: member (id+token), index field or ''
 -- Returns  the number settled; the caller no longer held the others
 --- @include include/key_index
 --- @include include/pieces
+--- @include include/routes
 local MESSAGES, CLAIMED, INDEX, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local routes = tonumber(ARGV[1])
+local first = 2 + routes * 2
 local members = {}
-for at = 1, #ARGV, 2 do members[#members + 1] = ARGV[at] end
-local held, ids, fields = {}, {}, {}
+for at = first, #ARGV, 2 do members[#members + 1] = ARGV[at] end
+local held, ids, fields, refused = {}, {}, {}, {}
 for from = 1, #members, PIECE do
   local leases = redis.call('ZMSCORE', CLAIMED, unpack(members, from, math.min(from + PIECE - 1, #members)))
   for n, lease in ipairs(leases) do
+    local position = from + n - 1
     if lease then
-      local member, field = members[from + n - 1], ARGV[(from + n - 1) * 2]
+      local member, field = members[position], ARGV[first + position * 2 - 1]
       local id = string.sub(member, 1, 20)
       held[#held + 1] = member
       ids[#ids + 1] = id
       if field ~= '' then fields[field] = (fields[field] or '') .. id end
+    else
+      refused[position] = true
     end
   end
 end
@@ -29,4 +36,14 @@ in_pieces('HDEL', MESSAGES, ids)
 in_pieces('HDEL', WHY, ids)
 for field, gone in pairs(fields) do index_remove(INDEX, field, gone) end
 redis.call('HINCRBY', COUNTS, 'delivered', #held)
+local position = 0
+for n = 1, routes do
+  local number = tonumber(ARGV[1 + n * 2])
+  local gone = number
+  if #held < #members then
+    for at = position + 1, position + number do gone = refused[at] and gone - 1 or gone end
+  end
+  position = position + number
+  route_add(COUNTS, 'parked', ARGV[n * 2], -gone)
+end
 return #held

@@ -1,0 +1,8 @@
+-- How many messages each route has in a state (parked, which includes claimed; held; dead), in the hash of the totals.
+-- A field is NUL, the state, NUL, the route, so it is never the name of a total. A count of 0 has no field. No count
+-- falls below 0: a message that someone deletes by hand is never counted out.
+local function route_add(counts, state, route, number)
+  if number == 0 then return end
+  local field = '\0' .. state .. '\0' .. route
+  if redis.call('HINCRBY', counts, field, number) <= 0 then redis.call('HDEL', counts, field) end
+end
