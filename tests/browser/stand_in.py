@@ -16,7 +16,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
 
-from bridge.http.page import page_router
+from bridge.http.access import CSP
+from bridge.http.page import page_routes
 
 Json = dict[str, Any]
 
@@ -160,7 +161,7 @@ def read_due(asked: Mapping[str, Any]) -> int:
 def app_of(world: World) -> FastAPI:  # noqa: C901
     """Return the stand-in with the page."""
     app = FastAPI()
-    app.include_router(page_router())
+    app.include_router(page_routes())
     api = "/api/v1"
 
     @app.middleware("http")
@@ -170,6 +171,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
             if world.token and request.headers.get("authorization") != f"Bearer {world.token}":
                 return problem(401, "A token is needed. Send the header Authorization: Bearer TOKEN.")
         answer: Response = await call_next(request)
+        answer.headers.setdefault("Content-Security-Policy", CSP)
         return answer
 
     @app.get(f"{api}/status")
@@ -212,7 +214,9 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
             slow, bad = (count // 5, count // 9) if slot in (21, 22) else (int(count * 0.004), 0)
             late = [count - slow - bad, slow, bad, 5 if bad else 0]
             past.append({"at_ms": now - slot * step, "count": sum(late), "late": late})
-        due = [{"at_ms": now + n * step, "count": int(1300 / (1 + n / 25) * chance.uniform(0.7, 1.1))} for n in range(60)]
+        due = [
+            {"at_ms": now + n * step, "count": int(1300 / (1 + n / 25) * chance.uniform(0.7, 1.1))} for n in range(60)
+        ]
         return {"now_ms": now, "span_ms": width, "step_ms": step, "past": past, "due": due, "overdue": 0, "held": 0}
 
     @app.get(f"{api}/routes")
@@ -269,7 +273,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         commands = {verb: f"postdate {verb} {one}" for verb in ("show", "cancel", "deliver")}
         return JSONResponse({
             "message": message, "properties": {"content_type": "application/json", "delivery_mode": 2, "priority": 4},
-            "headers": {"x-delay": 7_200_000, "tenant": "acme", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00"},
+            "headers": {"x-delay": 7_200_000, "tenant": "acme", "priority": "high"},
             "body": {"size": len(body), "text": body, "truncated": False, "hidden": ""},
             "life": life, "commands": commands,
         })  # fmt: skip

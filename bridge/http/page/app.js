@@ -81,7 +81,7 @@ const KEYS = [["/", "filter the list, or search"], ["j k", "next and previous ro
 
 const Help = () => html`<${Dialog} title="Keyboard"><dl class="keys">${KEYS.map(([key, text]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl></${Dialog}>`;
 
-const showHelp = () => dialog.set(() => html`<${Help} />`);
+const showHelp = () => dialog.set(html`<${Help} />`);
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || dialog.get() || asksToken.get()) return;
@@ -114,7 +114,7 @@ function App() {
   const { data, error } = usePoll("status");
   const [open, setOpen] = useState(false);
   const ask = asksToken.use();
-  const Asked = dialog.use();
+  const asked = dialog.use();
   const look = theme.use();
   const entered = token.use();
   useEffect(() => data && status.set(data), [data]);
@@ -144,7 +144,7 @@ function App() {
       </main>
       <${Foot} />
     </div>
-    ${Asked && html`<${Asked} />`}
+    ${asked}
     ${ask && html`<${TokenDialog} why=${ask} />`}
     <${Toast} />`;
 }

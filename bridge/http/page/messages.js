@@ -20,7 +20,7 @@ const EXPORT_MAX = 20000;
 /** What the API is asked, from the address. */
 export function filterOf(query) {
   const range = query.due === "custom" ? { due_after: query.due_after, due_before: query.due_before } : RANGES[query.due] ?? {};
-  const given = Object.fromEntries(PLAIN.map((name) => [name, query[name]]));
+  const given = Object.fromEntries(PLAIN.map((name) => [name, name.startsWith("min_") ? Number(query[name] || 0) : query[name]]));
   const all = { state: query.state || "parked", ...given, ...range };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
 }

@@ -50,7 +50,7 @@ export function RouteVerbs({ route }) {
   const may = useMay("admin");
   if (!may || route.mode !== "redis") return null;
   return (POSSIBLE[route.state] ?? []).map((verb) => html`<button type="button" class="small" key=${verb}
-    aria-label=${`${VERBS[verb][0]} route ${route.name}`} onClick=${() => dialog.set(() => html`<${Order} route=${route} verb=${verb} />`)}>
+    aria-label=${`${VERBS[verb][0]} route ${route.name}`} onClick=${() => dialog.set(html`<${Order} route=${route} verb=${verb} />`)}>
     ${VERBS[verb][0]}</button>`);
 }
 

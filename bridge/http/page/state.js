@@ -57,7 +57,7 @@ export const ahead = shared(0);
 export const toast = shared(null);
 /** Grows when something was changed: every list then asks at once. */
 export const changes = shared(0);
-/** The open dialog, a function that renders it. */
+/** The open dialog; null for none. */
 export const dialog = shared(null);
 export const serverNow = () => Date.now() + ahead.get();
 export const changed = () => changes.set(changes.get() + 1);

@@ -69,8 +69,28 @@ function drawNow(chart, colour, data) {
   ctx.restore();
 }
 
+/** One bar for each slot, from its start to its end: slots without deliveries are missing, and the first due one is short. */
+function bars(latest) {
+  return (chart, place, first, last) => {
+    const { past, due, now_ms: now, step_ms: step } = latest.current;
+    const fill = new Path2D();
+    const bottom = chart.valToPos(0, "y", true);
+    for (let at = first; at <= last; at++) {
+      const number = chart.data[place][at];
+      if (!number) continue;
+      const isPast = at < past.length;
+      const start = isPast ? past[at].at_ms : due[at - past.length].at_ms;
+      const next = isPast ? Math.min(start + step, now) : due[at - past.length + 1]?.at_ms ?? start + step;
+      const left = Math.round(chart.valToPos(start / 1000, "x", true));
+      const right = Math.round(chart.valToPos(next / 1000, "x", true)) - 1;
+      const top = Math.min(chart.valToPos(number, "y", true), bottom - 1);
+      fill.rect(left, top, Math.max(1, right - left), bottom - top);
+    }
+    return { fill, stroke: null, clip: null, gaps: null, flags: 1 };
+  };
+}
+
 function options(width, colour, latest, onPoint) {
-  const bars = window.uPlot.paths.bars({ size: [1, 60], align: 1, gap: 1 });
   const axis = { stroke: colour("--dim"), font: "11px system-ui, sans-serif", ticks: { show: false } };
   const series = [...CLASSES].reverse().map(([label, name]) => ({ label, fill: colour(name) }));
   const all = [...series, { label: "due", fill: colour("--due") }];
@@ -86,7 +106,7 @@ function options(width, colour, latest, onPoint) {
       { ...axis, grid: { stroke: colour("--line"), width: 1 }, size: 44,
         values: (_, found) => found.map((number) => (Number.isInteger(number) ? short(number) : "")) },
     ],
-    series: [{}, ...all.map((one) => ({ ...one, width: 0, paths: bars, points: { show: false } }))],
+    series: [{}, ...all.map((one) => ({ ...one, width: 0, paths: bars(latest), points: { show: false } }))],
     cursor: { x: true, y: false, drag: { x: false, y: false }, points: { show: false } },
     hooks: {
       drawClear: [(chart) => drawHalves(chart, colour, latest.current)],

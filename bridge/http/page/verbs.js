@@ -81,8 +81,8 @@ export function toInput(text) {
 
 // -- the dialogs ------------------------------------------------------------------------------------------------------
 
-export const askOne = (verb, message, then) => dialog.set(() => html`<${One} verb=${verb} message=${message} then=${then} />`);
-export const askMany = (verb, target, then) => dialog.set(() => html`<${Many} verb=${verb} target=${target} then=${then} />`);
+export const askOne = (verb, message, then) => dialog.set(html`<${One} verb=${verb} message=${message} then=${then} />`);
+export const askMany = (verb, target, then) => dialog.set(html`<${Many} verb=${verb} target=${target} then=${then} />`);
 
 function useDue(verb) {
   const [due, setDue] = useState(null);
