@@ -36,7 +36,9 @@ def test_the_vendored_files_are_the_published_ones() -> None:
 def test_the_page_loads_nothing_from_another_host() -> None:
     addresses = {name: re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", text) for name, text in OWN.items()}
     namespace = "http://www.w3.org/2000/svg"
-    assert {name: rest for name, found in addresses.items() if (rest := [one for one in found if one != namespace])} == {}
+    assert {
+        name: rest for name, found in addresses.items() if (rest := [one for one in found if one != namespace])
+    } == {}
 
 
 def test_every_link_of_the_shell_is_relative_and_leads_to_a_file() -> None:
