@@ -3,7 +3,7 @@
 =====================  ======  ==========================================================================
 key                    type    holds
 =====================  ======  ==========================================================================
-{postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try
+{postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try; HELD_MS more while held
 {postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), whether parked, claimed or dead
 {postdate:K}:claimed   zset    id + claim token (8 bytes) -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
@@ -12,13 +12,15 @@ key                    type    holds
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
-{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered
+{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
+                               NUL, parked | held | dead, NUL, route -> the number of such messages now
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
+{postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
 =====================  ======  ==========================================================================
 
 K is the shard's number. The channel {postdate:K}:wake carries a hint when the next due moment moves closer.
@@ -54,5 +56,6 @@ class StoreKeys:
         self.instances = f"{{{prefix}}}:instances"
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
+        self.orders = f"{{{prefix}}}:orders"
         self.store = f"{{{prefix}}}:store"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]

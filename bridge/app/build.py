@@ -9,10 +9,12 @@ from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
 from bridge.core.clock import StoreClock
+from bridge.core.orders import RouteOrders
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
+from bridge.pipeline.held import Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
@@ -43,9 +45,15 @@ def new_token() -> str:
 
 
 def build(
-    process: ProcessPlan, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
+    process: ProcessPlan,
+    store: RedisStore,
+    orders: RouteOrders,
+    clock: StoreClock,
+    instance: str,
+    token: str,
+    health: Health,
 ) -> Service:
-    """Return the service of one process, on a store that is open."""
+    """Return the service of one process, on a store that is open and has these ``orders`` now."""
     settings, broker = process.settings, broker_of(process.broker)
     limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
@@ -56,7 +64,8 @@ def build(
     settler = Settler(store, clock, retry_rules(settings), lateness, leases, health)
     publisher = Publisher(sink, settler, leases, wake, clock)
     sink.on_answers(publisher.answered)
-    claimer = Claimer(store, wake, leases, publisher, rules, health)
+    ordered = Ordered(orders, source.hold, wake.nudge)
+    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered)
     parker = Parker(
         source,
         store,
@@ -68,9 +77,9 @@ def build(
     )
     watch = Watch(clock, wake, claimer, health)
 
-    report = partial(_report, parker, leases, settler, watch, lateness, health)
+    report = partial(_report, parker, leases, settler, watch, lateness, health, ordered)
     sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
-    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
+    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing, ordered)
     return Service(
         Parts(
             store=store,
@@ -139,7 +148,13 @@ def _relay(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callabl
 
 
 def _report(
-    parker: Parker, leases: Leases, settler: Settler, watch: Watch, lateness: Lateness, health: Health
+    parker: Parker,
+    leases: Leases,
+    settler: Settler,
+    watch: Watch,
+    lateness: Lateness,
+    health: Health,
+    ordered: Ordered,
 ) -> dict[str, object]:
     """Return how this process is, for ``postdate stats``."""
     return {
@@ -154,4 +169,5 @@ def _report(
             "p99": lateness.percentile_ms(0.99),
             "max": round(lateness.max_ms, 3),
         },
+        **ordered.report(),
     }

@@ -72,7 +72,10 @@ async def run_process(
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store, report)
-        await _serve(settings, setup, report, whole, lambda: build(process, store, clock, instance, token, Health()))
+        orders = await when_there(store.orders, report)  # a paused route must not deliver until the first beat
+        await _serve(
+            settings, setup, report, whole, lambda: build(process, store, orders, clock, instance, token, Health())
+        )
     finally:
         await store.close()
 
