@@ -97,6 +97,11 @@ class Bridge:
         report = self.report()
         return bool(report.get("shards")) and report["health"] == WELL
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from adapters.kafka import canary, diagnosis
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -19,6 +20,7 @@ from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
 from adapters.kafka.topology.topics import Topic
 from bridge.admin.desk import Row
+from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
@@ -32,6 +34,9 @@ from bridge.settings import ProcessPlan, Settings
 from bridge.telemetry.health import Health
 
 KEY_NAME = "record key"
+#: The W3C trace headers, and where the producer's goes when it is replaced.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+_KEPT_TRACE = b"x-delay-traceparent"
 
 
 def address(settings: Settings) -> str:
@@ -149,6 +154,21 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     return []
 
 
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return diagnosis.diagnose(settings)
+
+
+def declare_canary(settings: Settings) -> None:
+    """Declare the canary's route and what it delivers to. Blocking. Raises as ``declare``."""
+    canary.declare_canary(settings)
+
+
+def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+    """Send a canary. Return how late (s) it came back, or None. Blocking."""
+    return canary.round_trip(settings, delay_ms, wait_s)
+
+
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """On Kafka a missing intake topic refuses records; it passes none on."""
     return []
@@ -253,6 +273,22 @@ def open_payload(row: Row) -> Opened:
     }
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
+
+
+def trace_headers(payload: bytes) -> dict[str, str]:
+    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
+    headers = record.unpack(payload).headers
+    return {name.decode(): value.decode() for name, value in headers if name in _TRACE and value is not None}
+
+
+def with_traceparent(payload: bytes, traceparent: str) -> bytes:
+    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
+    found = record.unpack(payload)
+    kept = [one for one in found.headers if one[0] not in _TRACE and one[0] != _KEPT_TRACE]
+    kept.append((b"traceparent", traceparent.encode()))
+    if before := trace_headers(payload).get("traceparent"):
+        kept.append((_KEPT_TRACE, before.encode()))
+    return record.pack(found.partition, found.timestamp, found.key, found.value, kept, record.topic_of(payload))
 
 
 def body_of(payload: bytes) -> bytes:

@@ -10,12 +10,23 @@ from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.past import (
+    PLACES,
+    AuditEntry,
+    PastCursor,
+    PastFilter,
+    PastSlot,
+    Remembered,
+    judge_step,
+    newest_first,
+)
 from bridge.core.errors import StoreUnavailable
 from bridge.core.orders import HELD_MS, RouteOrder, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields, route_in
+from bridge.parking.history import HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
 
 
@@ -27,15 +38,17 @@ class MemoryDesk:
         self._store = store
         self._memory = store.memory
         self._broker = broker
+        self.limits = store.memory.limits
+        self._leads: dict[str, tuple[str, int]] = {}
 
     async def now_ms(self) -> int:
         return self._memory.now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         self._check()
         found = [self._row(one, state, at_ms) for at_ms, one in self._places(state)]
         for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
-            if wanted.takes(row):
+            if wanted.takes(row) and (after is None or (row.at_ms, row.id) > after):
                 yield _cut(row, HEAD_BYTES)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
@@ -48,8 +61,8 @@ class MemoryDesk:
         found = await self._store.find(index_fields(route.encode(), key))
         return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
-        words = await self._store.cancel(self._known(ids), True)
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        words = await self._store.cancel(self._known(ids), True, reason=reason)
         return {one: Answer(words.get(one, "none")) for one in ids}
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
@@ -58,6 +71,15 @@ class MemoryDesk:
 
     async def retry(self, ids: Sequence[bytes]) -> int:
         return await self._store.retry(self._known(ids))
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        self._check()
+        now_ms = self._memory.now_ms()
+        holder, ends_ms = self._leads.get(what, (who, 0))
+        if holder != who and ends_ms > now_ms:
+            return False
+        self._leads[what] = who, now_ms + ttl_ms
+        return True
 
     async def stats(self) -> Stats:
         self._check()
@@ -97,6 +119,47 @@ class MemoryDesk:
         self._check()
         dues_ms = [at_ms for shard in self._memory.shards for at_ms, _ in shard.due]
         return [sum(first <= at_ms < end for at_ms in dues_ms) for first, end in pairwise(bounds_ms)]
+
+    # -- the past ---------------------------------------------------------------------------------------------------
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        self._check()
+        start = (-after.ended_ms, after.id) if after is not None else (-(2**62), b"")
+        found = [replace(row, broker=self._broker) for shard in self._memory.shards for row in shard.history]
+        for row in dict.fromkeys(sorted(found, key=newest_first)):  # a call that was repeated wrote them twice
+            if newest_first(row) > start and wanted.takes(row):
+                yield row
+
+    async def history_since_ms(self) -> int:
+        self._check()
+        return self._memory.now_ms() - self.limits.keep_ms
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        self._check()
+        first_ms = judge_step(from_ms, step_ms)
+        slots: dict[tuple[int, str], list[int]] = {}
+        for (slot_ms, route, place), count in self._memory.tallies.items():
+            at_ms = slot_ms // step_ms * step_ms
+            if first_ms <= at_ms <= to_ms:
+                slots.setdefault((at_ms, route), [0] * PLACES)[place] += count
+        return [PastSlot(at_ms, route, tuple(late)) for (at_ms, route), late in sorted(slots.items())]
+
+    async def note(self, entry: AuditEntry) -> None:
+        self._check()
+        number = len(self._memory.audit) + 1
+        self._memory.audit.append(replace(entry, id=f"{number:09}", at_ms=self._memory.now_ms()))
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        self._check()
+        return [entry for entry in reversed(self._memory.audit) if not before or entry.id < before][:limit]
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        self._check()
+        until_ms, known = self._memory.remembered.get(key, (0, None))
+        if known is not None and self._memory.now_ms() < until_ms:
+            return known
+        self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, one)
+        return None
 
     def _check(self) -> None:
         if self._memory.away:

@@ -17,7 +17,8 @@ from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, Parked, Unheld
 from bridge.core.state import Guard, State, follow
-from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, route_in, unseal
+from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, route_in, unseal
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from bridge.parking.identity import ID_BYTES
 
 _DUE = struct.Struct(">Q")
@@ -88,6 +89,8 @@ class Shard:
     #: By state (parked, held, dead) and route, as ``lua/include/routes.lua``.
     routes: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     drain: tuple[str, int] = ("", 0)
+    limits: HistoryLimits = NO_HISTORY
+    history: list[HistoryRow] = field(default_factory=list)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     # -- parking ----------------------------------------------------------------------------------------------------
@@ -144,6 +147,7 @@ class Shard:
         for message_id in waiting:
             route = key.partition(b"\0")[0]
             self._count_out("parked", message_id, route)
+            self._note(PastState.REPLACED, message_id)
             self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
@@ -179,6 +183,7 @@ class Shard:
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self._route_add("dead", route_in(envelope), 1)
+                self._note(PastState.DEAD, message_id, reason)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1
         for origin in origins:
@@ -286,6 +291,7 @@ class Shard:
             route = route_in(self.messages[message_id])
             self._route_add("parked", route, -1)
             self._route_add("dead", route, 1)
+            self._note(PastState.DEAD, message_id, reason)
             buried += 1
         self.counts["dead"] += buried
         return buried
@@ -319,12 +325,13 @@ class Shard:
         self._wake_if_nearer([self.now_ms()])
         return True
 
-    def cancel(self, message_id: bytes, dead_too: bool) -> str:
+    def cancel(self, message_id: bytes, dead_too: bool, replaced: bool = False, reason: str = "") -> str:
         """parked or dead -> gone. Return what the message was."""
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
             self._count_out(word, message_id, route_in(self.messages[message_id]))
+            self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
                 self.keys.remove(key, message_id)
@@ -349,6 +356,38 @@ class Shard:
         self.drain = ("", 0)
         self.wake(0)
         return True
+
+    # -- the history ------------------------------------------------------------------------------------------------
+
+    def record(self, rows: Sequence[HistoryRow], most: int) -> int:
+        """Add entries, and keep the last ``most``. Return how many are kept."""
+        if self.limits.most:
+            self.history += rows
+            oldest_ms = self.now_ms() - self.limits.keep_ms
+            self.history = [row for row in self.history if row.ended_ms >= oldest_ms][-most:]
+        return len(self.history)
+
+    def _note(self, state: PastState, message_id: bytes, reason: str = "") -> None:
+        envelope = self.messages[message_id]
+        try:
+            due_ms, tries, arrived_ms, route, key, _, payload = unseal(envelope)
+        except UnopenedEnvelope:
+            due_ms, tries, arrived_ms, route, key, payload = _due_ms(envelope), 0, 0, "", b"", envelope
+        row = HistoryRow(
+            message_id,
+            route,
+            plain_key(key),
+            state,
+            arrived_ms,
+            due_ms,
+            None,
+            None,
+            self.now_ms(),
+            tries,
+            len(payload),
+            reason,
+        )
+        self.record([row], self.limits.most)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
 from adapters.memory.shard import Shard, Taken
+from bridge.admin.past import AuditEntry, Remembered
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
-from bridge.core.ports import Batch, Claimed, Dealt, Found, Met, Parked, Release, Unheld
+from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Met, Parked, Piece, Release, Unheld
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
+from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
 
+HISTORY_LIMITS = HistoryLimits(24 * 3_600_000, 100_000)
 #: A moment in 2027, so that ids and envelopes look as in production.
 START_MS = 1_800_000_000_000
 
@@ -50,9 +54,16 @@ class ManualClock(StoreClock):
 class Memory:
     """What a server would hold. While ``away`` has a text, every call fails with it. ``full`` refuses new messages."""
 
-    def __init__(self, shards: int = 8, clock: StoreClock | None = None) -> None:
+    def __init__(
+        self, shards: int = 8, clock: StoreClock | None = None, limits: HistoryLimits = HISTORY_LIMITS
+    ) -> None:
         self.clock = ManualClock() if clock is None else clock
-        self.shards = [Shard(self.now_ms, partial(self._wake, shard)) for shard in range(shards)]
+        self.limits = limits
+        self.shards = [Shard(self.now_ms, partial(self._wake, shard), limits=limits) for shard in range(shards)]
+        #: By start of the slot, route and place of the class of lateness.
+        self.tallies: Counter[tuple[int, str, int]] = Counter()
+        self.audit: list[AuditEntry] = []
+        self.remembered: dict[bytes, tuple[int, Remembered]] = {}
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
         self.orders: dict[str, RouteOrder] = {}
@@ -143,9 +154,11 @@ class MemoryStore:
         async with self._call():
             return {message_id for message_id in ids if message_id in self._shard(message_id).due}
 
-    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+    async def cancel(
+        self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
+    ) -> dict[bytes, str]:
         async with self._call():
-            return {message_id: self._shard(message_id).cancel(message_id, dead_too) for message_id in ids}
+            return {one: self._shard(one).cancel(one, dead_too, replaced, reason) for one in ids}
 
     async def retry(self, ids: Sequence[bytes]) -> int:
         """Park dead letters again, due at once. Return how many. No part of the port: operators do it, not loops."""
@@ -174,7 +187,7 @@ class MemoryStore:
                         claimed[number] = Claimed([], None, owner, 0, [])
                         continue
                     taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
-                    claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends)
+                    claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends, shard.now_ms())
         except (StoreUnavailable, asyncio.CancelledError) as error:
             self._lost += ((shard, token) for shard in shards)
             if not isinstance(error, StoreUnavailable):
@@ -206,6 +219,23 @@ class MemoryStore:
             return sum(
                 self._of(claim).bury([(claim.id + claim.token, claim.tries, reason)]) for claim, reason in burials
             )
+
+    async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
+        try:
+            async with self._call():
+                return {
+                    shard: self.memory.shards[shard].record(
+                        [row for one in some for row in unpack_entries(one.data)], most
+                    )
+                    for shard, some in pieces.items()
+                }
+        except StoreUnavailable as error:
+            return dict.fromkeys(pieces, error)
+
+    async def tally(self, counts: Sequence[DeliveryCount]) -> None:
+        async with self._call():
+            for slot_ms, route, place, number in counts:
+                self.memory.tallies[slot_ms, route, place] += number
 
     async def recover(self, shards: Sequence[int]) -> int:
         async with self._call():
@@ -271,7 +301,9 @@ class MemoryStore:
         return self.memory.shards[shard_of(message_id)]
 
 
-def _claimed(number: int, taken: Taken, next_due_ms: int | None, token: bytes, lease_ends: float) -> Claimed:
+def _claimed(
+    number: int, taken: Taken, next_due_ms: int | None, token: bytes, lease_ends: float, now_ms: int
+) -> Claimed:
     claims, newer, damaged = [], [], []
     for message_id, envelope in taken.messages:
         try:
@@ -284,6 +316,8 @@ def _claimed(number: int, taken: Taken, next_due_ms: int | None, token: bytes, l
             continue
         public_id = first or message_id
         claims.append(
-            Claim(message_id, number, token, due_ms, arrived_ms, tries, route, key, payload, public_id, lease_ends)
+            Claim(
+                message_id, number, token, due_ms, arrived_ms, tries, route, key, payload, public_id, lease_ends, now_ms
+            )
         )
     return Claimed(claims, next_due_ms, None, taken.ghosts, newer, tuple(damaged))

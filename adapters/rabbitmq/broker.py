@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
 from adapters.rabbitmq.raw import payload as stored
-from adapters.rabbitmq.raw.properties import DropRules
+from adapters.rabbitmq.raw.fields import text_entry
+from adapters.rabbitmq.raw.properties import DropRules, edit, read
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
@@ -23,6 +25,7 @@ from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.plan import guarded
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
+from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake as IntakeCount
 from bridge.admin.leftovers import Place, Use
 from bridge.admin.payload import Draft, Opened, Packed, text_of
@@ -42,6 +45,9 @@ _ADDED_ENTRIES = 64
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
 _KEY_MAX = 255
 KEY_NAME = "routing key"
+#: The W3C trace headers, and where the producer's goes when it is replaced.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+_KEPT_TRACE = b"x-delay-traceparent"
 
 
 def address(settings: Settings) -> str:
@@ -183,6 +189,21 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     return [(one.route, one.text) for one in found]
 
 
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return diagnosis.diagnose(settings)
+
+
+def declare_canary(settings: Settings) -> None:
+    """Declare the canary's route and what it delivers to. Blocking. Raises as ``declare``."""
+    canary.declare_canary(settings)
+
+
+def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+    """Send a canary. Return how late (s) it came back, or None. Blocking."""
+    return canary.round_trip(settings, delay_ms, wait_s)
+
+
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return a route and a sentence for each front exchange without its intake queue, which delivers delayed
     messages at once. Pure."""
@@ -321,6 +342,21 @@ def open_payload(row: Row) -> Opened:
     _, properties, body = stored.unpack(row.payload)
     described = describe(properties)
     return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
+
+
+def trace_headers(payload: bytes) -> dict[str, str]:
+    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
+    found = read(stored.unpack(payload).properties, _TRACE).headers
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def with_traceparent(payload: bytes, traceparent: str) -> bytes:
+    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
+    routing_key, properties, body = stored.unpack(payload)
+    added = text_entry(b"traceparent", traceparent.encode())
+    if before := trace_headers(payload).get("traceparent"):
+        added += text_entry(_KEPT_TRACE, before.encode())
+    return stored.pack(routing_key, edit(properties, _TRACE | {_KEPT_TRACE}, False, added), body)
 
 
 def body_of(payload: bytes) -> bytes:

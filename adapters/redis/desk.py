@@ -24,15 +24,18 @@ from adapters.redis.guard import (
     read_agreement,
 )
 from adapters.redis.keys import StoreKeys
+from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.orders import HELD_MS, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
@@ -48,8 +51,18 @@ _SHARDS, _SAMPLES = 4, 20
 class RedisDesk:
     """The desk of one store."""
 
-    def __init__(self, client: Client, prefix: str, shards: int, store: RedisStore, broker: str = "rabbitmq") -> None:
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        shards: int,
+        store: RedisStore,
+        broker: str = "rabbitmq",
+        limits: HistoryLimits = NO_HISTORY,
+    ) -> None:
         """``broker`` names the broker whose messages this store holds."""
+        self.limits = limits
+        self._past = RedisPast(client, prefix, shards, broker, limits)
         self._client: Any = client
         self._prefix = prefix
         self._shards = shards
@@ -71,7 +84,7 @@ class RedisDesk:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
         readers = [_Reader(place, place) for place in range(self._shards)]
         if state is State.PARKED:  # held messages stand behind all others in the due set, but not by their moment
@@ -81,7 +94,7 @@ class RedisDesk:
         while True:
             # Read on in a shard whose page is used up before yielding anything else: it may hold the next message.
             while unread:
-                await self._read(unread, state, wanted)
+                await self._read(unread, state, wanted, after)
                 for reader in unread:
                     _push(heads, reader)
                 unread = [reader for reader in unread if not reader.rows and not reader.ended and not reader.pushed]
@@ -93,12 +106,13 @@ class RedisDesk:
             if not readers[place].pushed and not readers[place].ended:
                 unread = [readers[place]]
 
-    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter) -> None:
+    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter, after: Cursor | None) -> None:
         calls = []
         for reader in readers:
             keys = self._keys.shards[reader.shard]
             place = {State.PARKED: keys.due, State.CLAIMED: keys.claimed, State.DEAD: keys.dead}[state]
-            args = (*_range(reader, state, wanted), reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES)
+            start, end, begin = _range(reader, state, wanted, after)
+            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
             reader.page = min(reader.page * 2, _PAGE_MAX)
             calls.append(Call(self._scripts["page"], (place, keys.msg, keys.why), args))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
@@ -130,12 +144,12 @@ class RedisDesk:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
         known = [one for some in self._sorted(ids).values() for one in some]
         for at in range(0, len(known), _BATCH):
-            words = await self._store.cancel(known[at : at + _BATCH], True)
+            words = await self._store.cancel(known[at : at + _BATCH], True, reason=reason)
             answers.update((one, Answer(word)) for one, word in words.items())
         return answers
 
@@ -160,6 +174,14 @@ class RedisDesk:
             (reply,) = await self._ask([call])
             retried += sum(reply)
         return retried
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take a lease that is free, or extend one's own."""
+        key = f"{self._keys.lead}:{what}"
+        with store_errors():
+            if await self._client.set(key, who, nx=True, px=ttl_ms):
+                return True
+            return await self._client.get(key) == who.encode() and bool(await self._client.pexpire(key, ttl_ms))
 
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""
@@ -231,6 +253,32 @@ class RedisDesk:
         count = sum(messages[shard] for shard in fullest)
         return total // count if count else None
 
+    # -- the past ---------------------------------------------------------------------------------------------------
+
+    def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Iterate over the history, newest first."""
+        return self._past.history(wanted, after)
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the history is complete."""
+        return await self._past.history_since_ms()
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return counts of deliveries."""
+        return await self._past.past(from_ms, to_ms, step_ms)
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry of the audit log."""
+        await self._past.note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Return entries of the audit log, newest first."""
+        return await self._past.audit(limit, before)
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request, unless its key is known."""
+        return await self._past.remember(key, digest, one, ttl_ms)
+
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     def _row(self, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
@@ -280,17 +328,23 @@ class _Reader:
         return self.skip < 0
 
 
-def _range(reader: _Reader, state: State, wanted: Filter) -> tuple[int | str, int | str]:
-    """Return the scores between which a reader reads.
+def _range(reader: _Reader, state: State, wanted: Filter, after: Cursor | None) -> tuple[int | str, int | str, bytes]:
+    """Return the scores between which a reader reads, and the id to begin after where the score is the first one.
 
     A filter on due moments narrows the due set only: the other sets are sorted by other moments.
     """
-    if state is not State.PARKED:
-        return "-inf", "+inf"
-    start, end = wanted.due_from_ms, wanted.due_before_ms
+    by_due = state is State.PARKED
+    start = wanted.due_from_ms if by_due else None
+    end = wanted.due_before_ms if by_due else None
+    begin = b""
+    if after is not None and (start is None or after.at_ms >= start):
+        start, begin = after.at_ms, after.id
     if reader.held:
-        return HELD_MS + (start or 0), "+inf" if end is None else HELD_MS + end
-    return "-inf" if start is None else start, HELD_MS if end is None else end
+        return HELD_MS + (start or 0), "+inf" if end is None else HELD_MS + end, begin
+    least = "-inf" if start is None else start
+    if not by_due:
+        return least, "+inf", begin
+    return least, HELD_MS if end is None else end, begin
 
 
 def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:

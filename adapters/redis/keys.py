@@ -14,6 +14,7 @@ key                    type    holds
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
                                NUL, parked | held | dead, NUL, route -> the number of such messages now
+{postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
@@ -21,12 +22,20 @@ key                    type    holds
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
 {postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
+{postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
+{postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
+{postdate}:audit       stream  JSON: what people did to messages and routes
+{postdate}:once:K      string  digest and id of the request with Idempotency-Key K
+{postdate}:lead:W      string  the instance that does W for all, such as reports to the webhook; with a time limit
 =====================  ======  ==========================================================================
 
 K is the shard's number. The channel {postdate:K}:wake carries a hint when the next due moment moves closer.
 """
 
 from __future__ import annotations
+
+#: Slots of 30 s are kept in one hash for each 10 minutes, slots of an hour in one for each day.
+SLOTS_MS, HOURS_MS = 600_000, 24 * 3_600_000
 
 
 class ShardKeys:
@@ -44,6 +53,7 @@ class ShardKeys:
         self.recent = f"{tag}:recent"
         self.offsets = f"{tag}:offsets"
         self.counts = f"{tag}:counts"
+        self.history = f"{tag}:history"
         self.park = f"{tag}:park:{instance}"
         self.reject = f"{tag}:reject:{instance}"
         self.wake = f"{tag}:wake"
@@ -58,4 +68,19 @@ class StoreKeys:
         self.deal = f"{{{prefix}}}:deal"
         self.orders = f"{{{prefix}}}:orders"
         self.store = f"{{{prefix}}}:store"
+        self.audit = f"{{{prefix}}}:audit"
+        self._tag = f"{{{prefix}}}"
+        self.lead = f"{{{prefix}}}:lead"
         self.shards = [ShardKeys(prefix, shard, instance) for shard in range(shards)]
+
+    def slots(self, at_ms: int) -> str:
+        """Return the key of the slots of 30 s around a moment."""
+        return f"{self._tag}:slots:{at_ms // SLOTS_MS * SLOTS_MS // 1000}"
+
+    def hours(self, at_ms: int) -> str:
+        """Return the key of the slots of an hour around a moment."""
+        return f"{self._tag}:hours:{at_ms // HOURS_MS * HOURS_MS // 1000}"
+
+    def once(self, key: bytes) -> bytes:
+        """Return the key under which a request is remembered."""
+        return f"{self._tag}:once:".encode() + key

@@ -19,12 +19,26 @@ from adapters.redis.guard import StoreGuard
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait, scripts
+from bridge.admin.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders, read_order
-from bridge.core.ports import FIRST_HELD, Batch, Claimed, Dealt, Found, Met, Parked, Release, Unheld
+from bridge.core.ports import (
+    FIRST_HELD,
+    Batch,
+    Claimed,
+    Dealt,
+    DeliveryCount,
+    Found,
+    Met,
+    Parked,
+    Piece,
+    Release,
+    Unheld,
+)
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, unseal
+from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
 
 _RECOVER_MAX = 500
@@ -43,8 +57,17 @@ _OFFSET = struct.Struct(">Q")
 class RedisStore:
     """``bridge.core.ports.Store`` on Redis or Valkey."""
 
-    def __init__(self, client: Client, prefix: str, shards: int, instance: str, clock: StoreClock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        shards: int,
+        instance: str,
+        clock: StoreClock,
+        limits: HistoryLimits = NO_HISTORY,
+    ) -> None:
         self.shards = shards
+        self._limits = limits
         self.instance = instance
         self.clock = clock
         self._client = client
@@ -96,13 +119,15 @@ class RedisStore:
         calls = []
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
-            args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max, len(batch.messages)]
+            args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max]
+            args += (*self._limits, len(batch.messages))
             for message in batch.messages:
                 args += message
             args.append(len(batch.keyed))
             for keyed in batch.keyed:
                 args += keyed
             names: tuple[str, ...] = (keys.due, keys.msg, keys.keys, keys.park, keys.recent, keys.counts, keys.why)
+            names += (keys.history,)
             args.append(len(batch.origins) + len(batch.owed))
             if args[-1]:
                 names += (keys.offsets,)
@@ -125,10 +150,10 @@ class RedisStore:
     ) -> tuple[int, ...]:
         """Keep messages as dead letters, once for each token. Return the positions that were dealt with before."""
         keys = self._keys.shards[shard]
-        args: list[Any] = [token]
+        args: list[Any] = [token, *self._limits]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
-        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets)
+        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets, keys.history)
         return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
@@ -176,14 +201,17 @@ class RedisStore:
                 found.update(i for i, score in zip(some, scores, strict=True) if score is not None)
         return found
 
-    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+    async def cancel(
+        self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
+    ) -> dict[bytes, str]:
         """Delete parked messages, and dead letters if asked. Return what each message was."""
         by_shard = _ids_by_shard(ids)
+        first = (int(dead_too), *self._limits, int(replaced), reason)
         calls = []
         for shard, some in by_shard.items():
             keys = self._keys.shards[shard]
-            names = (keys.due, keys.msg, keys.dead, keys.keys, keys.why, keys.counts)
-            calls.append(Call(self._scripts["cancel"], names, (int(dead_too), *some)))
+            names = (keys.due, keys.msg, keys.dead, keys.keys, keys.why, keys.counts, keys.history)
+            calls.append(Call(self._scripts["cancel"], names, (*first, *some)))
         words: dict[bytes, str] = {}
         for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
             if isinstance(reply, StoreUnavailable):
@@ -260,10 +288,33 @@ class RedisStore:
         return await self._sum(
             by_shard,
             (
-                Call(self._scripts["bury"], (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts), args)
+                Call(
+                    self._scripts["bury"],
+                    (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts, keys.history),
+                    (*self._limits, *args),
+                )
                 for keys, args in self._each(by_shard)
             ),
         )
+
+    async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
+        """Write delivered messages into the history of each shard. Return how many entries each keeps."""
+        record, keep_ms = self._scripts["record"], self._limits.keep_ms
+        calls = []
+        for shard, some in pieces.items():
+            args = (keep_ms, most, *(part for piece in some for part in piece))
+            calls.append(Call(record, (self._keys.shards[shard].history,), args))
+        return dict(zip(pieces, await self._runner.many(calls), strict=True))
+
+    async def tally(self, counts: Sequence[DeliveryCount]) -> None:
+        """Add to the hashes of slots. The counts of one call are of one day, nearly always."""
+        calls: dict[tuple[str, str], list[Any]] = {}
+        for slot_ms, route, place, number in counts:
+            names = (self._keys.slots(slot_ms), self._keys.hours(slot_ms))
+            args = calls.setdefault(names, [SLOT_KEPT_MS, HOUR_KEPT_MS])
+            args += (f"{slot_ms} {place} {route}", f"{slot_ms // HOUR_MS * HOUR_MS} {place} {route}", number)
+        for names, args in calls.items():
+            await self._runner.one(Call(self._scripts["tally"], names, args))
 
     async def recover(self, shards: Sequence[int]) -> int:
         """Park messages again whose lease expired, and those of claims whose reply was lost."""
@@ -447,6 +498,7 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
     if not reply[0]:
         return Claimed([], None, reply[2].decode(), 0, [])
     claims, newer, damaged = [], [], []
+    now_ms = reply[1] // 1000
     for at in range(4, len(reply), 2):
         message_id = reply[at]
         try:
@@ -470,6 +522,7 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
                 payload,
                 first or message_id,
                 lease_ends,
+                now_ms,
             )
         )
     return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], newer, tuple(damaged))

@@ -11,13 +11,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from bridge.admin.past import (
+    AuditEntry,
+    PastCursor,
+    PastDesk,
+    PastFilter,
+    PastSlot,
+    Remembered,
+    newest_first,
+)
 from bridge.core.orders import HELD_MS, RouteOrders, RouteState, latest
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.history import HistoryRow
 
 #: A list reads this much of a payload: enough for the routing key, which comes first, and usually for a record's key.
 HEAD_BYTES = 1024
+
+
+class Cursor(NamedTuple):
+    """A place in a list: the ``at_ms`` and the id of its last message."""
+
+    at_ms: int
+    id: bytes
 
 
 class Answer(StrEnum):
@@ -42,6 +59,13 @@ class Filter:
     due_from_ms: int | None = None
     due_before_ms: int | None = None
     reason: str | None = None
+    min_size: int = 0
+    min_tries: int = 0
+
+    @property
+    def narrow(self) -> Filter:
+        """The same moments without the criteria for which every message must be read."""
+        return Filter(due_from_ms=self.due_from_ms, due_before_ms=self.due_before_ms)
 
     def takes(self, row: Row) -> bool:
         """Return whether a message matches."""
@@ -52,6 +76,8 @@ class Filter:
             and (self.due_from_ms is None or due_ms >= self.due_from_ms)
             and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.reason is None or row.reason.startswith(self.reason))
+            and row.size >= self.min_size
+            and row.tries >= self.min_tries
         )
 
 
@@ -208,14 +234,15 @@ class Stats:
     held: int = 0
 
 
-class Desk(Protocol):
+class Desk(PastDesk, Protocol):
     """A store as an operator uses it. Every method raises ``StoreUnavailable``."""
 
     async def now_ms(self) -> int:
         """Return the store's clock (Unix ms)."""
 
-    def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
-        """Iterate over the messages in one state, by ``at_ms`` and id. Payloads are cut to ``HEAD_BYTES``."""
+    def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
+        are cut to ``HEAD_BYTES``."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
@@ -223,8 +250,11 @@ class Desk(Protocol):
     async def find(self, route: str, key: bytes) -> Found:
         """Return the ids of the messages with this key."""
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
-        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays."""
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays.
+
+        ``reason`` is for the history.
+        """
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move parked messages to another due moment (0: now). Return the state of each; only PARKED was moved."""
@@ -247,20 +277,24 @@ class Desk(Protocol):
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
 
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
+
 
 class Desks:
     """The desks of several stores as one ``Desk``. An id is in one store at most, so each desk is asked for all ids."""
 
     def __init__(self, desks: Sequence[Desk]) -> None:
         self._desks = desks
+        self.limits = desks[0].limits
 
     async def now_ms(self) -> int:
         """Return the clock of the first store."""
         return await self._desks[0].now_ms()
 
-    async def rows(self, state: State, wanted: Filter) -> AsyncIterator[Row]:
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the messages of all stores by ``at_ms``."""
-        readers = [desk.rows(state, wanted) for desk in self._desks]
+        readers = [desk.rows(state, wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
             place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
@@ -278,9 +312,9 @@ class Desks:
         found = [await desk.find(route, key) for desk in self._desks]
         return Found([one for some in found for one in some.ids], sum(some.unlisted for some in found))
 
-    async def cancel(self, ids: Sequence[bytes]) -> dict[bytes, Answer]:
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete the messages, each in the store that has it."""
-        return _joined([await desk.cancel(ids) for desk in self._desks])
+        return _joined([await desk.cancel(ids, reason) for desk in self._desks])
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         """Move the messages, each in the store that has it."""
@@ -289,6 +323,10 @@ class Desks:
     async def retry(self, ids: Sequence[bytes]) -> int:
         """Park dead letters again, each in the store that has it."""
         return sum([await desk.retry(ids) for desk in self._desks])
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take or extend a lease in the first store."""
+        return await self._desks[0].lead(what, who, ttl_ms)
 
     async def stats(self) -> Stats:
         """Return the sums over all stores."""
@@ -306,6 +344,38 @@ class Desks:
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return the sums over all stores."""
         return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Merge the histories of all stores, newest first."""
+        readers = [desk.history(wanted, after) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((newest_first(row), place) for place, row in enumerate(heads) if row)[1]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the histories of all stores are complete."""
+        return max([await desk.history_since_ms() for desk in self._desks])
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return the deliveries of all stores. A route has one store."""
+        slots = [slot for desk in self._desks for slot in await desk.past(from_ms, to_ms, step_ms)]
+        return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry in the first store."""
+        await self._desks[0].note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Merge the entries of all stores."""
+        found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
+        return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
+
+    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request in the first store."""
+        return await self._desks[0].remember(key, digest, one, ttl_ms)
 
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:

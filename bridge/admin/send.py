@@ -65,7 +65,7 @@ async def _clear_key(store: Store, field: bytes, shard: int, message: Message) -
     """Replace or refuse for messages with this key in other shards. The park script sees only its own shard."""
     elsewhere = [one for one in (await store.find([field]))[field].ids if shard_of(one) != shard]
     if message.on_same_key == "replace":
-        await store.cancel(elsewhere, False)
+        await store.cancel(elsewhere, False, replaced=True)
     elif await store.parked(elsewhere):
         raise _taken(message)
 

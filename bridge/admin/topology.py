@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -62,3 +63,8 @@ class Finding:
     part: Part
     state: Standing
     text: str = ""
+
+
+def counts(kinds: Iterable[str]) -> str:
+    """Return how many there are of each kind: "queues (2), exchanges (1)"."""
+    return ", ".join(f"{kind}s ({number})" for kind, number in Counter(kinds).items())

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
+from adapters.redis.diagnosis import examine
 from adapters.redis.lab import TrialStore
 from adapters.redis.store import RedisStore
 from adapters.redis.survey import count as count_remains
 from adapters.redis.survey import inspect, next_due, remains
 from bridge.admin.desk import Row
+from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
+from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
@@ -37,6 +40,7 @@ __all__ = [
     "close",
     "connect",
     "count_remains",
+    "examine",
     "inspect",
     "lab_of",
     "named_brokers",
@@ -95,8 +99,22 @@ class Broker(Protocol):
     def judge_policies(self, settings: Settings) -> list[tuple[str, str]]:
         """Compare the broker's policies with postdate's queues. Blocking."""
 
+    def diagnose(self, settings: Settings) -> list[CheckResult]:
+        """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
+        that does not answer is a result."""
+
     def open_fronts(self, settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
         """Return a route and a sentence wherever delayed messages pass undelayed, by what ``verify`` found. Pure."""
+
+    # The canary: a message of postdate's own.
+
+    def declare_canary(self, settings: Settings) -> None:
+        """Declare the canary's route, the only one in ``settings``, and what it delivers to. Blocking. Raises as
+        ``declare``."""
+
+    def round_trip(self, settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+        """Send a canary. Return how late (s) it came back; None if it did not within ``wait_s`` of its due moment.
+        Blocking. Raises ``Refused`` where the canary's route does not exist."""
 
     # Messages that wait in the broker.
 
@@ -131,6 +149,13 @@ class Broker(Protocol):
         """Return the intakes in which messages wait and none is taken. Blocking, some seconds."""
 
     # Payloads: a message as the store keeps it.
+
+    def trace_headers(self, payload: bytes) -> dict[str, str]:
+        """Return the W3C trace headers of a whole payload by name. Raises ``ValueError``."""
+
+    def with_traceparent(self, payload: bytes, traceparent: str) -> bytes:
+        """Return the payload with this ``traceparent``; the producer's becomes x-delay-traceparent. Raises
+        ``ValueError``."""
 
     def pack(self, settings: Settings, route: str, draft: Draft) -> Packed:
         """Pack a message that `postdate send` makes. Raises ``SettingsError`` and ``Refused``."""
@@ -181,7 +206,8 @@ def named_brokers(settings: Settings, before: Sequence[Settings] = ()) -> list[t
 def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:
     """Return the store, not connected yet."""
     redis = settings.redis
-    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock)
+    limits = HistoryLimits(settings.history.keep, settings.history.max)
+    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock, limits)
 
 
 def open_trial_store(settings: Settings, clock: StoreClock) -> TrialStore:

@@ -8,18 +8,22 @@ from collections.abc import Callable
 from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
+from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
 from bridge.core.orders import RouteOrders
+from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
 from bridge.pipeline.held import Ordered
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.settle import Settler
+from bridge.pipeline.traced import traced
 from bridge.pipeline.wake import Wake
 from bridge.process.leftovers import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
@@ -27,8 +31,10 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.plan import is_canary
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
+from bridge.telemetry.metrics import Metrics
 
 #: Messages due within this are claimed together.
 _AHEAD_MS = 8
@@ -55,30 +61,28 @@ def build(
 ) -> Service:
     """Return the service of one process, on a store that is open and has these ``orders`` now."""
     settings, broker = process.settings, broker_of(process.broker)
-    limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
+    # Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
+    routes = [name for name in process.delivering.routes if not is_canary(name)]
+    metrics = Metrics(routes)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    source, sink = ends.source or NoIntake(), ends.sink
+    source, sink = traced(ends.source or NoIntake(), ends.sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
-    settler = Settler(store, clock, retry_rules(settings), lateness, leases, health)
-    publisher = Publisher(sink, settler, leases, wake, clock)
+    history = HistoryLimits(settings.history.keep, settings.history.max)
+    historian = Historian(store, clock, history, is_canary) if history.most else None
+    settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics, historian)
+    publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
     ordered = Ordered(orders, source.hold, wake.nudge)
-    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered)
-    parker = Parker(
-        source,
-        store,
-        {name: route_rules(settings, name) for name in settings.routes},
-        Ids(token),
-        wake.heard,
-        health,
-        ParkLimits(limits.batch_max, limits.batch_bytes, ends.taken_max),
-    )
+    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered, metrics)
+    rules_of = {name: route_rules(settings, name) for name in settings.routes}
+    limits = ParkLimits(settings.limits.batch_max, settings.limits.batch_bytes, ends.taken_max)
+    parker = Parker(source, store, rules_of, Ids(token), wake.heard, health, limits, metrics)
     watch = Watch(clock, wake, claimer, health)
 
-    report = partial(_report, parker, leases, settler, watch, lateness, health, ordered)
-    sharing = Sharing(store, instance, process.delivering.routes, leases.elsewhere)
+    report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered)
+    sharing = Sharing(store, instance, routes, leases.elsewhere)
     members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing, ordered)
     return Service(
         Parts(
@@ -97,7 +101,10 @@ def build(
             store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
-            leaving=_leaving(settings, broker, clock, health),
+            historian=historian,
+            broker=process.broker,
+            metrics=metrics,
+            leaving=_leaving(settings, broker, clock, health, metrics),
         )
     )
 
@@ -107,8 +114,10 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     settings, broker, clock = process.settings, broker_of(process.broker), StoreClock()
     mend = mending(broker, settings, health)
     ends = broker.open_relays(settings, clock, health, mend)
-    relays = tuple(_relay(settings, one, clock, mend, health) for one in ends)
-    return RelayService(RelayParts(relays, clock, health, settings.bridge.shutdown_grace, emptying))
+    metrics = Metrics(list(settings.routes))
+    relays = tuple(_relay(settings, one, clock, mend, health, metrics) for one in ends)
+    grace_ms = settings.bridge.shutdown_grace
+    return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
@@ -118,18 +127,27 @@ def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], 
     return Mend(partial(broker.redeclare, settings), health)
 
 
-def _leaving(settings: Settings, broker: Broker, clock: StoreClock, health: Health) -> LevelsDrain | None:
+def _leaving(
+    settings: Settings, broker: Broker, clock: StoreClock, health: Health, metrics: Metrics
+) -> LevelsDrain | None:
     drains = broker.open_drains(settings, clock, health)
     if drains is None:
         return None
 
     def drain(route: str) -> Relay:
-        return _relay(settings, drains.open(route), clock, lambda: None, health)
+        return _relay(settings, drains.open(route), clock, lambda: None, health, metrics)
 
     return LevelsDrain(drains.look, drain)
 
 
-def _relay(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health) -> Relay:
+def _relay(
+    settings: Settings,
+    ends: RelayEnds,
+    clock: StoreClock,
+    mend: Callable[[], None],
+    health: Health,
+    metrics: Metrics,
+) -> Relay:
     limits = settings.limits
     relay = Relay(
         ends.source,
@@ -142,6 +160,7 @@ def _relay(settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callabl
         health,
         RelayLimits(limits.batch_max, limits.batch_bytes, ends.held_max),
         ends.links,
+        metrics,
     )
     ends.sink.on_answers(relay.answered)
     return relay
@@ -154,6 +173,7 @@ def _report(
     watch: Watch,
     lateness: Lateness,
     health: Health,
+    metrics: Metrics,
     ordered: Ordered,
 ) -> dict[str, object]:
     """Return how this process is, for ``postdate stats``."""
@@ -162,6 +182,7 @@ def _report(
         "shards": sorted(leases.shards()),
         "received": parker.received,
         "delivered": settler.delivered,
+        "by_route": metrics.totals(),
         "claimed": len(leases),
         "overdue_s": round(watch.overdue_s, 3),
         "lateness_ms": {

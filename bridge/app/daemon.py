@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
-import pickle
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from functools import partial
+from socket import socket
+from typing import Any, NamedTuple
 
 import structlog
 
 from bridge.app.build import instance_name, new_token
+from bridge.app.canary import with_canaries
 from bridge.app.start import declaring_later, prepare, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
+from bridge.process.frames import FrameLine, line_pair
+from bridge.process.handover import Handover, packed
+from bridge.process.http_child import HttpChild
 from bridge.process.report import Report
 from bridge.process.workers import Handed, Workers, end_with_parent
 from bridge.settings import ProcessPlan, Settings, plan
 from bridge.telemetry import logs
+from bridge.telemetry.health import Health
 
 log = structlog.get_logger("postdate")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -38,21 +44,52 @@ def run_daemon(settings: Settings) -> int:
     """Run until a signal. Return the exit code."""
     logs.set_up(settings.log)
     processes = plan(settings)
+    health = Health()
     if settings.bridge.workers == 1 and len(processes) == 1:
-        report = _to_supervisor(_stuck_s(settings))
-        work = run_process(processes[0], settings.bridge.setup, new_token(), report, settings)
-        return _until_end(work, _loop_factory(), report)
+        beside = Beside(settings, 1, health)
+        report = _to_supervisor(_stuck_s(settings), beside)
+        work = run_process(processes[0], settings.bridge.setup, new_token(), report, health, settings)
+        return _until_end(beside.around(report.telling(work)), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
-    report = _to_supervisor(_TURN_S)
-    return _until_end(_run_workers(settings, processes, report), None, report)
+    beside = Beside(settings, 1 + settings.bridge.workers * len(processes), health)
+    report = _to_supervisor(_TURN_S, beside)
+    work = _run_workers(settings, processes, report, beside, health)
+    return _until_end(beside.around(report.telling(work)), None)
 
 
-def _to_supervisor(stuck_s: float) -> Report:
+class Beside:
+    """The HTTP process beside the others, and the lines to it: the first for this process, one for each worker."""
+
+    def __init__(self, settings: Settings, lines: int, health: Health) -> None:
+        self.child: HttpChild | None = None
+        self._pairs = [line_pair() for _ in range(lines)] if settings.http.enabled else []
+        if self._pairs:
+            self.child = HttpChild(settings, [one for one, _ in self._pairs], partial(health.say, "http"))
+
+    def telling(self) -> list[socket]:
+        """Return the ends of the lines that tell; none without HTTP."""
+        return [telling for _, telling in self._pairs]
+
+    async def around(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work``, and serve HTTP from before its start until after its end."""
+        if self.child is None:
+            await work
+            return
+        keeping = asyncio.ensure_future(self.child.run())
+        try:
+            await work
+        finally:
+            keeping.cancel()
+            await self.child.leave()
+
+
+def _to_supervisor(stuck_s: float, beside: Beside) -> Report:
     """Return the report to the service manager that started this process, if one did."""
     watchdog_s = notify.watchdog_s(os.environ, os.getpid())
     if watchdog_s and not faulthandler.is_enabled():
         faulthandler.enable()  # systemd ends a stuck process with SIGABRT: print where it was
-    return Report(notify.supervisor(os.environ), watchdog_s, stuck_s)
+    frames = FrameLine(beside.telling()[0]) if beside.telling() else None
+    return Report(notify.supervisor(os.environ), watchdog_s, stuck_s, frames=frames)
 
 
 def _stuck_s(settings: Settings) -> float:
@@ -61,39 +98,58 @@ def _stuck_s(settings: Settings) -> float:
     return _TURN_S + _CALLS * (redis.timeout + redis.connect_timeout) / 1000
 
 
-async def _run_workers(settings: Settings, processes: Sequence[ProcessPlan], report: Report) -> None:
+async def _run_workers(
+    settings: Settings, processes: Sequence[ProcessPlan], report: Report, beside: Beside, health: Health
+) -> None:
     waits = await prepare(settings, processes, settings.bridge.setup, report)
+    processes = await with_canaries(settings, processes)
     planned = [one for _ in range(settings.bridge.workers) for one in processes]
     pairs = [notify.pair() for _ in planned] if report.wanted else []
     lines = [Handed(hearing, telling.socket.fileno()) for hearing, telling in pairs]
     # The settings go through a pipe: a restarted worker runs with the settings that were checked, even if the file has
     # changed, and no secret appears on a command line.
     fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(planned)
-    each = [pickle.dumps((one, os.getpid(), fd)) for one, fd in zip(planned, fds, strict=True)]
+    telling = [one.fileno() for one in beside.telling()[1:]]
+    ends: list[int | None] = [*telling] if telling else [None] * len(planned)
+    each = [packed(Plan(one, os.getpid(), *two)) for one, *two in zip(planned, fds, ends, strict=True)]
     # -P: otherwise a folder named "bridge" in the current directory would be imported instead of ours.
     command = (sys.executable, "-P", "-c", "from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with declaring_later(settings, waits):
-        workers = Workers(command, each, patience_s, lines)
+        workers = Workers(command, each, patience_s, lines, telling, health)
         report.of(workers)
         await workers.run()
 
 
+class Plan(NamedTuple):
+    """What a worker is handed. The numbers are file descriptors that it inherits: its lines to the parent and to the
+    HTTP process."""
+
+    process: ProcessPlan
+    parent: int
+    notify_fd: int | None
+    frames_fd: int | None
+
+
 def run_worker() -> None:
     """Run a worker process with the plan on its standard input, and exit."""
-    process, parent, fd = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own parent, through a pipe of its own)
-    end_with_parent(parent)
-    settings, token = process.settings, new_token()
+    handover = Handover()
+    handed: Plan = handover.first()
+    end_with_parent(handed.parent)
+    settings, token = handed.process.settings, new_token()
     logs.set_up(settings.log, instance_name(settings, token))
-    report = Report(None if fd is None else notify.inherited(fd), _SIGN_S, _stuck_s(settings))
-    sys.exit(_until_end(run_process(process, False, token, report), _loop_factory(), report))
+    line = None if handed.notify_fd is None else notify.inherited(handed.notify_fd)
+    frames = None if handed.frames_fd is None else FrameLine(socket(fileno=handed.frames_fd))
+    report = Report(line, _SIGN_S, _stuck_s(settings), frames=frames)
+    work = run_process(handed.process, False, token, report, Health())
+    sys.exit(_until_end(report.telling(work), _loop_factory()))
 
 
-def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None, report: Report) -> int:
-    """Run ``work`` to its end, and report meanwhile. Log the error that ended it. Return the exit code."""
+def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None) -> int:
+    """Run ``work`` to its end. Log the error that ended it. Return the exit code."""
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(until_signal(report.telling(work)))
+            runner.run(until_signal(work))
     except PostdateError as error:
         log.critical("cannot go on", because=str(error))
         return code_of(error)

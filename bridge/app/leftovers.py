@@ -19,7 +19,7 @@ from bridge.process.leftovers import StoreDrain
 from bridge.process.service import Service
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES
-from bridge.settings.plan import unused_stores, used_stores
+from bridge.settings.plan import is_canary, unused_stores, used_stores
 from bridge.telemetry.health import Health
 
 log = structlog.get_logger("postdate")
@@ -106,7 +106,7 @@ async def strays_of(settings: Settings) -> tuple[list[Leftover], list[str]]:
             continue
         except PostdateError:
             break
-        some = list(strays(looked, store.delivering.routes))
+        some = [one for one in strays(looked, store.delivering.routes) if not is_canary(one.route)]
         if looked.checked and not some:
             checked.append(f"all belong to configured routes; {looked.checked}")
         found += some

@@ -6,40 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from bridge.admin.desk import Desk, Desks, Row
-from bridge.admin.payload import Opened
+from bridge.admin.desk import Desk, Desks
+from bridge.admin.select import no_store
 from bridge.admin.send import Message
 from bridge.admin.send import send as park
-from bridge.app.brokers import RedisDesk, RedisStore, broker_of, close, connect, count_remains, inspect, open_store
+from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
-from bridge.core.errors import Refused, StoreUnavailable, StoreUnfit
+from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
+from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.settings import ProcessPlan, Settings
-from bridge.settings.model import TITLES
+from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.plan import store_of, unused_stores, used_stores
 from bridge.telemetry.printable import complain
 
 T = TypeVar("T")
-
-
-def no_store(settings: Settings, route: str | None = None) -> str:
-    """Return the sentence that this route, or every route, has no store; "" where one has. Pure."""
-    named = [one for one in settings.routes if route in (None, one)]
-    modes = {settings.routes[one].mode for one in named}
-    if not named or "redis" in modes:
-        return ""
-    what = f"route {named[0]} has no store" if len(named) == 1 else "no route has a store"
-    return (
-        f"{what} (mode {' and '.join(sorted(modes))}). Messages wait in the broker, where none can be shown, cancelled "
-        "or rescheduled. `postdate levels stats` counts them"
-    )
-
-
-def refuse_without_store(settings: Settings, route: str) -> None:
-    """Raise ``Refused`` if this route has no store."""
-    if text := no_store(settings, route):
-        raise Refused(text)
 
 
 def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
@@ -54,15 +36,21 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
 async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:
     client = connect(settings.redis)
     try:
-        desks = [await _open(client, one) for one in await _stores(client, settings, route)]
-        return await work(desks[0] if len(desks) == 1 else Desks(desks))
+        return await work(await _open_all(client, settings, route))
     finally:
         await close(client)
 
 
+async def _open_all(client: Any, settings: Settings, route: str | None) -> Desk:
+    desks = [await _open(client, one) for one in await _stores(client, settings, route)]
+    return desks[0] if len(desks) == 1 else Desks(desks)
+
+
 async def _open(client: Any, one: ProcessPlan) -> Desk:
     prefix, shards = one.settings.redis.key_prefix, one.settings.redis.shards
-    desk = RedisDesk(client, prefix, shards, RedisStore(client, prefix, shards, "desk", StoreClock()), one.broker)
+    limits = HistoryLimits(one.settings.history.keep, one.settings.history.max)
+    store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
+    desk = RedisDesk(client, prefix, shards, store, one.broker, limits)
     await desk.open()
     return desk
 
@@ -100,13 +88,6 @@ async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], besid
     return found
 
 
-def open_payload(row: Row) -> Opened:
-    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
-    if not row.broker:
-        return Opened({}, {}, {}, row.payload, row.size)
-    return broker_of(row.broker).open_payload(row)
-
-
 def inspect_store(settings: Settings) -> tuple[list[str], int]:
     """Return warnings about the stores, and how many instances are running. Raises ``StoreUnavailable``,
     ``StoreUnfit``."""
@@ -122,13 +103,75 @@ def park_message(settings: Settings, make: Callable[[int], Message]) -> tuple[by
     """
 
     async def parked() -> tuple[bytes, Message]:
-        redis, clock, token = settings.redis, StoreClock(), new_token()
-        store = open_store(settings, clock, instance_name(settings, token))
+        parking = _Parking(settings)
         try:
-            await store.open(redis.durability, redis.replicas, redis.timeout)
-            message = make(clock.now_ms())
-            return await park(store, Ids(token), message), message
+            return await parking.park(make)
         finally:
-            await store.close()
+            await parking.close()
 
     return asyncio.run(parked())
+
+
+class _Parking:
+    """A store that is open for parking messages without a broker."""
+
+    def __init__(self, settings: Settings) -> None:
+        """``settings`` have the key prefix of the store."""
+        self._redis = settings.redis
+        self._clock, token = StoreClock(), new_token()
+        self._store = open_store(settings, self._clock, instance_name(settings, token))
+        self._ids = Ids(token)
+        self._opened = False
+
+    async def park(self, make: Callable[[int], Message]) -> tuple[bytes, Message]:
+        """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message."""
+        if not self._opened:
+            await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
+            self._opened = True
+        await self._store.look_at_clock()
+        message = make(self._clock.now_ms())
+        return await park(self._store, self._ids, message), message
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._store.close()
+
+
+class KeptStores:
+    """The desk of all stores, and the stores to park in: each is opened when it is first needed, and then kept."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: Any = None
+        self._desk: Desk | None = None
+        self._parkings: dict[BrokerKind, _Parking] = {}
+        self._lock = asyncio.Lock()
+
+    async def desk(self) -> Desk:
+        """Return the desk of all stores. Raises as ``at_desk``; a later call tries again."""
+        if self._desk is not None:
+            return self._desk
+        async with self._lock:
+            if self._desk is None:
+                client = connect(self._settings.redis)
+                try:
+                    self._desk = await _open_all(client, self._settings, None)
+                except PostdateError:
+                    await close(client)
+                    raise
+                self._client = client
+            return self._desk
+
+    async def park(self, broker: BrokerKind, make: Callable[[int], Message]) -> tuple[bytes, Message]:
+        """Park a message in the store of a broker. Raises as ``park_message``."""
+        async with self._lock:  # a store takes one call at a time
+            if broker not in self._parkings:
+                self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
+            return await self._parkings[broker].park(make)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for parking in self._parkings.values():
+            await parking.close()
+        if self._client is not None:
+            await close(self._client)

@@ -19,6 +19,7 @@ import structlog
 from bridge.admin.topology import Standing
 from bridge.app.brokers import broker_of, open_store
 from bridge.app.build import build, build_without_store, instance_name, new_token
+from bridge.app.canary import with_canaries
 from bridge.app.leftovers import emptying, left_at_start, strays_of
 from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
@@ -52,7 +53,7 @@ async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None 
 
 
 async def run_process(
-    process: ProcessPlan, setup: bool, token: str, report: Report, whole: Settings | None = None
+    process: ProcessPlan, setup: bool, token: str, report: Report, health: Health, whole: Settings | None = None
 ) -> None:
     """Open the store, declare the topology if asked, and run until a signal.
 
@@ -62,19 +63,22 @@ async def run_process(
     """
     settings = process.settings
     clock, instance = StoreClock(), instance_name(settings, token)
+    report.name, report.broker = instance, process.broker
     log.info("starting", version=version("postdate"), name=instance, routes=sorted(settings.routes), **_where(settings))
     if whole is not None:
         _warn_of_files(whole)
     if not process.stored:
         left = emptying(process, instance, token)
-        await _serve(settings, setup, report, whole, lambda: build_without_store(process, Health(), left))
+        await _serve(settings, setup, report, whole, lambda: build_without_store(process, health, left))
         return
     store = open_store(settings, clock, instance)
     try:
         await _open(settings, store, report)
+        if whole is not None:
+            (process,) = await when_there(lambda: with_canaries(whole, [process]), report)
         orders = await when_there(store.orders, report)  # a paused route must not deliver until the first beat
         await _serve(
-            settings, setup, report, whole, lambda: build(process, store, orders, clock, instance, token, Health())
+            settings, setup, report, whole, lambda: build(process, store, orders, clock, instance, token, health)
         )
     finally:
         await store.close()

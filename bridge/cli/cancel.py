@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter
+from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import (
     ConfigOption,
@@ -18,7 +20,7 @@ from bridge.cli.options import (
     RouteOption,
     YesOption,
 )
-from bridge.cli.results import BEING_SENT, answer, judged, with_due
+from bridge.cli.results import answer
 from bridge.cli.select import at_dead_letters, targets
 from bridge.core.errors import SettingsError
 from bridge.settings import settings_from
@@ -50,11 +52,8 @@ def cancel(
     if reason is not None:
         raise SettingsError("--reason selects dead letters. Add --dead.")
 
-    async def work(desk: Desk) -> list[dict[str, object]]:
-        meant = await targets(desk, settings, ids, key, route)
-        words = await desk.cancel(meant)
-        gone = {"parked": "gone", "dead": "gone"}
-        return await with_due(desk, [judged(one, words[one], gone, {"claimed": BEING_SENT}) for one in meant])
+    async def work(desk: Desk) -> list[MessageResult]:
+        return await verbs.cancel(desk, await targets(desk, settings, ids, key, route))
 
     return answer(output, at_desk(settings, work, route), gone="cancelled")
 

@@ -35,6 +35,11 @@ COMMANDS = {
         "Check settings, store and broker topology.",
         ("postdate check --config postdate.toml",),
     ),
+    "doctor": Command(
+        "bridge.cli.doctor:doctor",
+        "Find out what is wrong, and say what to do.",
+        ("postdate doctor", "postdate doctor --probe", "postdate doctor -o json"),
+    ),
     "setup": Command(
         "bridge.cli.setup:setup",
         "Create the exchanges, queues and topics that the routes need.",

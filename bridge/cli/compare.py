@@ -17,7 +17,8 @@ from bridge.lab.command import about, make_folder, reporting
 from bridge.lab.compare import check_servers, measurement, why_no_plugin
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, as_set, chosen, left_out, load_sentence, with_options
 from bridge.lab.compare_page import missing, write_figures, write_pictures
-from bridge.lab.compare_report import ModeResult, complaints, document, print_table, report_settings, unfinished
+from bridge.lab.compare_report import document, print_table, report_settings
+from bridge.lab.compare_result import ModeResult, complaints, unfinished
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import own_versions
 from bridge.lab.trial import every_signal_interrupts, uninterrupted
@@ -87,8 +88,9 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
         with reporting(report), ProgressBar(len(plan.titles(modes))) as bar:
             for mode in modes:
                 with measurement(settings, plan, mode, bar, versions) as measuring:
-                    results.append(ModeResult(mode, measuring.steps))
-                    with bar.naming_steps():
+                    result = ModeResult(mode, measuring.steps)
+                    results.append(result)
+                    with result.noting_failure(), bar.naming_steps():
                         measuring.run()
             if wrong := complaints(results):
                 raise PostdateError(f"Messages were not delivered as they must be. {'; '.join(wrong)}.")
@@ -128,7 +130,7 @@ def _report(
         raise
     finally:
         if output is Output.TEXT:
-            print_table(measured, plan)
+            print_table(measured, plan, absent)
         else:
             (to.document if output is Output.JSON else to.line)(found)
         for sentence in warnings:

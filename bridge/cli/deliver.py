@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bridge.admin import verbs
 from bridge.admin.desk import Desk
+from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
-from bridge.cli.reschedule import move
 from bridge.cli.results import answer
 from bridge.cli.select import targets
 from bridge.settings import settings_from
@@ -21,7 +22,7 @@ def deliver(
     """Make parked messages due now. A running postdate then publishes them."""
     settings = settings_from(config)
 
-    async def work(desk: Desk) -> list[dict[str, object]]:
-        return await move(desk, await targets(desk, settings, ids, key, route), 0)
+    async def work(desk: Desk) -> list[MessageResult]:
+        return await verbs.deliver(desk, await targets(desk, settings, ids, key, route))
 
     answer(output, at_desk(settings, work, route))

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from bridge.admin.desk import Desk, Filter, Row
+from bridge.admin.moments import read_border_ms
+from bridge.app import views
 from bridge.app.brokers import brokers_of
 from bridge.app.open_desk import at_desk
-from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption, read_border_ms
-from bridge.cli.output import as_dict, rows, table, wait
+from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
+from bridge.cli.output import rows, table, wait
 from bridge.cli.select import judge_strange_route
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms, write_duration
@@ -151,7 +153,7 @@ async def _gather(
     async for row in _rows(desk, State(state.value), wanted):
         if len(found) == limit:
             return found, True
-        found.append({**as_dict(row), "wait": wait(row.due_ms, now_ms)})
+        found.append({**views.message(row), "wait": wait(row.due_ms, now_ms)})
     return found, False
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridge.admin.desk import Row
-from bridge.admin.payload import text_of
-from bridge.app.brokers import broker_of
 from bridge.cli.options import Output
-from bridge.core.state import State
-from bridge.delay.duration import write_duration, write_moment
+from bridge.delay.duration import write_duration
 from bridge.telemetry.printable import printable
 
 #: One row of output, by column.
@@ -77,42 +72,11 @@ def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, st
         line(found)
 
 
-def as_dict(row: Row) -> dict[str, Any]:
-    """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
-    facts: dict[str, Any] = {
-        "id": row.id.decode(),
-        "state": row.state.value,
-        "due": write_moment(row.due_ms),
-        "due_ms": row.due_ms,
-        "route": row.route,
-        **(broker_of(row.broker).origin_of(row) if row.broker else {}),
-        "key": text_of(row.key) or None,
-        "size": row.size,
-        "tries": row.tries,
-        "arrived": write_moment(row.arrived_ms),
-        "reason": row.reason or None,
-    }
-    if row.state is State.PARKED and row.at_ms != row.due_ms:
-        facts["next_try"] = write_moment(row.at_ms)
-    elif row.state is State.CLAIMED:
-        facts["lease_until"] = write_moment(row.at_ms) if row.at_ms else None
-    elif row.state is State.DEAD:
-        facts["died"] = write_moment(row.at_ms)
-    if row.first:
-        facts["first_copy"] = row.first.decode()
-    return facts
-
-
 def wait(due_ms: int, now_ms: int) -> str:
     """Return how far a time is from now, for people: "in 4m 12s", "3s ago"."""
     away = abs(due_ms - now_ms)
     rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
     return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
-
-
-def counts(kinds: Iterable[str]) -> str:
-    """Return how many there are of each kind: "queues (2), exchanges (1)"."""
-    return ", ".join(f"{kind}s ({number})" for kind, number in Counter(kinds).items())
 
 
 def _cell(value: Any) -> str:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter
+from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import (
     ConfigOption,
@@ -18,18 +20,10 @@ from bridge.cli.options import (
     RouteOption,
     YesOption,
 )
-from bridge.cli.results import BEING_SENT, MessageResult, answer, judged, with_due
+from bridge.cli.results import answer
 from bridge.cli.select import at_dead_letters, targets
-from bridge.core.errors import REFUSED, SettingsError
-from bridge.core.state import State
-from bridge.delay.trust import is_cancellation
+from bridge.core.errors import SettingsError
 from bridge.settings import settings_from
-
-_PARKED = "it is parked, not dead. `postdate deliver` makes it due now"
-_CANCELLATION = (
-    "it is a cancellation that was refused, and is never delivered. Delete it with `postdate cancel`, and cancel "
-    "the message it meant with `postdate cancel --key`"
-)
 
 
 def retry(
@@ -58,31 +52,15 @@ def retry(
             yes,
             output,
             _retry_many,
-            lambda row: is_cancellation(row.reason),
+            verbs.is_dead_cancellation,
         )
     if everything or reason is not None:
         raise SettingsError("--all and --reason select by filter. Leave out ids and --key.")
 
-    async def work(desk: Desk) -> list[dict[str, object]]:
-        return await _retry(desk, await targets(desk, settings, ids, key, route))
+    async def work(desk: Desk) -> list[MessageResult]:
+        return await verbs.retry(desk, await targets(desk, settings, ids, key, route))
 
     return answer(output, at_desk(settings, work, route))
-
-
-async def _retry(desk: Desk, meant: list[bytes]) -> list[dict[str, object]]:
-    """Retry these messages; return a row for each."""
-    rows = await desk.look(meant, 0)
-    states = {row.id: row.state.value for row in rows}
-    never = {row.id for row in rows if row.state is State.DEAD and is_cancellation(row.reason)}
-    await desk.retry([one for one in meant if states.get(one) == "dead" and one not in never])
-    refused = {"claimed": BEING_SENT, "parked": _PARKED}
-    results = [
-        MessageResult(one, "dead", _CANCELLATION, REFUSED)
-        if one in never
-        else judged(one, states.get(one, "none"), {"dead": "parked"}, refused)
-        for one in meant
-    ]
-    return await with_due(desk, results)
 
 
 async def _retry_many(desk: Desk, ids: list[bytes]) -> int:

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import typer
 
 from bridge.admin.desk import Desk, Filter, Row
-from bridge.app.open_desk import at_desk, no_store
+from bridge.admin.select import ids_of_key, read_ids, strange_route
+from bridge.app.open_desk import at_desk
 from bridge.cli.options import Output
 from bridge.cli.output import facts
-from bridge.core.errors import FAILED, NotFound, Refused, SettingsError
+from bridge.core.errors import FAILED, SettingsError
 from bridge.core.state import State
-from bridge.parking.identity import shard_of
 from bridge.settings import Settings
-from bridge.settings.mistakes import nearest
 from bridge.telemetry.printable import complain, printable, say
 
 #: Acts on these dead letters; returns how many were still dead.
@@ -35,56 +34,10 @@ async def targets(
     if bool(ids) == (key is not None):
         raise SettingsError("Give ids, or --key with --route.")
     if key is None:
-        return _read_ids(ids or [])
-    name = _route(settings, route)
-    found = await desk.find(name, os.fsencode(key))
-    if found.unlisted:
-        raise Refused(
-            f"Key {key!r} is not unique on route {name!r}. Messages: {found.unlisted}. "
-            "Find yours with `postdate list --key`, and use its id."
-        )
-    if not found.ids:
-        fact = f"No message has key {key!r} on route {name!r}."
-        raise NotFound(f"{fact} {strange_route(settings, name)}".rstrip())
-    return found.ids
-
-
-def _read_ids(texts: Sequence[str]) -> list[bytes]:
-    """Read ids as they were typed. Raises ``SettingsError`` for what is none."""
-    found = []
-    for text in texts:
-        raw = os.fsencode(text)
-        try:
-            shard_of(raw)
-        except ValueError:
-            raise SettingsError(f"{text!r} is not a message id. `postdate list` prints the ids.") from None
-        found.append(raw)
-    return found
-
-
-def _route(settings: Settings, route: str | None) -> str:
-    """Return the route of ``--key``. One that was removed from the settings may still have parked messages."""
-    if route is not None:
-        return route
-    if len(settings.routes) == 1:
-        return next(iter(settings.routes))
-    raise SettingsError(f"--key needs --route. Configured routes: {', '.join(settings.routes) or 'none'}.")
-
-
-def unknown_route(settings: Settings, route: str) -> str:
-    """Return the sentences about a route that is not configured. Pure."""
-    near = nearest(route, settings.routes)
-    hint = f"Did you mean {near!r}?" if near else f"Configured routes: {', '.join(settings.routes) or 'none'}."
-    return f"Route {route!r} is not configured. {hint}"
-
-
-def strange_route(settings: Settings, route: str | None) -> str:
-    """Return why a route should have no messages: it is not configured, or has no store; "" for neither. Pure.
-    Previous settings may have parked some."""
-    if route is None or route in settings.routes:
-        text = no_store(settings, route)
-        return text and f"{text[0].upper()}{text[1:]}."
-    return unknown_route(settings, route)
+        return read_ids(ids or [])
+    if route is None and len(settings.routes) != 1:
+        raise SettingsError(f"--key needs --route. Configured routes: {', '.join(settings.routes) or 'none'}.")
+    return await ids_of_key(desk, settings, os.fsencode(key), route)
 
 
 def judge_strange_route(settings: Settings, route: str | None) -> None:

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from bridge.admin.moments import due_ms, read_due
 from bridge.admin.payload import Draft
+from bridge.admin.select import refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.app.brokers import broker_of
-from bridge.app.open_desk import park_message, refuse_without_store
-from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption, due_ms, read_due
+from bridge.app.open_desk import park_message
+from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption
 from bridge.cli.output import facts
-from bridge.cli.select import unknown_route
 from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
@@ -58,7 +59,7 @@ def send(
 
     Give either --in or --at. Prints the id of the message.
     """
-    delay_ms, time_ms = read_due(after, at)
+    read = read_due(after, at)
     settings = settings_with_routes(config)
     found = _route(settings, route)
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
@@ -70,7 +71,7 @@ def send(
         )
 
     def make(now_ms: int) -> Message:
-        due = due_ms(delay_ms, time_ms, now_ms, settings.limits.max_delay)
+        due = due_ms(read, now_ms, settings.limits.max_delay)
         return Message(
             route=route,
             order=found.order,

@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
-from bridge.admin.topology import Finding
+from bridge.admin.topology import Finding, counts
 from bridge.app.topology import declare_topology, plan_topology
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
-from bridge.cli.output import counts, rows
+from bridge.cli.output import rows
 from bridge.core.errors import FINE
 from bridge.settings import Settings, settings_with_routes
 from bridge.telemetry.printable import say

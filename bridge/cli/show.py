@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64encode
-from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from bridge.admin.desk import Desk, Row
-from bridge.app.open_desk import at_desk, open_payload
+from bridge.app import views
+from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
-from bridge.cli.output import as_dict, document, facts, line
+from bridge.cli.output import document, facts, line
 from bridge.cli.select import targets
 from bridge.core.errors import NotFound, SettingsError
 from bridge.settings import settings_from
 from bridge.telemetry.printable import printable_lines
 
-#: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
-BODY_BYTES = 4096
-_READ_BYTES = 260 + 256 * 1024 + BODY_BYTES
 #: Bytes on a line of a hex dump.
 _HEX_WIDTH = 16
 
@@ -41,10 +38,10 @@ def show(
 
     async def work(desk: Desk) -> list[Row]:
         meant = await targets(desk, settings, ids, key, route)
-        rows = await desk.look(meant, -1 if full or raw else _READ_BYTES)
+        rows = await desk.look(meant, -1 if full or raw else views.SHOWN_BYTES)
         for place, row in enumerate(rows):
             try:
-                open_payload(row)
+                views.open_payload(row)
             except ValueError:  # properties larger than a frame: read all of it
                 rows[place : place + 1] = await desk.look([row.id], -1)
         missing = set(meant) - {row.id for row in rows}
@@ -57,9 +54,9 @@ def show(
     if raw:
         if len(rows) > 1:
             raise SettingsError(f"--raw writes one message. Messages given: {len(rows)}.")
-        sys.stdout.buffer.write(open_payload(rows[0]).body)
+        sys.stdout.buffer.write(views.open_payload(rows[0]).body)
         return
-    _print(output, rows, None if full else BODY_BYTES)
+    _print(output, rows, None if full else views.BODY_BYTES)
 
 
 def _print(output: Output, rows: list[Row], most: int | None) -> None:
@@ -79,19 +76,19 @@ def _print(output: Output, rows: list[Row], most: int | None) -> None:
 
 def _as_json(row: Row, most: int | None) -> dict[str, Any]:
     """Return all facts; the body as text where it is UTF-8, else in base64."""
-    opened = open_payload(row)
+    opened = views.open_payload(row)
     body = opened.body[:most]
     truncated = len(body) < opened.body_size
-    text = whole_text(body, truncated)
+    text = views.whole_text(body, truncated)
     shown = {"body": text} if text is not None else {"body_base64": b64encode(body).decode()}
     sizes = {"body_size": opened.body_size, "body_truncated": truncated}
-    return {**as_dict(row), "properties": opened.properties, **sizes, **shown}
+    return {**views.message(row), "properties": opened.properties, **sizes, **shown}
 
 
 def _print_text(row: Row, most: int | None) -> None:
-    opened = open_payload(row)
-    known = as_dict(row)
-    del known["due_ms"], known["size"]
+    opened = views.open_payload(row)
+    known = views.message(row)
+    del known["due_ms"], known["size"], known["arrived_ms"], known["broker"]
     known["delay key"] = known.pop("key")
     known.update(opened.origin)
     pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]
@@ -118,17 +115,9 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def whole_text(body: bytes, truncated: bool) -> str | None:
-    """Return the body as text, or None where it is not UTF-8. A character that was cut at the end is dropped."""
-    try:
-        return getincrementaldecoder("utf-8")().decode(body, not truncated)
-    except UnicodeDecodeError:
-        return None
-
-
 def body_lines(body: bytes, truncated: bool) -> Iterator[str]:
     """Yield the lines to print: text where the body is printable text, else a hex dump."""
-    text = whole_text(body, truncated)
+    text = views.whole_text(body, truncated)
     if text is not None and all(one.isprintable() or one in "\n\r\t" for one in text):
         yield from printable_lines(text.replace("\r\n", "\n")).split("\n")
     else:

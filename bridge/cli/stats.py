@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from bridge.admin.desk import Desk, Stats
+from bridge.app import views
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, wait
-from bridge.delay.duration import write_duration, write_moment
+from bridge.delay.duration import write_duration
 from bridge.settings import settings_from
 
 #: How a message leaves the store.
@@ -31,43 +31,12 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     text = as_text(found, len(others) < len(settings.routes) or not others)
     if others:
         text.append(("without a store", f"{', '.join(others)}. `postdate levels stats` counts their messages."))
-    facts(output, {**_as_json(found), "without_store": others}, text)
-
-
-def _as_json(found: Stats) -> dict[str, Any]:
-    return {
-        "now": write_moment(found.now_ms),
-        "parked": found.parked,
-        "claimed": found.claimed,
-        "dead": found.dead,
-        "overdue": found.overdue,
-        "refused_waiting": found.refused,
-        "oldest_overdue_ms": _overdue_ms(found),
-        "next_due": None if found.next_due_ms is None else write_moment(found.next_due_ms),
-        "ever": dict(found.ever),
-        "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
-        "bytes_per_message": found.bytes_each,
-        "warnings": list(found.warnings),
-        "instances": [{"name": name, **report, **_late(report)} for name, report in found.instances.items()],
-    }
-
-
-def _late(report: Mapping[str, object]) -> dict[str, object]:
-    """Return an instance's lateness to a tenth of a millisecond, which is as exact as it is known."""
-    late = report.get("lateness_ms")
-    if not isinstance(late, dict):
-        return {}
-    numbers = {name: round(ms, 1) if isinstance(ms, int | float) else ms for name, ms in late.items()}
-    return {"lateness_ms": numbers}
-
-
-def _overdue_ms(found: Stats) -> int:
-    return max(0, found.now_ms - found.next_due_ms) if found.next_due_ms is not None else 0
+    facts(output, {**views.stats(found), "without_store": others}, text)
 
 
 def as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
     """Return lines of name and value. ``used``: a route has a store, so an instance should be running."""
-    oldest = f", the oldest by {write_duration(_overdue_ms(found))}" if found.overdue else ""
+    oldest = f", the oldest by {write_duration(views.overdue_ms(found))}" if found.overdue else ""
     lines = [
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
@@ -110,7 +79,7 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _instance(report: Mapping[str, object]) -> str:
     """Return one line: the instance's health first, because that is what a person looks for."""
-    late = _late(report).get("lateness_ms")
+    late = views.lateness(report).get("lateness_ms")
     parts = [
         f"{report.get('health') or 'no health reported'}".removesuffix("."),
         f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := report.get("shards"), list) else "",

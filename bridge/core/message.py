@@ -67,8 +67,9 @@ class Delivery:
 class Claim:
     """A parked message that this instance has taken until its lease expires.
 
-    Two clocks: ``due_ms`` is Unix milliseconds by the store's clock. ``lease_ends`` is monotonic seconds of this
-    process, so that no step of a clock makes an expired lease look valid.
+    Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
+    claim) and ``published_ms`` (the publisher's pass). ``lease_ends`` is monotonic seconds of this process, so that no
+    step of a clock makes an expired lease look valid.
     """
 
     id: bytes
@@ -82,6 +83,8 @@ class Claim:
     payload: bytes
     public_id: bytes
     lease_ends: float
+    claimed_ms: int = 0
+    published_ms: int = 0
 
 
 def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:

@@ -122,6 +122,22 @@ class Met(NamedTuple):
     orders: RouteOrders
 
 
+class Piece(NamedTuple):
+    """Entries of the history, packed one after the other (``bridge.parking.history``), and their number."""
+
+    entries: int
+    data: bytes
+
+
+class DeliveryCount(NamedTuple):
+    """Deliveries of a route to be counted: the start of their slot, and the place of their class of lateness."""
+
+    slot_ms: int
+    route: str
+    place: int
+    number: int
+
+
 class Dealt(NamedTuple):
     """``deal`` is the text on which the instances agreed, "" before the first deal.
 
@@ -171,9 +187,12 @@ class Store(Protocol):
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return those of the ids that are parked now."""
 
-    async def cancel(self, ids: Sequence[bytes], dead_too: bool) -> dict[bytes, str]:
+    async def cancel(
+        self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
+    ) -> dict[bytes, str]:
         """Remove parked messages and, if asked, dead ones.
 
+        ``replaced`` and ``reason`` are for the history: a message with the same key takes their place.
         Return for each id what it was: parked, dead, claimed (too late: it stays), none.
         """
 
@@ -196,6 +215,15 @@ class Store(Protocol):
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         """Make dead letters, with reasons. Return how many were still the caller's."""
+
+    async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
+        """Write delivered messages into the history of each shard, and shorten it to ``most`` entries.
+
+        Return how many entries each shard keeps. A shard without pieces is only shortened. Moves write all else.
+        """
+
+    async def tally(self, counts: Sequence[DeliveryCount]) -> None:
+        """Add to the counts of deliveries."""
 
     async def recover(self, shards: Sequence[int]) -> int:
         """Park again what expired leases hold, and what was claimed by a call whose reply was lost."""

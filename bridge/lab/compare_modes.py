@@ -302,14 +302,17 @@ class ComparePlan:
 
 
 def quick(plan: ComparePlan) -> ComparePlan:
-    """A plan for one to two minutes: one rate, delays below a second, no backlog and no restart."""
+    """A plan for one to two minutes: one rate, no backlog and no restart.
+
+    The delays lie between levels and between whole seconds, so that each rule of rounding shows.
+    """
     return replace(
         plan,
         rates=(1000,),
         duration_s=1.5,
-        delay_ms=(200, 800),
+        delay_ms=(1200, 3400),
         count=2000,
-        flood_delay_ms=600,
+        flood_delay_ms=1200,
         burst_after_s=1.2,
         linger_s=0.25,
         kinds=("rate", "flood", "burst"),

@@ -1,14 +1,14 @@
 """The pictures of a comparison. Needs matplotlib, the extra ``compare``.
 
 A mode has the same colour and line style in all pictures. Each picture has a light and a dark version, with labels
-beside the lines. Sizes are chosen so that it is readable at the width of a phone.
+beside the lines, both for the width of a phone (panels below each other) and for a wide screen (panels side by side).
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,19 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 
 from bridge.lab.compare import TIMELINE_BIN_S, CompareStep, Points
 from bridge.lab.compare_modes import MODES, ComparePlan, Mode
-from bridge.lab.compare_report import ModeResult
+from bridge.lab.compare_result import ModeResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
-_WIDTH = 4.8
+#: Widths in inches for a phone and for a wide screen, where letters have the same size.
+_WIDTH, _WIDE = 4.8, 11.0
 
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture. ``lines`` and ``letters`` (0 to 1) move a mode's colour towards ``ink``.
+    """The colours and width of a picture. ``lines`` and ``letters`` (0 to 1) move a mode's colour towards ``ink``.
 
     Some colours are too pale for letters, others too dark for a dark ground.
     """
@@ -41,6 +42,7 @@ class Theme:
     faint: str
     lines: float
     letters: float
+    wide: bool = False
 
     def line(self, mode: Mode) -> tuple[float, float, float]:
         """The mode's colour for lines and bars."""
@@ -94,7 +96,7 @@ _SHARES = {0.5: "half", 0.9: "90 %", 0.99: "99 %", 0.999: "99.9 %", 0.9999: "99.
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture in two formats, light and dark. ``text`` describes it, also as its alternative text."""
+    """One picture, light and dark, for a phone and for a wide screen. ``text`` is its description and alternative."""
 
     name: str
     title: str
@@ -103,6 +105,8 @@ class Picture:
     png: bytes
     dark_svg: bytes
     dark_png: bytes
+    wide_svg: bytes
+    wide_dark_svg: bytes
 
 
 @dataclass(frozen=True)
@@ -115,31 +119,35 @@ class Drawing:
     figure: Figure
 
 
+Draw = Callable[[Sequence[ModeResult], ComparePlan, Theme], Drawing | None]
+
+
 def pictures(results: Sequence[ModeResult], plan: ComparePlan) -> list[Picture]:
     """All pictures for which there are figures."""
     found = []
     for draw in (lateness, by_delay, throughput, burst):
-        light, dark = (_drawn(draw, results, plan, theme) for theme in (LIGHT, DARK))
-        if light is not None and dark is not None:
-            drawing, svg, png = light
-            found.append(Picture(drawing.name, drawing.title, drawing.text, svg, png, *dark[1:]))
+        drawing = draw(results, plan, LIGHT)
+        if drawing is None:
+            continue
+        light, dark = (_drawn(draw, results, plan, theme, ("svg", "png")) for theme in (LIGHT, DARK))
+        wide = [_drawn(draw, results, plan, replace(theme, wide=True), ("svg",))[0] for theme in (LIGHT, DARK)]
+        found.append(Picture(drawing.name, drawing.title, drawing.text, *light, *dark, *wide))
     return found
 
 
 def _drawn(
-    draw: Callable[[Sequence[ModeResult], ComparePlan, Theme], Drawing | None],
-    results: Sequence[ModeResult],
-    plan: ComparePlan,
-    theme: Theme,
-) -> tuple[Drawing, bytes, bytes] | None:
+    draw: Draw, results: Sequence[ModeResult], plan: ComparePlan, theme: Theme, kinds: Sequence[str]
+) -> list[bytes]:
+    """The drawing in each format; none if there are no figures for it."""
     with mpl.rc_context(theme.style()):
         drawing = draw(results, plan, theme)
-        if drawing is None:
-            return None
-        svg, png = io.BytesIO(), io.BytesIO()
-        drawing.figure.savefig(svg, format="svg", dpi=200, metadata={"Date": None})
-        drawing.figure.savefig(png, format="png", dpi=200)
-    return drawing, svg.getvalue(), png.getvalue()
+        return [] if drawing is None else [_rendered(drawing.figure, kind) for kind in kinds]
+
+
+def _rendered(figure: Figure, kind: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+    return file.getvalue()
 
 
 def lateness(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> Drawing | None:
@@ -147,15 +155,14 @@ def lateness(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> 
     rates = [rate for rate in plan.rates if any(result.at_rate(rate) for result in results)]
     if not rates:
         return None
-    figure = _figure(0.4 + 3.0 * len(rates))
-    panels = _panels(figure, len(rates))
+    figure, panels = _panels(theme, len(rates), 3.0, columns=2)
     ends = [_curves(axes, results, rate, theme) for rate, axes in zip(rates, panels, strict=True)]
     _late_axis(panels[0])
     _share_axis(panels[0], max((x for panel in ends for x, _, _ in panel), default=2.0))
     # Last, because the position of a name depends on the scale that all panels share.
     for axes, found in zip(panels, ends, strict=True):
         _name_ends(axes, found, theme)
-    panels[-1].set_xlabel("of all messages")
+    _label_below(panels, "of all messages", columns=2, theme=theme)
     return Drawing(
         "lateness",
         "How late",
@@ -195,8 +202,7 @@ def by_delay(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> 
     drawn = [(result, step) for result in results if (step := result.at_rate(rate)) is not None and step.by_delay]
     if not drawn:
         return None
-    figure = _figure(0.5 + 1.9 * len(drawn))
-    panels = _panels(figure, len(drawn))
+    figure, panels = _panels(theme, len(drawn), 1.9, columns=3)
     for (result, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
         axes.scatter(xs, ys, s=7, color=theme.line(result.mode), linewidths=0, alpha=0.7, rasterized=True)
@@ -207,7 +213,7 @@ def by_delay(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> 
         axes.grid(axis="y", color=theme.faint, linewidth=0.8)
         axes.set_axisbelow(True)
     _in_seconds(panels[0])
-    panels[-1].set_xlabel("requested delay")
+    _label_below(panels, "requested delay", columns=3, theme=theme)
     return Drawing(
         "delays",
         "Short delays and long ones",
@@ -224,8 +230,7 @@ def throughput(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -
     drawn = [(result, flood) for result in results if (flood := result.figures("flood"))]
     if not drawn:
         return None
-    figure = _figure(0.9 + 0.75 * len(drawn))
-    axes = figure.subplots()
+    figure, (axes,) = _panels(theme, 1, 0.5 + 0.75 * len(drawn), columns=1)
     most = max(float(flood[name] or 0) for _, flood in drawn for name in ("publish_per_s", "deliver_per_s"))
     for place, (result, flood) in enumerate(drawn):
         for offset, name, shade, word in ((-0.19, "publish_per_s", 0.45, "in"), (0.19, "deliver_per_s", 1.0, "out")):
@@ -255,8 +260,7 @@ def burst(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> Dra
     drawn = [(result, step) for result in results for step in result.of("burst") if step.timeline]
     if not drawn:
         return None
-    figure = _figure(0.5 + 1.9 * len(drawn))
-    panels = _panels(figure, len(drawn))
+    figure, panels = _panels(theme, len(drawn), 1.9, columns=3)
     begin = min(float(step.figures["published_from_s"] or 0) for _, step in drawn)
     end = max(at for _, step in drawn for at, _ in step.timeline)
     bins = max(1, round((end - begin) / TIMELINE_BIN_S / _BARS))
@@ -278,7 +282,7 @@ def burst(results: Sequence[ModeResult], plan: ComparePlan, theme: Theme) -> Dra
     first.text(0, 1.0, "due ", transform=first.get_xaxis_transform(), fontsize=10, ha="right", va="top")
     panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
     _in_seconds(panels[0])
-    panels[-1].set_xlabel("from the moment at which all are due")
+    _label_below(panels, "from the moment at which all are due", columns=3, theme=theme)
     return Drawing(
         "burst",
         "Around a burst",
@@ -303,16 +307,27 @@ def wider(timeline: Points, bins: int) -> Points:
     return [(round(place * bins * TIMELINE_BIN_S, 4), count) for place, count in counts.items()]
 
 
-def _figure(height: float) -> Figure:
-    return Figure(figsize=(_WIDTH, height), layout="constrained")
+def _panels(theme: Theme, count: int, height: float, columns: int) -> tuple[Figure, list[Axes]]:
+    """A figure of panels with shared scales, below each other or, on a wide screen, in ``columns``.
 
-
-def _panels(figure: Figure, count: int) -> list[Axes]:
-    """Panels below each other with shared scales. Each has axis numbers of its own: on a phone the last is far away."""
-    panels = list(figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0])
-    for axes in panels:
+    Each panel has axis numbers of its own: on a phone the last is far away. ``height`` is that of a panel, in inches.
+    """
+    across = min(columns, count) if theme.wide else 1
+    down = -(-count // across)
+    figure = Figure(figsize=(_WIDE if theme.wide else _WIDTH, 0.45 + height * down), layout="constrained")
+    panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
+    for unused in panels[count:]:
+        unused.remove()
+    for axes in panels[:count]:
         axes.tick_params(axis="x", labelbottom=True)
-    return panels
+        axes.tick_params(axis="y", labelleft=True)
+    return figure, panels[:count]
+
+
+def _label_below(panels: Sequence[Axes], text: str, columns: int, theme: Theme) -> None:
+    """Name the horizontal axis below the last panel of each column."""
+    for axes in panels[-columns:] if theme.wide else panels[-1:]:
+        axes.set_xlabel(text)
 
 
 def _from_end(share: float, messages: float | int | bool | None) -> float:

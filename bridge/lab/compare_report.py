@@ -1,85 +1,47 @@
-"""What a comparison found: results by mode, the document, the tables, and the files of the report."""
+"""The report of a comparison: the document, and the tables for a terminal, the page and a README."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bridge.lab.command import shared_settings
-from bridge.lab.compare import CompareStep
-from bridge.lab.compare_modes import ComparePlan, Mode, Rounding, caution
-from bridge.lab.figures import FAULTS, Figures, faults_sentence, number
+from bridge.lab.compare_modes import ComparePlan, caution
+from bridge.lab.compare_result import (
+    NOT_IN_PLAN,
+    PROCESSES,
+    Cell,
+    ModeResult,
+    cell,
+    complaints,
+    processor_us,
+    why_no_figure,
+    why_no_step,
+)
+from bridge.lab.compare_verdict import headline, scope, verdict
+from bridge.lab.figures import number
 from bridge.settings import Settings
 from bridge.telemetry.printable import say
 
 #: The version of the document. Raise it when a figure changes its name or meaning.
 FORMAT = 1
 _MIB = 1024 * 1024
-_PROCESSES = ("bridge", "broker", "store")
 _QUANTILES = {"p50": "p50_ms", "p90": "p90_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
 
 #: Faults with a column in the table. Lost order has a group of its own.
 _COUNTED = ("lost", "duplicates", "early", "refused")
+#: Steps that only a full run has.
+_LEFT_TO_A_FULL_RUN = {"backlog": "memory of waiting messages", "restart": "a restart of the bridge"}
 #: The width of the shortest cell, and the gap between two columns on a terminal.
 _CELL_LEAST, _GAP = 7, 2
-
-
-@dataclass
-class ModeResult:
-    """The steps of one mode that were measured."""
-
-    mode: Mode
-    steps: list[CompareStep] = field(default_factory=list)
-
-    def of(self, kind: str) -> list[CompareStep]:
-        """The steps of one kind."""
-        return [step for step in self.steps if step.kind == kind]
-
-    def figures(self, kind: str) -> Figures:
-        """The figures of the only step of a kind; empty if it was not measured."""
-        return next((step.figures for step in self.of(kind)), {})
-
-    def at_rate(self, rate: float) -> CompareStep | None:
-        """The step that held this rate."""
-        return next((step for step in self.of("rate") if step.figures["rate_per_s"] == rate), None)
-
-    def faults(self) -> dict[str, int]:
-        """Messages of all steps that were lost, duplicated, early, refused or out of order; only what is not 0."""
-        counts = {name: sum(step.faults().get(name, 0) for step in self.steps) for name in FAULTS}
-        return {name: count for name, count in counts.items() if count}
-
-    def messages(self) -> int:
-        """The number of messages of all steps that should arrive."""
-        return sum(int(step.figures["messages"] or 0) for step in self.steps if step.kind != "backlog")
-
-
-def complaints(results: Sequence[ModeResult]) -> list[str]:
-    """A sentence for each of postdate's own modes with faults."""
-    return [
-        faults_sentence(result.mode.name, faults)
-        for result in results
-        if result.mode.ours and (faults := _broken(result))
-    ]
-
-
-def _broken(result: ModeResult) -> dict[str, int]:
-    """Its faults, except those by its own rule: the nearest level may be a shorter one."""
-    by_rule = {"early"} if result.mode.rounding is Rounding.NEAREST else set()
-    return {name: count for name, count in result.faults().items() if name not in by_rule}
-
-
-def unfinished(results: Sequence[ModeResult], modes: Sequence[Mode], plan: ComparePlan) -> list[str]:
-    """A sentence that names the modes without all their steps; none if all are complete."""
-    done = {result.mode.name: len(result.steps) for result in results}
-    short = [mode.name for mode in modes if done.get(mode.name, 0) < len(plan.titles([mode]))]
-    return [f"The measurement is incomplete. Modes without all figures: {', '.join(short)}."] if short else []
 
 
 def document(
@@ -95,6 +57,7 @@ def document(
         **about,
         "plan": {**asdict(plan), "backlog": plan.backlog},
         "ok": complete and not complaints(results),
+        "verdict": [f"{scope(plan)}:", *map(str, verdict(results, plan, left_out))],
         "modes": [_mode(result) for result in results],
         "left_out": dict(left_out),
     }
@@ -128,15 +91,20 @@ def report_settings(settings: Settings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TableLine:
-    """A question and each mode's answer, "" if it has none. Lines of one ``group`` form one table.
+    """A question and each mode's answer, or why it has none. Lines of one ``group`` form one table.
 
     ``note`` explains what the label leaves open.
     """
 
     group: str
     label: str
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
     note: str = ""
+
+    @property
+    def in_words(self) -> bool:
+        """Whether the answers are words, which are aligned left."""
+        return any(cell.text[:1].isalpha() for cell in self.cells)
 
 
 class Question(NamedTuple):
@@ -144,7 +112,7 @@ class Question(NamedTuple):
 
     group: str
     label: str
-    answer: Callable[[ModeResult], str]
+    answer: Callable[[ModeResult], Cell]
     note: str = ""
 
 
@@ -154,154 +122,175 @@ def lines(results: Sequence[ModeResult], plan: ComparePlan) -> list[TableLine]:
         TableLine(one.group, one.label, tuple(map(one.answer, results)), one.note)
         for one in (*_rate_questions(plan), *_other_questions(plan))
     ]
-    return [line for line in found if any(line.cells)]
+    return [line for line in found if any(cell.text for cell in line.cells)]
 
 
 def _rate_questions(plan: ComparePlan) -> Iterator[Question]:
     for rate in plan.rates:
         for label, name in _QUANTILES.items():
-            yield Question(f"Lateness at {rate:,g} a second, ms", label, _at_rate(rate, name))
+            yield Question(f"Lateness at {rate:,g} a second, ms", label, _at_rate(plan, rate, name))
     rate = plan.rates[-1]
     group = f"Delays of {plan.span}, at {rate:,g} a second, ms"
     yield Question(
         group,
         "short behind long",
-        _at_rate(rate, "short_behind_long_ms"),
+        _at_rate(plan, rate, "short_behind_long_ms"),
         "Short behind long: the median lateness of the quarter with the shortest delays, minus that of the quarter "
         "with the longest. It is about 0 if a short delay can pass a longer one. Below 0 nothing was early: the long "
         "delays were later, for example in a ladder, where they pass more queues.",
     )
-    yield Question(group, "rounded, p50", _at_rate(rate, "rounding_p50_ms"))
-    yield Question(group, "rounded, max", _at_rate(rate, "rounding_max_ms"))
+    yield Question(group, "rounded, p50", _at_rate(plan, rate, "rounding_p50_ms"))
+    yield Question(group, "rounded, max", _at_rate(plan, rate, "rounding_max_ms"))
 
 
 def _other_questions(plan: ComparePlan) -> Iterator[Question]:
     rate = plan.rates[-1]
     group = f"One flood of {plan.count:,} at once, a second"
-    yield Question(group, "published", _of("flood", "publish_per_s"))
-    yield Question(group, "delivered", _of("flood", "deliver_per_s"))
+    yield Question(group, "published", _of(plan, "flood", "publish_per_s"))
+    yield Question(group, "delivered", _of(plan, "flood", "deliver_per_s"))
     group = "Messages, all runs"
-    yield Question(group, "sent", lambda result: number(result.messages()))
+    yield Question(group, "sent", lambda result: Cell(number(result.messages())))
     for name in _COUNTED:
-        yield Question(group, name, _fault(name))
+        yield Question(group, name, _fault(plan, name))
     group = "Came after one that was published later"
-    yield Question(group, "due at one moment", _fault("disordered"))
-    yield Question(group, "with one delay", _out_of_order)
+    yield Question(group, "due at one moment", _fault(plan, "disordered"))
+    yield Question(group, "with one delay", partial(_out_of_order, plan))
     group = f"{plan.count:,} due at one moment, ms"
-    yield Question(group, "all out after", _of("burst", "all_out_ms"))
+    yield Question(group, "all out after", _of(plan, "burst", "all_out_ms"))
     yield Question(
         group,
         "of it rounding",
-        _of("burst", "moved_max_ms"),
+        _of(plan, "burst", "moved_max_ms"),
         "Counted from the requested moment. Of it rounding: how far the mode's own rule moves that moment, for the "
         "message that it moves furthest.",
     )
-    for name in _PROCESSES:
-        yield Question(f"Processor at {rate:,g} a second, µs a message", name, _at_rate(rate, f"{name}_cpu_us"))
+    for name in PROCESSES:
+        yield Question(f"Processor at {rate:,g} a second, µs a message", name, _at_rate(plan, rate, f"{name}_cpu_us"))
     group = f"{plan.backlog:,} waiting"
     yield Question(
         group,
         "broker, bytes each",
-        _bytes_each("broker"),
-        "Growth of the broker's process per message; blank if it shrank. With redis no message waits on the broker: "
+        _bytes_each(plan, "broker"),
+        "Growth of the broker's process per message. With redis no message waits on the broker: "
         "it is memory that RabbitMQ has not released after passing the messages on.",
     )
-    yield Question(group, "store, bytes each", _bytes_each("store"))
-    yield Question(group, "bridge, MiB", lambda result: _mib(result.figures("backlog").get("bridge_bytes")))
-    yield Question("Bridge restarted, ms", "none came for", _of("restart", "standstill_ms"))
-    yield Question("What waits", "can be cancelled", lambda result: result.mode.cancel)
+    yield Question(group, "store, bytes each", _bytes_each(plan, "store"))
+    yield Question(group, "bridge, MiB", partial(_bridge_mib, plan))
+    yield Question("Bridge restarted, ms", "none came for", _of(plan, "restart", "standstill_ms"))
+    yield Question("What waits", "can be cancelled", lambda result: Cell(result.mode.cancel))
 
 
-def _at_rate(rate: float, name: str) -> Callable[[ModeResult], str]:
-    def answer(result: ModeResult) -> str:
+def _at_rate(plan: ComparePlan, rate: float, name: str) -> Callable[[ModeResult], Cell]:
+    def answer(result: ModeResult) -> Cell:
         step = result.at_rate(rate)
-        return "" if step is None else number(step.figures.get(name))
+        return cell(result, plan, "rate", name, None if step is None else step.figures)
 
     return answer
 
 
-def _fault(name: str) -> Callable[[ModeResult], str]:
-    """The sum over all steps; blank if no step can detect this fault."""
+def _fault(plan: ComparePlan, name: str) -> Callable[[ModeResult], Cell]:
+    """The sum over all steps that can detect this fault. Only a burst detects disorder."""
 
-    def answer(result: ModeResult) -> str:
-        seen = any(name in step.figures for step in result.steps)
-        return number(result.faults().get(name, 0)) if seen else ""
+    def answer(result: ModeResult) -> Cell:
+        if any(name in step.figures for step in result.steps):
+            return Cell(number(result.faults().get(name, 0)))
+        kind = "burst" if name == "disordered" else "rate"
+        return cell(result, plan, kind, name, result.figures(kind) or None)
 
     return answer
 
 
-def _of(kind: str, name: str) -> Callable[[ModeResult], str]:
-    return lambda result: number(result.figures(kind).get(name))
+def _of(plan: ComparePlan, kind: str, name: str) -> Callable[[ModeResult], Cell]:
+    return lambda result: cell(result, plan, kind, name, result.figures(kind) or None)
 
 
-def _bytes_each(name: str) -> Callable[[ModeResult], str]:
-    """Memory per message; blank if the server released more than it took."""
+def _bytes_each(plan: ComparePlan, name: str) -> Callable[[ModeResult], Cell]:
+    """Memory per message, unless the server released more than it took."""
 
-    def answer(result: ModeResult) -> str:
+    def answer(result: ModeResult) -> Cell:
+        found = _of(plan, "backlog", f"{name}_grew_bytes")(result)
+        if not found.text:
+            return found
         backlog = result.figures("backlog")
-        grew = backlog.get(f"{name}_grew_bytes") or 0
-        return number(grew / (backlog["messages"] or 1)) if grew > 0 else ""
+        grew = float(backlog[f"{name}_grew_bytes"] or 0)
+        return Cell(number(grew / (backlog["messages"] or 1))) if grew > 0 else Cell("", "its memory shrank")
 
     return answer
 
 
-def _out_of_order(result: ModeResult) -> str:
+def _out_of_order(plan: ComparePlan, result: ModeResult) -> Cell:
+    found = _of(plan, "flood", "out_of_order")(result)
     flood = result.figures("flood")
-    if flood.get("out_of_order") is None or not flood["messages"]:
-        return ""
-    share = float(flood["out_of_order"] or 0) / float(flood["messages"])
-    return "0" if not flood["out_of_order"] else f"{share:.1%} of the flood"
+    if not found.text or not flood["out_of_order"]:
+        return found
+    return Cell(f"{float(flood['out_of_order']) / float(flood['messages'] or 1):.1%} of the flood")
 
 
-def _mib(value: float | None) -> str:
-    return "" if value is None else f"{value / _MIB:,.0f}"
+def _bridge_mib(plan: ComparePlan, result: ModeResult) -> Cell:
+    found = _of(plan, "backlog", "bridge_bytes")(result)
+    return Cell(f"{float(result.figures('backlog')['bridge_bytes'] or 0) / _MIB:,.0f}") if found.text else found
 
 
-def print_table(results: Sequence[ModeResult], plan: ComparePlan) -> None:
-    """Print a table for each group, with a row for each mode. In a pipe, print one tab-separated row per figure."""
+def not_measured(plan: ComparePlan) -> str:
+    """A sentence about steps that the plan leaves out for every mode; "" if there are none."""
+    missing = [words for kind, words in _LEFT_TO_A_FULL_RUN.items() if kind not in plan.kinds]
+    return f"{NOT_IN_PLAN.capitalize()}: {', '.join(missing)}." if missing else ""
+
+
+def print_table(results: Sequence[ModeResult], plan: ComparePlan, left_out: Mapping[str, str]) -> None:
+    """Print the verdict, and a table for each group, with a row for each mode.
+
+    In a pipe, print one tab-separated row per figure. The verdict goes to standard error.
+    """
     if not sys.stdout.isatty():
-        _print_piped(results, plan)
+        _print_piped(results, plan, left_out)
         return
     console = Console()
+    console.print(f"{scope(plan)}:", style="bold", highlight=False)
+    for judgement in verdict(results, plan, left_out):
+        console.print(f"- {judgement}", highlight=False, markup=False)
+    console.print()
     widest = max(len(result.mode.title) for result in results)
     for group, members in groupby(lines(results, plan), key=lambda line: line.group):
         found = list(members)
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
         table.add_column(width=widest)
         for line in found:
-            words = any(cell[:1].isalpha() for cell in line.cells)
-            table.add_column(line.label, justify="left" if words else "right", min_width=_CELL_LEAST)
+            table.add_column(line.label, justify="left" if line.in_words else "right", min_width=_CELL_LEAST)
         for place, result in enumerate(results):
             cells = [line.cells[place] for line in found]
-            if any(cells):
-                table.add_row(result.mode.title, *cells)
+            table.add_row(result.mode.title, *(one.text or Text(one.why, style="dim") for one in cells))
         console.print(group, style="bold", highlight=False)
         console.print(table)
-    if caution(plan):
-        console.print(caution(plan), highlight=False)
+    if not_measured(plan):
+        console.print(not_measured(plan), highlight=False)
 
 
-def _print_piped(results: Sequence[ModeResult], plan: ComparePlan) -> None:
-    """One row for each figure of each mode, for programs."""
+def _print_piped(results: Sequence[ModeResult], plan: ComparePlan, left_out: Mapping[str, str]) -> None:
+    """One row for each figure of each mode, for programs. A figure that is missing has no row."""
+    for sentence in (f"{scope(plan)}:", *map(str, verdict(results, plan, left_out))):
+        say(sentence)
     print("group", "figure", "mode", "value", sep="\t")
     for line in lines(results, plan):
-        for result, cell in zip(results, line.cells, strict=True):
-            if cell:
-                print(line.group, line.label, result.mode.title, cell, sep="\t")
-    if caution(plan):
-        say(caution(plan))
+        for result, one in zip(results, line.cells, strict=True):
+            if one.text:
+                print(line.group, line.label, result.mode.title, one.text, sep="\t")
 
 
 # -- the table for a README -------------------------------------------------------------------------------------------
 
 
 def markdown(results: Sequence[ModeResult], plan: ComparePlan, about: Mapping[str, Any]) -> str:
-    """A table in Markdown with a row for each mode. Below it: how to read it, and when and where it was measured."""
-    titles, answers = zip(("way", lambda result: result.mode.title), *_columns(plan), strict=True)
-    rows = [[answer(result) for answer in answers] for result in results]
+    """A table in Markdown with a row for each mode.
+
+    Above it: the verdict in short. Below it: how to read it, and when and where it was measured.
+    """
+    titles, answers = zip(("way", lambda result: Cell(result.mode.title)), *_columns(plan), strict=True)
+    rows = [[one.text or f"({one.why})" for one in (answer(result) for answer in answers)] for result in results]
     table = [titles, ["---", *("--:" for _ in titles[1:])], *rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
-    return f"{text}\n\n{' '.join(notes(plan))}\n\n{_where(about)}\n"
+    parts = (headline(results, plan), text, " ".join(notes(plan)), _where(about))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def notes(plan: ComparePlan) -> tuple[str, ...]:
@@ -313,44 +302,44 @@ def notes(plan: ComparePlan) -> tuple[str, ...]:
         "Short behind long: below 0 nothing was early, the long delays were the later ones.",
         f"At once: how fast one flood of {plan.count:,} drains, and no rate that can be held.",
         caution(plan),
+        not_measured(plan),
     )
     return tuple(filter(None, found))
 
 
-def _columns(plan: ComparePlan) -> Iterator[tuple[str, Callable[[ModeResult], str]]]:
+def _columns(plan: ComparePlan) -> Iterator[tuple[str, Callable[[ModeResult], Cell]]]:
     for rate in plan.rates:
-        yield f"late at {rate:,g}/s: p50, p99, ms", partial(_late, rate)
+        yield f"late at {rate:,g}/s: p50, p99, ms", partial(_late, plan, rate)
     rate = plan.rates[-1]
-    yield "short behind long, ms", lambda result: _at(result, rate, "short_behind_long_ms")
-    yield f"delays of {plan.span} rounded by up to, ms", lambda result: _at(result, rate, "rounding_max_ms")
-    yield f"{plan.count:,} at once, out/s", lambda result: number(result.figures("flood").get("deliver_per_s"))
-    yield f"{plan.count:,} due at one moment, all out after, ms (of it rounding)", _all_out
-    yield f"processor at {rate:,g}/s, µs a message", lambda result: _processor(result, rate)
-    yield "lost, early", lambda result: f"{result.faults().get('lost', 0)}, {result.faults().get('early', 0)}"
+    yield "short behind long, ms", _at_rate(plan, rate, "short_behind_long_ms")
+    yield f"delays of {plan.span} rounded by up to, ms", _at_rate(plan, rate, "rounding_max_ms")
+    yield f"{plan.count:,} at once, out/s", _of(plan, "flood", "deliver_per_s")
+    yield f"{plan.count:,} due at one moment, all out after, ms (of it rounding)", partial(_all_out, plan)
+    yield f"processor at {rate:,g}/s, µs a message", partial(_processor, plan, rate)
+    yield (
+        "lost, early",
+        lambda result: Cell(f"{result.faults().get('lost', 0)}, {result.faults().get('early', 0)}"),
+    )
 
 
-def _late(rate: float, result: ModeResult) -> str:
-    return ", ".join(filter(None, (_at(result, rate, name) for name in ("p50_ms", "p99_ms"))))
+def _late(plan: ComparePlan, rate: float, result: ModeResult) -> Cell:
+    half, most = (_at_rate(plan, rate, name)(result) for name in ("p50_ms", "p99_ms"))
+    return Cell(f"{half.text}, {most.text}") if half.text and most.text else most
 
 
-def _at(result: ModeResult, rate: float, name: str) -> str:
-    step = result.at_rate(rate)
-    return "" if step is None else number(step.figures.get(name))
-
-
-def _all_out(result: ModeResult) -> str:
+def _all_out(plan: ComparePlan, result: ModeResult) -> Cell:
     """Counted from the requested moment, because users wait for that."""
-    burst = result.figures("burst")
-    text, moved = number(burst.get("all_out_ms")), burst.get("moved_max_ms")
-    return f"{text} ({number(moved)})" if text and moved else text
+    found, moved = _of(plan, "burst", "all_out_ms")(result), result.figures("burst").get("moved_max_ms")
+    return Cell(f"{found.text} ({number(moved)})") if found.text and moved else found
 
 
-def _processor(result: ModeResult, rate: float) -> str:
-    """The sum of all processes; blank if the broker's is unknown."""
+def _processor(plan: ComparePlan, rate: float, result: ModeResult) -> Cell:
+    """The sum of all processes that take part."""
     step = result.at_rate(rate)
-    if step is None or step.figures.get("broker_cpu_us") is None:
-        return ""
-    return number(sum(float(step.figures.get(f"{name}_cpu_us") or 0) for name in _PROCESSES))
+    if step is None:
+        return Cell("", why_no_step(result, plan, "rate"))
+    total = processor_us(result.mode, step.figures)
+    return Cell(number(total)) if total is not None else Cell("", why_no_figure(result.mode, "broker_", step.figures))
 
 
 def _where(about: Mapping[str, Any]) -> str:

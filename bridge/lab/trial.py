@@ -93,6 +93,10 @@ def trial_settings(
         "kafka": {"group": names.prefix},
         "redis": {"key_prefix": names.prefix},
         "bridge": {"instance": "", "setup": True},
+        # A run deletes what its route needs. It measures the bridge alone, and leaves the user's port free.
+        "http": {"enabled": False},
+        "canary": {"enabled": False},
+        "webhook": {"url": SecretStr("")},
     }
     for section, values in other.items():
         own[section] = {**own.get(section, {}), **values}

@@ -21,6 +21,7 @@ from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import IDLE_S, Wake, pace_s
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
@@ -68,6 +69,7 @@ class Claimer:
         rules: ClaimRules,
         health: Health,
         ordered: Ordered,
+        metrics: Metrics | None = None,
     ) -> None:
         self._store = store
         self._wake = wake
@@ -75,6 +77,7 @@ class Claimer:
         self._publisher = publisher
         self._rules = rules
         self._health = health
+        self._metrics = metrics or Metrics()
         self._reconnect = Reconnect()
         self._held = Held(store, wake, ordered)
         self._largest = 0
@@ -154,7 +157,9 @@ class Claimer:
         taken = 0
         self._wake.asking(shards)
         lease_ms, drain_ms = self._rules.lease_ms, self._rules.drain_ms
+        began_s = time.monotonic()
         replies = await self._store.claim(shards, limit, bytes_max, lease_ms, drain_ms, self._wake.ahead_ms)
+        self._metrics.store_s["claim"].add(time.monotonic() - began_s)
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply
@@ -216,6 +221,7 @@ class Claimer:
             if news:
                 log.error("messages of a newer postdate", shard=shard, messages=len(news), ids=_names(news))
         if claimed.damaged:
+            self._metrics.damaged += len(claimed.damaged)
             self._damaged += claimed.damaged
             ids = _names([claim.id for claim, _ in claimed.damaged])
             log.error("dead letters", shard=shard, messages=len(claimed.damaged), ids=ids, reason=claimed.damaged[0][1])

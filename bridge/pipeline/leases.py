@@ -48,6 +48,8 @@ class Leases:
         self._held: dict[bytes, Claim] = {}
         self._held_in: dict[int, int] = {}
         self._taken: dict[int, int] = {}
+        #: How many expired leases this instance recovered.
+        self.recovered = 0
         self.elsewhere = RoutesElsewhere(self)
 
     # -- shards -----------------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ class Leases:
     async def recover(self) -> None:
         """Park again what expired leases hold in the shards of this instance."""
         if self._mine:
-            await self._store.recover(sorted(self._mine))
+            self.recovered += await self._store.recover(sorted(self._mine))
 
     async def leave(self) -> None:
         """Give back every claim and every shard when the process ends."""

@@ -12,6 +12,7 @@ So once a record of a log went back to the source unparked, no later record of t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -28,6 +29,7 @@ from bridge.parking.redelivery import Given
 from bridge.pipeline.decide import Neighbours, Parking, RouteRules, Step, decide
 from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
 
@@ -61,6 +63,7 @@ class Parker:
         parked: Callable[[int, int], None],
         health: Health,
         limits: ParkLimits,
+        metrics: Metrics | None = None,
     ) -> None:
         """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard."""
         self._source = source
@@ -68,10 +71,20 @@ class Parker:
         self._routes = routes
         self._health = health
         self._limits = limits
+        self._metrics = metrics or Metrics()
         self._dead = Notices(log.warning)
         self._skipped = Notices(log.info)
         self._parts = RoundParts(
-            source, store, routes, ids, parked, limits.recent_max, Given(source.alive), self._dead, self._skipped
+            source,
+            store,
+            routes,
+            ids,
+            parked,
+            limits.recent_max,
+            Given(source.alive),
+            self._dead,
+            self._skipped,
+            self._metrics,
         )
         self._neighbours = Neighbours()
         self._spread = 0
@@ -124,9 +137,20 @@ class Parker:
         """Decide what becomes of deliveries, and queue them for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
         for route, some in groupby(steps, lambda step: step.delivery.route):
-            self._waiting.setdefault(route, deque()).extend(some)
+            run = list(some)
+            self._waiting.setdefault(route, deque()).extend(run)
+            self._count(route, run)
         self.received += len(steps)
         return steps
+
+    def _count(self, route: str, steps: Sequence[Step]) -> None:
+        numbers = self._metrics.routes[route]
+        numbers.received += len(steps)
+        for step in steps:
+            if not step.delivery.headers:
+                numbers.passed += 1
+            elif isinstance(step.decision, Parking):
+                numbers.delay_ms.add(step.decision.due_ms - step.delivery.arrived_ms)
 
     def _step(self, delivery: Delivery) -> Step:
         rules = self._routes[delivery.route]
@@ -165,6 +189,7 @@ class Parker:
     async def _carry_out(self, one: Round) -> None:
         """Repeat a round until the store has answered, or until none of it can be acknowledged any more."""
         reconnect, failed = Reconnect(), self._gave_up
+        began_s = time.monotonic()
         while any(map(self._source.alive, one.pending())) and not (self._stopping and failed):
             try:
                 await one.attempt()
@@ -175,6 +200,7 @@ class Parker:
                 await reconnect.wait()
             else:
                 self._health.say("store park", "")
+                self._metrics.park_s.add(time.monotonic() - began_s)
                 return
         self._gave_up = self._stopping and failed
         self._source.drop(one.pending())

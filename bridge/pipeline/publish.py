@@ -24,9 +24,12 @@ from bridge.core.ports import Result, Sink
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
+from bridge.telemetry.metrics import Metrics
 
 #: The longest sleep of the loop.
 _IDLE_S = 1.0
+#: A measured message without an answer is forgotten after this time.
+_MEASURED_S = 60.0
 _CLOCK_MONOTONIC = 1
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 _ITIMERSPEC = struct.Struct("@4l")
@@ -35,12 +38,23 @@ _ITIMERSPEC = struct.Struct("@4l")
 class Publisher:
     """Claims wait here for their moment; then one loop publishes them."""
 
-    def __init__(self, sink: Sink, settler: Settler, leases: Leases, wake: Wake, clock: StoreClock) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        settler: Settler,
+        leases: Leases,
+        wake: Wake,
+        clock: StoreClock,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._sink = sink
         self._settler = settler
         self._leases = leases
         self._wake = wake
         self._clock = clock
+        self._metrics = metrics or Metrics()
+        #: One message at a time is measured: the last of a batch, and when it was published.
+        self._measured: tuple[Claim, float] | None = None
         self._waiting: list[tuple[int, int, Claim]] = []
         self._count = 0
         self._event = asyncio.Event()
@@ -66,6 +80,8 @@ class Publisher:
     def answered(self, results: Sequence[Result]) -> None:
         """Take the sink's answers. An empty batch means that the sink has room again."""
         self._settler.answered(results)
+        if self._measured is not None:
+            self._measure(self._measured, results)
         self._wake.room_again()
         if self._waiting:
             self._event.set()
@@ -92,19 +108,29 @@ class Publisher:
         room, room_bytes = self._sink.room()
         now_ms = self._clock.surely_us() / 1000
         now_s = self._published_at = time.monotonic()
+        published_ms = int(self._clock.now_us() // 1000)
         ready: list[Claim] = []
         late: list[Claim] = []
         while waiting and waiting[0][0] <= now_ms and len(ready) < room and room_bytes > 0:
             claim = heapq.heappop(waiting)[2]
             if now_s < claim.lease_ends:
+                claim.published_ms = published_ms
                 ready.append(claim)
                 room_bytes -= len(claim.payload)
             else:
                 late.append(claim)
         if ready:
+            if self._measured is None or now_s - self._measured[1] > _MEASURED_S:
+                self._measured = ready[-1], now_s
             self._sink.publish(ready)
         if late:
             await self._leases.give_back(late)
+
+    def _measure(self, measured: tuple[Claim, float], results: Sequence[Result]) -> None:
+        claim, published_s = measured
+        if any(result.letter is claim for result in results):
+            self._metrics.publish_s.add(time.monotonic() - published_s)
+            self._measured = None
 
     def stop(self) -> None:
         """Publish nothing more. The claims that wait are still held, so ``Leases.leave`` gives them back."""

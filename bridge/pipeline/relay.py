@@ -25,6 +25,7 @@ from bridge.core.reasons import Reason, ReasonKind, unreadable
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
 from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, verdict
 from bridge.telemetry.health import Health, RefusedRoutes
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 
 log = structlog.get_logger("postdate")
@@ -95,6 +96,7 @@ class Carried:
     delivery: Delivery
     move: Move
     tries: int = 0
+    due_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Relay:
         health: Health,
         limits: RelayLimits,
         links: Sequence[Link] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         """``mend()`` is called when a queue or topic of postdate is missing.
 
@@ -136,6 +139,7 @@ class Relay:
         self._health = health
         self._limits = limits
         self._links = links
+        self._metrics = metrics or Metrics()
         self._room = asyncio.Event()
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
         #: What waits for another try, by the id of the object, with its timer and the reason.
@@ -218,11 +222,26 @@ class Relay:
                 self._not_delivered(carried, result.outcome, result.refusal)
             else:
                 done.append(carried.delivery)
+                self._count(carried)
         self._source.accept(done)
         if done and self._refused_routes:
             self._refused_routes.delivered({self._packing.route_of(delivery) for delivery in done})
         self._open -= len(done)
         self._room.set()
+
+    def _count(self, carried: Carried) -> None:
+        """Count what the broker confirmed: waiting for the first time, dead, or delivered."""
+        move, delivery = carried.move, carried.delivery
+        numbers = self._metrics.routes[self._packing.route_of(delivery)]
+        if isinstance(move, Hold):
+            numbers.parked += delivery.route in self._rules
+        elif isinstance(move, Bury):
+            kind = move.reason.kind if move.reason is not None else ReasonKind.UNREADABLE
+            numbers.died(kind, on_arrival=delivery.route in self._rules)
+        else:
+            numbers.confirmed += 1
+            if carried.due_known:
+                numbers.lateness_ms.add(max(0.0, self._clock.now_us() / 1000 - carried.due_ms))
 
     # -- one delivery -----------------------------------------------------------------------------------------------
 
@@ -230,7 +249,14 @@ class Relay:
         """Return a delivery as it is to be sent; None if it is to be sent later."""
         rules = self._rules.get(delivery.route)
         if rules is not None:
-            return self._carried(delivery, decide(delivery, rules, now_ms))
+            move = decide(delivery, rules, now_ms)
+            numbers = self._metrics.routes[delivery.route]
+            numbers.received += 1
+            if isinstance(move, Hold):
+                numbers.delay_ms.add(move.wait_ms)
+            elif not delivery.headers:
+                numbers.passed += 1
+            return self._carried(delivery, move)
         owed = self._packing.owed(delivery)
         if owed is None:
             return self._carried(delivery, Deliver())
@@ -258,8 +284,9 @@ class Relay:
             if not isinstance(move, Bury):
                 return self._carried(delivery, Bury(unreadable(error)))
             place, payload, public_id, said_due_ms = self._packing.parcel(delivery, _PLAIN, due_ms)
+        known = said_due_ms is not None
         due_ms = due_ms if said_due_ms is None else said_due_ms
-        return Carried(place, public_id, payload, due_ms, delivery.arrived_ms, delivery, move)
+        return Carried(place, public_id, payload, due_ms, delivery.arrived_ms, delivery, move, due_known=known)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -298,6 +325,11 @@ class Relay:
     # -- what came back ---------------------------------------------------------------------------------------------
 
     def _not_delivered(self, carried: Carried, outcome: Outcome, refusal: Refusal | None) -> None:
+        numbers = self._metrics.routes[self._packing.route_of(carried.delivery)]
+        if refusal is None:
+            numbers.unknown += 1
+        else:
+            numbers.refused += 1
         decided = verdict(carried.tries, outcome, refusal, self._retries, _spread())
         match decided:
             case _ if refusal is None:

@@ -8,6 +8,7 @@ delivery is accepted as soon as it is durable.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from bridge.parking.envelope import found_key, index_field, index_fields, seal
 from bridge.parking.identity import Ids, shard_of
 from bridge.parking.redelivery import FirstCopies, Given
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, not_unique
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 
 PARKED_BEFORE = Reason(ReasonKind.PARKED_BEFORE, "the source delivered it again, and the store has already handled it")
@@ -120,6 +122,7 @@ class RoundParts:
     given: Given
     dead: Notices
     skipped: Notices
+    metrics: Metrics
 
 
 class _Load:
@@ -236,7 +239,8 @@ class Round:
             return _NOTHING
         found = await self._store.find(list(dict.fromkeys(field for some in fields.values() for field in some)))
         done = await self._done([self._steps[n] for n in fields])
-        looked, gone, asked = _Looked(set(), {}), dict[bytes, None](), dict[bytes, tuple[str, bytes]]()
+        looked, asked = _Looked(set(), {}), dict[bytes, tuple[str, bytes]]()
+        gone, replaced = dict[bytes, None](), dict[bytes, None]()
         for n, some in fields.items():
             step = self._steps[n]
             if step.delivery.origin in done or not self._source.alive(step.delivery):
@@ -246,12 +250,14 @@ class Round:
                 continue
             elsewhere = [message_id for message_id in found[some[0]].ids if shard_of(message_id) != step.shard]
             if self._parts.routes[step.delivery.route].on_same_key == "replace":
-                gone.update(dict.fromkeys(elsewhere))
+                replaced.update(dict.fromkeys(elsewhere))
             else:
                 assert isinstance(step.decision, Parking)
                 asked.update(dict.fromkeys(elsewhere, (step.delivery.route, step.decision.key)))
         if gone:
-            await self._store.cancel(list(gone), False)
+            await self._store.cancel(list(gone), False, reason="by its producer")
+        if replaced:
+            await self._store.cancel(list(replaced), False, replaced=True)
         if asked:
             looked.taken.update(asked[message_id] for message_id in await self._store.parked(list(asked)))
         return looked
@@ -348,7 +354,10 @@ class Round:
         assert loads is not None
         failed: StoreUnavailable | None = None
         batches = {shard: load.batch for shard, load in loads.items() if load.batch.messages}
+        began_s = time.monotonic()
         replies = await self._store.park(batches) if batches else {}
+        if batches:
+            self._parts.metrics.store_s["park"].add(time.monotonic() - began_s)
         durable: list[Delivery] = []
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
@@ -375,6 +384,7 @@ class Round:
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
             if n not in before:
                 self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
+                self._parts.metrics.routes[delivery.route].died(reason.kind, on_arrival=True)
 
     def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
         """Return what may be accepted now. Deliveries whose key is taken have to be rejected first."""
@@ -385,6 +395,9 @@ class Round:
         for position in reply.before:
             delivery = load.deliveries[position - 1]
             self._parts.skipped.tell("skipped", delivery.route, PARKED_BEFORE, **self._source.place(delivery))
+            self._parts.metrics.routes[delivery.route].deduplicated += 1
+        unparked = {*reply.kept, *reply.rejected, *reply.before}
+        self._parts.metrics.parked(d.route for n, d in enumerate(load.deliveries, 1) if n not in unparked)
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
         load.batch = Batch(load.batch.token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -22,9 +23,11 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Release, Result, Store
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.lateness import Lateness
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
 
@@ -137,13 +140,18 @@ class Settler:
         lateness: Lateness,
         leases: Leases,
         health: Health,
+        metrics: Metrics | None = None,
+        historian: Historian | None = None,
     ) -> None:
+        """``historian`` is None where no history is written."""
         self._store = store
+        self._historian = historian
         self._clock = clock
         self._rules = rules
         self._lateness = lateness
         self._leases = leases
         self._health = health
+        self._metrics = metrics or Metrics()
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -161,7 +169,11 @@ class Settler:
         letters = [result.letter for result in results if result.outcome is Outcome.CONFIRMED]
         confirmed = cast("list[Claim]", letters)  # the sink returns what it was given, and it was given claims
         if confirmed:
-            self._lateness.add(self._clock.now_us() / 1000, [claim.due_ms for claim in confirmed])
+            now_ms = self._clock.now_us() / 1000
+            self._lateness.add(now_ms, [claim.due_ms for claim in confirmed])
+            self._metrics.delivered(now_ms, confirmed)
+            if self._historian is not None:
+                self._historian.confirmed(int(now_ms), confirmed)
             self._confirmed += confirmed
             if self._refused_routes:
                 self._refused_routes.delivered({claim.route for claim in confirmed})
@@ -174,6 +186,7 @@ class Settler:
 
     def _not_delivered(self, result: Result) -> None:
         claim = cast("Claim", result.letter)
+        numbers = self._metrics.routes[claim.route]
         if result.refusal is not None and result.refusal.reason.kind is ReasonKind.NO_ROUTE:
             untouched = self._leases.elsewhere.release(claim)
             if untouched is not None:
@@ -183,11 +196,14 @@ class Settler:
         decided = verdict(claim.tries, result.outcome, result.refusal, self._rules, spread)
         reason, name = decided.reason, claim.public_id.decode()
         if reason is None:
+            numbers.unknown += 1
             self._releases.append(Release(claim, decided.wait_ms, decided.tries, ""))
             return
+        numbers.refused += 1
         self._refused_routes.refused(claim.route, reason)
         if decided.ending is Ending.DEAD:
             self._dead.tell("dead letter", claim.route, reason, id=name, tries=decided.tries)
+            numbers.died(reason.kind)
             self._burials.append((replace(claim, tries=decided.tries), str(reason)))
             return
         facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
@@ -235,6 +251,7 @@ class Settler:
     ) -> None:
         while waiting:
             batch = waiting[:_BATCH_MAX]
+            began_s = time.monotonic()
             try:
                 settled = await tell(batch)
             except ShardsUnavailable as error:
@@ -245,6 +262,7 @@ class Settler:
                 batch = [row for row in batch if claim_of(row).shard not in error.shards]
             else:
                 del waiting[: len(batch)]
+                self._metrics.store_s["settle"].add(time.monotonic() - began_s)
             self._finish([claim_of(row) for row in batch], settled)
 
     def _set_aside(self, waiting: list[T], rows: list[T]) -> None:

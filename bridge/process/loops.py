@@ -80,6 +80,10 @@ class Running:
         """Return what changes with every turn of each loop; None for a loop with nothing to do."""
         raise NotImplementedError
 
+    def frame(self) -> Mapping[str, object]:
+        """Return what the HTTP process needs: connections, troubles, metrics."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """Stop gracefully. A second call stops at once."""
         if self.stopping.is_set():

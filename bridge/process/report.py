@@ -1,4 +1,4 @@
-"""Reports to the service manager: ready, alive, stopping, and the health sentence.
+"""Reports to the service manager and to the HTTP process: ready, alive, stopping, and the health sentence.
 
 Alive means that the loops make progress, not that a timer fires. While a store or a broker is away the loops retry, so
 the process is alive. Ready does not wait for them forever: a service manager that took this for a failed start would
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from bridge.process.frames import FrameLine
 from bridge.process.notify import ALIVE, READY, STATUS, STOPPING, NotifyLine
 
 log = structlog.get_logger("postdate")
@@ -40,6 +42,9 @@ class Reported(Protocol):
     def marks(self) -> Mapping[str, object]:
         """Return a value for each loop that changes with every pass; None for an idle loop."""
 
+    def frame(self) -> Mapping[str, object]:
+        """Return what else the HTTP process needs: connections, troubles, metrics."""
+
 
 class StuckLoops:
     """Remembers since when each loop has made no progress."""
@@ -61,14 +66,23 @@ class StuckLoops:
 
 
 class Report:
-    """Reports to one service manager, or from a worker to its parent."""
+    """Reports to one service manager, or from a worker to its parent; and to the HTTP process."""
 
     def __init__(
-        self, line: NotifyLine | None, watchdog_s: float, stuck_s: float, patience_s: float = PATIENCE_S
+        self,
+        line: NotifyLine | None,
+        watchdog_s: float,
+        stuck_s: float,
+        patience_s: float = PATIENCE_S,
+        frames: FrameLine | None = None,
     ) -> None:
         """``line`` is None without a listener. The listener expects a sign of life every ``watchdog_s`` seconds (0:
-        never); it gets none while a loop makes no progress for longer than ``stuck_s``."""
+        never); it gets none while a loop makes no progress for longer than ``stuck_s``. ``frames`` leads to the HTTP
+        process."""
         self._line = line
+        self.frames = frames
+        self.name = "parent"
+        self.broker = ""
         self._watchdog_s = watchdog_s
         self._patience_s = patience_s
         self._still = StuckLoops(stuck_s)
@@ -94,7 +108,8 @@ class Report:
 
     async def telling(self, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work``, and report meanwhile."""
-        looking = asyncio.ensure_future(self._run()) if self._line is not None else None
+        heard = self._line is not None or self.frames is not None
+        looking = asyncio.ensure_future(self._run()) if heard else None
         try:
             await work
         finally:
@@ -116,19 +131,22 @@ class Report:
 
     def look(self, now_s: float) -> None:
         """Look once, and report what changed."""
-        line, subject = self._line, self._subject
-        if line is None:
-            return
+        subject = self._subject
         marks = subject.marks() if subject is not None and not self._stopping else {}
         stuck = self._still.stuck(marks, now_s)
         if stuck and not self._stuck:
             log.critical("a loop makes no progress; the service manager gets no sign of life", loop=stuck)
         self._stuck = stuck
+        if self._line is not None:
+            self._tell_supervisor(self._line, subject, now_s)
+        self._tell_frame()
+
+    def _tell_supervisor(self, line: NotifyLine, subject: Reported | None, now_s: float) -> None:
         up = subject is not None and subject.up()
         if not self._ready and not self._stopping and (up or now_s - self.started_s >= self._patience_s):
             self._ready = line.tell(READY)
         self._tell_status(line, subject)
-        if self._watchdog_s and not stuck and now_s - self._alive_at >= self._watchdog_s / 2 and line.tell(ALIVE):
+        if self._watchdog_s and not self._stuck and now_s - self._alive_at >= self._watchdog_s / 2 and line.tell(ALIVE):
             self._alive_at = now_s
 
     def _tell_status(self, line: NotifyLine, subject: Reported | None) -> None:
@@ -138,8 +156,21 @@ class Report:
         if status != self._status and line.tell(STATUS, status):
             self._status = status
 
+    def _tell_frame(self) -> None:
+        if self.frames is None:
+            return
+        subject = self._subject
+        state = "stopping" if self._stopping else "starting" if subject is None else "running"
+        more = subject.frame() if subject is not None else {}
+        sentence = subject.sentence() if subject is not None else self._waits
+        head = {"process": self.name, "broker": self.broker, "pid": os.getpid(), "state": state}
+        self.frames.tell({**head, "sentence": sentence, "stuck": self._stuck, **more})
+
     def _stop(self) -> None:
         """Report that the process stops, once."""
-        if self._line is not None and not self._stopping:
-            self._line.tell(STOPPING)
+        if self._stopping:
+            return
         self._stopping = True
+        if self._line is not None:
+            self._line.tell(STOPPING)
+        self._tell_frame()

@@ -18,6 +18,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Link, Sink, Source, Store
 from bridge.pipeline.claim import Claimer
+from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
@@ -29,19 +30,34 @@ from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
 #: After a subscription of this length the next attempt comes at once.
 _LISTENED_S = 10.0
+#: Health has these subjects while the store does not answer.
+_STORE_AWAY = frozenset({"store", "store claim", "store park", "store settle"})
+
+
+def broker_connected(broker: str, able: bool, troubles: Mapping[str, str]) -> bool:
+    """Return whether a broker is connected and all intakes are consumed. Pure."""
+    return able and not any(subject.startswith(f"{broker} intake") for subject in troubles)
+
+
+def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str, object]:
+    """Return the numbers of a frame."""
+    offset_s = clock.now_us() / 1e6 - time.time()
+    return {"metrics": {**metrics.said(), "attempts": health.attempts}, "clock_offset_s": round(offset_s, 6)}
 
 
 @dataclass(frozen=True)
 class Parts:
     """Everything that runs in one process with a store.
 
-    ``links`` keep the broker's connections. ``leaving`` is None where the broker itself empties stale levels.
+    ``links`` keep the broker's connections. ``historian`` is None where no history is written. ``leaving`` is None
+    where the broker itself empties stale levels.
     """
 
     store: Store
@@ -59,6 +75,9 @@ class Parts:
     store_watch: StoreWatch
     health: Health
     grace_ms: int
+    broker: str
+    metrics: Metrics
+    historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
 
@@ -82,6 +101,8 @@ class Service(Running):
             parts.store_watch.run(),
             parts.health.run(),
             self._listen(),
+            parts.metrics.watch_loop(),
+            *([parts.historian.run()] if parts.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
 
@@ -93,6 +114,15 @@ class Service(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
+
+    def frame(self) -> Mapping[str, object]:
+        parts, troubles = self._parts, self._parts.health.troubles()
+        peers = {
+            "redis": _STORE_AWAY.isdisjoint(troubles),
+            parts.broker: broker_connected(parts.broker, parts.sink.able(), troubles),
+        }
+        parts.metrics.recovered = parts.leases.recovered
+        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.store.clock)}
 
     async def _listen(self) -> None:
         """Listen to the store's hints. Without them the look once a second finds everything, but later."""
@@ -127,6 +157,8 @@ class Service(Running):
         self._parts.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
+            if self._parts.historian is not None:
+                await asyncio.wait_for(self._parts.historian.flush(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._parts.leases)
@@ -143,6 +175,8 @@ class RelayParts:
     clock: StoreClock
     health: Health
     grace_ms: int
+    broker: str
+    metrics: Metrics
     emptying: StoreDrain | None = None
 
 
@@ -157,6 +191,7 @@ class RelayService(Running):
         return (
             *(loop for relay in self._parts.relays for loop in relay.loops()),
             self._tell_time(),
+            self._parts.metrics.watch_loop(),
             self._parts.health.run(),
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
         )
@@ -169,6 +204,12 @@ class RelayService(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
+
+    def frame(self) -> Mapping[str, object]:
+        parts, troubles = self._parts, self._parts.health.troubles()
+        able = all(relay.able() for relay in parts.relays)
+        peers = {parts.broker: broker_connected(parts.broker, able, troubles)}
+        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.clock)}
 
     async def _tell_time(self) -> None:
         """Observe the machine's clock, which is the reference without a store and may be set."""

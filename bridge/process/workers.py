@@ -22,7 +22,7 @@ from typing import NamedTuple
 import structlog
 
 from bridge.process.notify import ALIVE, READY, STATUS, heard
-from bridge.telemetry.health import WELL
+from bridge.telemetry.health import WELL, Health
 from bridge.telemetry.reconnect import reconnect_wait_s
 
 log = structlog.get_logger("postdate")
@@ -60,12 +60,21 @@ class Workers:
     """Keeps worker processes of one command running until a signal, and reports for all of them."""
 
     def __init__(
-        self, command: Sequence[str], handed: Sequence[bytes], patience_s: float, lines: Sequence[Handed] = ()
+        self,
+        command: Sequence[str],
+        handed: Sequence[bytes],
+        patience_s: float,
+        lines: Sequence[Handed] = (),
+        inherited: Sequence[int] = (),
+        health: Health | None = None,
     ) -> None:
         """Run one worker for each of ``handed``, which goes to its standard input. A worker that still runs
-        ``patience_s`` after a stop is killed. ``lines``: one for each worker, or none without a service manager."""
+        ``patience_s`` after a stop is killed. ``lines``: one for each worker, or none without a service manager.
+        ``inherited``: a file descriptor for each worker, or none. ``health`` is that of the parent itself."""
         self._command = command
-        self._handed = handed
+        self._handed = list(handed)
+        self._inherited = inherited
+        self._health = health or Health()
         self._patience_s = patience_s
         self.stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
@@ -98,20 +107,32 @@ class Workers:
         self.stopping.set()
         self._signal_all(signal.SIGTERM)
 
+    def hand(self, handed: Sequence[bytes], later: Sequence[bytes]) -> None:
+        """Give each running worker its value of ``later``, and workers that start from now on theirs of ``handed``."""
+        self._handed = list(handed)
+        for number, process in self._running.items():
+            if process.stdin is not None:
+                process.stdin.write(later[number - 1])
+
     def up(self) -> bool:
         """Return whether every worker is ready."""
         self._hear()
         return all(one.ready for one in self._told)
 
     def sentence(self) -> str:
-        """Return the health of the workers that are not well."""
-        said = [f"Worker {n}: {one.status}" for n, one in enumerate(self._told, 1) if one.status != WELL]
+        """Return the parent's troubles, and the health of the workers that are not well."""
+        said = [f"{text}." for text in self._health.troubles().values()]
+        said += [f"Worker {n}: {one.status}" for n, one in enumerate(self._told, 1) if one.status != WELL]
         return " ".join(said) or WELL
 
     def marks(self) -> Mapping[str, object]:
         """Return each worker's signs of life; None for one that is being restarted."""
         self._hear()
         return {f"worker {n}": one.signs if n in self._running else None for n, one in enumerate(self._told, 1)}
+
+    def frame(self) -> Mapping[str, object]:
+        """Return the parent's troubles. Each worker reports its own."""
+        return {"troubles": self._health.troubles()}
 
     def _hear(self) -> None:
         for line, one in zip(self._lines, self._told, strict=True):
@@ -133,12 +154,13 @@ class Workers:
                 return
             failures = 0 if time.monotonic() - started > _LIVED_S else failures + 1
             wait_s = reconnect_wait_s(failures, random.random())  # noqa: S311 (jitter, not a secret)
-            log.error("a worker died", worker=number, how=_how(code), next_in_s=round(wait_s, 2))
+            log.error("a worker died", worker=number, how=how_it_ended(code), next_in_s=round(wait_s, 2))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), wait_s)
 
     async def _run_one(self, number: int) -> int:
-        inherited = (self._lines[number - 1].telling,) if self._lines else ()
+        inherited = [self._lines[number - 1].telling] if self._lines else []
+        inherited += self._inherited[number - 1 : number]
         process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, process_group=0, pass_fds=inherited
         )
@@ -147,13 +169,14 @@ class Workers:
         if self.stopping.is_set():  # the stop came while the process was starting
             process.terminate()
         try:
-            await process.communicate(self._handed[number - 1])
-            return process.returncode or 0
+            assert process.stdin is not None
+            process.stdin.write(self._handed[number - 1])  # and stays open: see ``hand``
+            return await process.wait()
         finally:
             del self._running[number]
 
 
-def _how(code: int) -> str:
+def how_it_ended(code: int) -> str:
     """Return an exit code in words; a negative one is a signal's number. Pure."""
     if code >= 0:
         return f"exit code {code}"
@@ -162,10 +185,10 @@ def _how(code: int) -> str:
     return f"signal {-code}"
 
 
-def end_with_parent(parent: int) -> None:
-    """In a worker: get SIGTERM when process ``parent`` ends, however it ends. Works on Linux only."""
+def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """In a process that ``parent`` started: get a signal when it ends, however it ends. Works on Linux only."""
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # the parent ended before the call
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)

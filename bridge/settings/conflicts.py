@@ -13,6 +13,7 @@ from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES
 from bridge.settings.own_names import own_exchanges, own_queues, takes_level_topic
+from bridge.settings.plan import is_canary
 from bridge.settings.urls import is_loopback
 from bridge.settings.values import milliseconds
 
@@ -34,6 +35,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _kafka(settings)
     yield from _times(settings)
     yield from _http(settings)
+    yield from _reserved(settings)
     yield from _exchanges(settings)
     yield from _topics(settings)
     yield from _modes(settings)
@@ -113,6 +115,11 @@ def _http(settings: Settings) -> Iterator[Conflict]:
     if settings.canary.every <= settings.canary.delay:
         text = f"must be longer than canary.delay ({write_duration(settings.canary.delay)})"
         yield Conflict((("canary", "every"), ("canary", "delay")), text)
+
+
+def _reserved(settings: Settings) -> Iterator[Conflict]:
+    for name in filter(is_canary, settings.routes):
+        yield Conflict(((ROUTES, name),), "is reserved for postdate's canary. Choose another name")
 
 
 def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:

@@ -11,6 +11,37 @@ from dataclasses import dataclass, field, replace
 
 from bridge.settings.model import TITLES, BrokerKind, Route, Settings
 
+#: The routes of the canaries: messages of postdate's own that show that it delivers.
+CANARY = "postdate_canary"
+
+
+def canary_name(broker: BrokerKind) -> str:
+    """The name of a broker's canary route."""
+    return f"{CANARY}_{broker}"
+
+
+def is_canary(route: str) -> bool:
+    """Whether a route is a canary's. Settings cannot have such a route."""
+    return route.startswith(CANARY)
+
+
+def canary_settings(settings: Settings, broker: BrokerKind) -> Settings:
+    """The settings with the canary's route of this broker as the only one.
+
+    Its names begin with the installation's own, so that no other installation delivers its messages.
+    """
+    own = settings.redis.key_prefix if broker == "rabbitmq" else settings.kafka.group
+    target = f"{own}.canary"
+    queue = f"{target}.intake" if broker == "rabbitmq" else ""
+    route = Route(broker=broker, intercept=f"{target}.delay", deliver_to=target, queue=queue, order="none")
+    return settings.model_copy(update={"routes": {canary_name(broker): route}})
+
+
+def canary_brokers(settings: Settings) -> list[BrokerKind]:
+    """The brokers that get a canary: those with a route whose messages wait in the store."""
+    stored = {route.broker for route in settings.routes.values() if route.stored}
+    return [kind for kind in TITLES if kind in stored] if settings.canary.enabled else []
+
 
 @dataclass(frozen=True)
 class ProcessPlan:
@@ -25,6 +56,12 @@ class ProcessPlan:
     former: Mapping[str, Route] = field(default_factory=dict)
     #: For a process without a store: the store that its routes may have used before, if no route uses it any more.
     emptied: ProcessPlan | None = None
+
+    def with_canary(self) -> ProcessPlan:
+        """The same process, which also takes and delivers the messages of its broker's canary."""
+        canary = canary_settings(self.settings, self.broker).routes
+        routes = {**self.settings.routes, **canary}
+        return replace(self, settings=self.settings.model_copy(update={"routes": routes}))
 
     @property
     def delivering(self) -> Settings:

@@ -52,6 +52,8 @@ class Health:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._subjects: dict[str, _Subject] = {}
+        #: Attempts to connect: by the first word of the subject, connected and failed.
+        self.attempts: dict[str, list[int]] = {}
 
     def say(self, subject: str, sentence: str, for_s: float = math.inf, cause: Hashable = None) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
@@ -76,6 +78,10 @@ class Health:
             one.well_since, one.over = now, WELL_AGAIN
         one.sentence, one.until = sentence, now + for_s
         self._log(subject, one, now)
+
+    def attempted(self, subject: str, connected: bool) -> None:
+        """Count an attempt to connect. The first word of ``subject`` names the server."""
+        self.attempts.setdefault(subject.partition(" ")[0], [0, 0])[not connected] += 1
 
     def troubles(self) -> dict[str, str]:
         """Return subject and sentence of everything that is wrong now."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 #: Upper ends of the classes in milliseconds, each a quarter wider than the last: a percentile is exact to that.
 BOUNDS_MS = tuple(round(1.25**n / 4, 3) for n in range(72))
+#: Upper ends of the classes of the metric ``postdate_lateness_seconds`` and of the counts of the last days, in ms.
+LATENESS_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
 
 class Lateness:

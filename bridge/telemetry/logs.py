@@ -24,6 +24,7 @@ _QUIET = {
     "aiokafka": logging.CRITICAL,
     "redis": logging.WARNING,
     "asyncio": logging.WARNING,
+    "uvicorn": logging.ERROR,  # it has a line for every request that is no HTTP
 }
 
 

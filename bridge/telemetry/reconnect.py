@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NoReturn
 
 from bridge.core.errors import BrokerUnavailable
@@ -28,16 +29,19 @@ def reconnect_wait_s(failures: int, spread: float) -> float:
 class Reconnect:
     """Counts the consecutive failures of one connection, and waits."""
 
-    def __init__(self, steady_s: float = 0.0) -> None:
+    def __init__(self, steady_s: float = 0.0, connected: Callable[[], None] = lambda: None) -> None:
+        """``connected`` is called for each connection that works."""
         self._steady_s = steady_s
         self._failures = 0
         self._short = 0
         self._worked_at: float | None = None
+        self._connected = connected
 
     def worked(self) -> None:
         """Note that the connection works. If it holds for ``steady_s``, the next wait is the shortest again."""
         if self._worked_at is None:
             self._worked_at = time.monotonic()
+            self._connected()
 
     async def wait(self) -> None:
         """Wait before the next attempt."""
@@ -57,10 +61,11 @@ async def keep_connected(
 
     Health then reports ``meanwhile``, what does not work without a session, and the error.
     """
-    reconnect = Reconnect(STEADY_S)
+    reconnect = Reconnect(STEADY_S, partial(health.attempted, subject, True))
     while True:
         try:
             await session(reconnect)
         except BrokerUnavailable as error:
+            health.attempted(subject, False)
             health.say(subject, f"{meanwhile}: {error}")
         await reconnect.wait()

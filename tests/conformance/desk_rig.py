@@ -10,16 +10,19 @@ from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from adapters.memory.desk import MemoryDesk
+from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.store import RedisStore
 from bridge.admin.desk import Desk, Desks, Filter, Row
+from bridge.admin.past import PastCursor, PastFilter
 from bridge.admin.send import Message, send
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim
-from bridge.core.ports import Store
+from bridge.core.ports import Piece, Store
 from bridge.core.state import State
+from bridge.parking.history import HistoryRow, PastState, pack_entry
 from bridge.parking.identity import Ids, shard_of
 from bridge.settings import Redis as RedisSettings
 from tests.conformance.rig import HOUR_MS, SHARDS
@@ -31,6 +34,13 @@ class Feature(Enum):
     """What a desk may offer beyond the protocol. The suite skips a test whose feature the rig does not declare."""
 
     SERVER_MEMORY = "stats tell the memory of the servers and the size of a message"
+
+
+def _delivered(one: bytes, moments: Sequence[int]) -> HistoryRow:
+    received_ms, due_ms, claimed_ms, published_ms, ended_ms = moments
+    return HistoryRow(
+        one, "orders", b"k", PastState.DELIVERED, received_ms, due_ms, claimed_ms, published_ms, ended_ms, 0, 7, ""
+    )
 
 
 class DeskRig(ABC):
@@ -84,6 +94,32 @@ class DeskRig(ABC):
         (claim,) = [claim for claim in await self.claim() if claim.id == one]
         await self.store.bury([(claim, reason)])
         return one
+
+    async def deliver(self, *ended_ms: int, **more: Any) -> list[bytes]:
+        """Record deliveries that ended at these moments (ms from now). Return their ids."""
+        now_ms = self.store.clock.now_ms()
+        found: dict[int, list[HistoryRow]] = {}
+        for place, ended in enumerate(ended_ms):
+            one = self.ids.next(now_ms + ended - 50, place % SHARDS)
+            row = _delivered(one, [now_ms + ended - before for before in (50, 10, 8, 5, 0)])
+            found.setdefault(place % SHARDS, []).append(replace(row, **more))
+        pieces = {shard: [Piece(len(rows), b"".join(map(pack_entry, rows)))] for shard, rows in found.items()}
+        await self.store.record(pieces, HISTORY_LIMITS.most)
+        return [row.id for rows in found.values() for row in rows]
+
+    def piece(self, one: bytes) -> Piece:
+        """Return a delivery that ended now."""
+        now_ms = self.store.clock.now_ms()
+        return Piece(1, pack_entry(_delivered(one, [now_ms] * 5)))
+
+    async def past(self, most: int = 10**6, after: PastCursor | None = None, **wanted: Any) -> list[HistoryRow]:
+        """Return at most ``most`` entries of the history, newest first."""
+        rows: list[HistoryRow] = []
+        async for row in self.desk.history(PastFilter(**wanted), after):
+            if len(rows) == most:
+                break
+            rows.append(row)
+        return rows
 
     async def states(self, *ids: bytes) -> list[str]:
         """Return the state of each message, or "none"."""
@@ -140,8 +176,8 @@ class RedisDeskRig(DeskRig):
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
         self.client: Any = connect(RedisSettings.model_validate({"url": url}))
-        self.redis_store = RedisStore(self.client, prefix, SHARDS, "tester", StoreClock())
-        self.redis_desk = RedisDesk(self.client, prefix, SHARDS, self.redis_store)
+        self.redis_store = RedisStore(self.client, prefix, SHARDS, "tester", StoreClock(), HISTORY_LIMITS)
+        self.redis_desk = RedisDesk(self.client, prefix, SHARDS, self.redis_store, limits=HISTORY_LIMITS)
         self.keys = StoreKeys(prefix, SHARDS, "tester")
         super().__init__(self.redis_store, self.redis_desk)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import close, connect
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.scripts import Call, Wait, scripts
@@ -35,7 +36,7 @@ class RedisRig(Rig):
         self._stores: list[RedisStore] = []
 
     async def open(self, instance: str = "a", wait_ms: int = 2000) -> RedisStore:
-        store = RedisStore(connect(self.settings), self._prefix, SHARDS, instance, StoreClock())
+        store = RedisStore(connect(self.settings), self._prefix, SHARDS, instance, StoreClock(), HISTORY_LIMITS)
         self._stores.append(store)
         await store.open(self._durability, 1, wait_ms)
         return store

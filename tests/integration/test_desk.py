@@ -9,8 +9,8 @@ import pytest
 
 from adapters.redis import desk as desk_module
 from adapters.redis.desk import RedisDesk
-from bridge.app.open_desk import open_payload
-from bridge.cli.output import as_dict
+from bridge.app.views import message as as_dict
+from bridge.app.views import open_payload
 from bridge.core.errors import StoreUnfit
 from bridge.core.state import State
 from tests.conformance.desk_rig import RedisDeskRig

@@ -25,6 +25,7 @@ from tests.level_line import LevelLine
 pytestmark = pytest.mark.rabbitmq
 
 WATCHDOG_S = 2.0
+WITHOUT = {"POSTDATE_HTTP__ENABLED": "false", "POSTDATE_CANARY__ENABLED": "false"}
 
 
 class Supervised:
@@ -66,7 +67,8 @@ def supervised(folder: Path, settings: Tables, *options: str) -> Iterator[Superv
     file, log, address = folder / "supervised.toml", folder / "supervised.log", folder / "notify"
     file.write_text(toml(settings))
     file.chmod(0o600)
-    environment = {"PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"}
+    watchdog = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"}
+    environment = {"PATH": "/usr/bin:/bin", **watchdog, **WITHOUT}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound, log.open("ab") as out:
         bound.bind(str(address))
         bound.setblocking(False)

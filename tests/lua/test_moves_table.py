@@ -133,7 +133,7 @@ def test_a_script_begins_with_its_flags(file: Path) -> None:
 
 def test_only_what_adds_messages_is_refused_when_memory_is_full() -> None:
     refused = {file.stem for file in SCRIPT_FILES if "flags=" not in file.read_text().partition("\n")[0]}
-    assert refused == {"park", "reject"}
+    assert refused == {"park", "reject", "record"}
 
 
 @in_scripts

@@ -13,7 +13,7 @@ README = "before\n<!-- compare: begin. A word. -->\n<!-- compare: end -->\nbehin
 #: Writes what `compare --out FOLDER` writes, in part, and ends with the given code.
 STUB = """#!/bin/sh
 [ "$1 $2" = "compare --out" ] || exit 2
-echo '| way |' > "$3/table.md"
+printf 'A verdict.\\n\\n| way |\\n' > "$3/table.md"
 touch "$3/report.html" "$3/compare.json" "$3/lateness.png" "$3/lateness-dark.png" "$3/burst.png"
 exit {code}
 """
@@ -34,11 +34,11 @@ def keep(project: Path, code: int = 0) -> int:
 
 
 @pytest.mark.slow
-def test_table_and_picture_are_put_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
+def test_verdict_picture_and_table_are_put_between_the_marks_and_a_second_run_replaces_them(project: Path) -> None:
     assert keep(project) == 0
     once = (project / "README.md").read_text()
-    assert once.startswith("before\n<!-- compare: begin. A word. -->\n<picture>")
-    assert once.index("</picture>") < once.index("\nCounted from the moment") < once.index("| way |")
+    assert once.startswith("before\n<!-- compare: begin. A word. -->\nA verdict.\n\n<picture>")
+    assert once.index("</picture>") < once.index("\nThe picture counts lateness") < once.index("| way |")
     assert "\n| way |\n" in once
     assert once.endswith("\n<!-- compare: end -->\nbehind\n")
     for picture in ("lateness.png", "lateness-dark.png"):

@@ -18,16 +18,8 @@ from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import BY_NAME, MODES, ComparePlan, as_set, quick
 from bridge.lab.compare_page import missing, page, write_figures, write_pictures
 from bridge.lab.compare_plots import LIGHT, Picture, apart, burst, by_delay, lateness, pictures, wider
-from bridge.lab.compare_report import (
-    ModeResult,
-    TableLine,
-    complaints,
-    document,
-    lines,
-    markdown,
-    print_table,
-    unfinished,
-)
+from bridge.lab.compare_report import TableLine, document, lines, markdown, print_table
+from bridge.lab.compare_result import Cell, ModeResult, complaints, unfinished
 from bridge.lab.figures import Figures, number
 
 PLAN = ComparePlan(rates=(100, 400), count=1000)
@@ -66,6 +58,10 @@ def result(mode: str, *, lost: int = 0) -> ModeResult:
     return ModeResult(BY_NAME[mode], steps)
 
 
+def texts(line: TableLine) -> tuple[str, ...]:
+    return tuple(cell.text for cell in line.cells)
+
+
 def every_mode() -> list[ModeResult]:
     return [result(mode.name) for mode in MODES]
 
@@ -93,7 +89,7 @@ def test_an_incomplete_mode_is_named() -> None:
 
 
 def test_the_table_has_a_line_for_each_question_with_an_answer() -> None:
-    found = {(line.group, line.label): line.cells for line in lines([result("redis"), result("ttl")], PLAN)}
+    found = {(line.group, line.label): texts(line) for line in lines([result("redis"), result("ttl")], PLAN)}
     assert found["Lateness at 400 a second, ms", "max"] == ("5,000", "5,000")
     assert found["Delays of 1 to 5 s, at 400 a second, ms", "short behind long"] == ("0", "0")
     assert found["Messages, all runs", "lost"] == ("0", "0")
@@ -104,7 +100,7 @@ def test_the_table_has_a_line_for_each_question_with_an_answer() -> None:
 def test_memory_is_shown_per_message_and_blank_if_the_server_released_some() -> None:
     grew: Figures = {"messages": 1000, "store_grew_bytes": 600_000, "broker_grew_bytes": -3}
     waiting = ModeResult(BY_NAME["redis"], [*result("redis").steps, CompareStep("backlog", "backlog", grew)])
-    found = {line.label: line.cells for line in lines([waiting], PLAN)}
+    found = {line.label: texts(line) for line in lines([waiting], PLAN)}
     assert found["store, bytes each"] == ("600",)
     assert "broker, bytes each" not in found
 
@@ -224,20 +220,55 @@ def test_a_folder_that_cannot_be_created_is_refused_with_the_reason(tmp_path: Pa
 
 
 def test_the_table_of_the_page_names_a_group_once() -> None:
-    found = [TableLine("group", "first", ("1",)), TableLine("group", "second", ("2",))]
+    found = [TableLine("group", "first", (Cell("1"),)), TableLine("group", "second", (Cell("2"),))]
     assert page([result("redis")], found, [], {}, ABOUT, [], PLAN).count(">group<") == 1
 
 
-def test_a_table_of_the_page_has_a_row_for_each_mode_that_has_an_answer() -> None:
-    found = [TableLine("group", "first", ("1", "")), TableLine("group", "second", ("2", ""))]
+def test_a_table_of_the_page_says_once_why_a_row_has_no_figures() -> None:
+    why = Cell("", "no <bridge>")
+    found = [TableLine("group", "first", (Cell("1"), why)), TableLine("group", "second", (Cell("2"), why))]
     text = page([result("redis"), result("ladder")], found, [], {}, ABOUT, [], PLAN)
     table = text[text.index(">group<") :].partition("</table>")[0]
-    assert "redis" in table
-    assert "ladder" not in table
+    assert "<td>1</td><td>2</td>" in table
+    assert '<td class="why" colspan="2">no &lt;bridge&gt;</td>' in table
+
+
+@pytest.mark.parametrize("plan", [PLAN, quick(PLAN)])
+def test_no_cell_is_empty_without_a_reason(plan: ComparePlan) -> None:
+    failed = ModeResult(BY_NAME["levels"], result("levels").steps[:1], "the broker went away")
+    results = [*every_mode(), failed]
+    for line in lines(results, plan):
+        assert all(bool(cell.text) != bool(cell.why) for cell in line.cells), line
+    table = [row for row in markdown(results, plan, ABOUT).splitlines() if row.startswith("|")]
+    assert not any("|  |" in row for row in table)
+    assert "<td></td>" not in page(results, lines(results, plan), [], {}, ABOUT, [], plan)
+
+
+def test_a_cell_without_a_figure_has_the_right_reason() -> None:
+    failed = ModeResult(BY_NAME["ladder"], result("ladder").steps[:2], "the broker went away")
+    late = result("redis")
+    late.steps[3].figures["all_out_ms"] = None
+    plain = result("plain")
+    del plain.steps[1].figures["short_behind_long_ms"]
+    by_label = {line.label: line.cells for line in lines([late, failed, plain], PLAN)}
+    assert by_label["short behind long"][2].why == "no delay"
+    assert by_label["delivered"][1].why == "failed"
+    others = {line.label: line.cells for line in lines([late, result("ttl"), plain], PLAN)}
+    assert others["all out after"][0].why == "published too late"
+    processor = lines([ModeResult(BY_NAME["alone"], [rate(400, [1.0], broker_cpu_us=5.0)]), late], PLAN)
+    cells = {line.label: line.cells for line in processor if line.group.startswith("Processor")}
+    assert cells["broker"] == (Cell("5"), Cell("", "other machine, or unknown"))
+
+
+def test_a_quick_run_names_what_only_a_full_run_measures() -> None:
+    said = "Not measured in --quick: memory of waiting messages, a restart of the bridge."
+    assert said in markdown(every_mode(), quick(PLAN), ABOUT)
+    assert said not in markdown(every_mode(), PLAN, ABOUT)
 
 
 def test_the_table_for_a_readme_has_a_row_for_each_mode_and_says_where_and_when() -> None:
-    rows = markdown(every_mode(), PLAN, ABOUT).splitlines()
+    headline, _, *rows = markdown(every_mode(), PLAN, ABOUT).splitlines()
+    assert not headline.startswith("|")
     assert len({row.count("|") for row in rows[: len(MODES) + 2]}) == 1
     assert [row.split(" | ")[0] for row in rows[2 : len(MODES) + 2]] == [f"| {mode.title}" for mode in MODES]
     assert "0, 9" in rows[2]  # p50 and p99 of the first rate
@@ -245,8 +276,8 @@ def test_the_table_for_a_readme_has_a_row_for_each_mode_and_says_where_and_when(
 
 
 def test_the_rounding_column_names_the_measured_delays() -> None:
-    head = markdown(every_mode(), quick(PLAN), ABOUT).splitlines()[0]
-    assert "| delays of 0.2 to 0.8 s rounded by up to, ms |" in head
+    head = markdown(every_mode(), quick(PLAN), ABOUT)
+    assert "| delays of 1.2 to 3.4 s rounded by up to, ms |" in head
     assert "61 minutes to 2 hours" in markdown(every_mode(), PLAN, ABOUT)
 
 
@@ -263,11 +294,11 @@ def test_table_picture_and_page_warn_that_a_draining_flood_is_no_sustained_rate(
 def test_the_rounding_part_of_a_burst_is_shown_separately_if_there_is_any() -> None:
     exact, rounded = result("redis"), result("levels")
     rounded.steps[3].figures["moved_max_ms"] = 60
-    rows = markdown([exact, rounded], PLAN, ABOUT).splitlines()
+    rows = [row for row in markdown([exact, rounded], PLAN, ABOUT).splitlines() if row.startswith("|")]
     assert "all out after, ms (of it rounding) |" in rows[0]
     assert "| 90 |" in rows[2]
     assert "| 90 (60) |" in rows[3]
-    found = {line.label: line.cells for line in lines([exact, rounded], PLAN)}
+    found = {line.label: texts(line) for line in lines([exact, rounded], PLAN)}
     assert (found["all out after"], found["of it rounding"]) == (("90", "90"), ("", "60"))
 
 
@@ -275,15 +306,15 @@ def test_a_quick_run_is_labelled_on_the_terminal_and_in_the_files(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = quick(PLAN)
-    print_table([result("redis")], look)
+    print_table([result("redis")], look, {})
     piped = capsys.readouterr()
     assert {line.count("\t") for line in piped.out.splitlines()} == {3}
     assert "A quick look: 1.5 s of messages" in piped.err
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    print_table([result("redis")], look)
+    print_table([result("redis")], look, {})
     assert "A quick look: 1.5 s of messages" in capsys.readouterr().out
     assert "A quick look: 1.5 s of messages" in markdown([result("redis")], look, ABOUT)
-    print_table([result("redis")], PLAN)
+    print_table([result("redis")], PLAN, {})
     assert "A quick look" not in capsys.readouterr().out + markdown([result("redis")], PLAN, ABOUT)
 
 

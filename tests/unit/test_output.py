@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from bridge.cli.output import counts, fitted, table, width
+from bridge.admin.topology import counts
+from bridge.cli.output import fitted, table, width
 
 ROWS = [{"id": "1gd4r5kq2000ab3c9d00", "reason": "unroutable: " + "nobody takes it " * 20}]
 

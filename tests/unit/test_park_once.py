@@ -69,10 +69,10 @@ class Gate:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
         call = getattr(house.store, name)
 
-        async def waiting(*args: Any) -> Any:
+        async def waiting(*args: Any, **named: Any) -> Any:
             self.reached.set()
             await self.open.wait()
-            return await call(*args)
+            return await call(*args, **named)
 
         setattr(house.store, name, waiting)
 

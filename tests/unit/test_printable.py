@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.cli.show import body_lines, hex_lines, whole_text
+from bridge.app.views import whole_text
+from bridge.cli.show import body_lines, hex_lines
 from bridge.telemetry.printable import printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)

@@ -55,6 +55,9 @@ class Subject:
     def marks(self) -> Mapping[str, object]:
         return dict(self.turns)
 
+    def frame(self) -> Mapping[str, object]:
+        return {"peers": {"redis": self.is_up}}
+
 
 def test_a_datagram_reaches_the_socket_that_the_environment_names(supervisor: tuple[str, socket.socket]) -> None:
     address, bound = supervisor

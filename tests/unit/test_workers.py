@@ -24,7 +24,7 @@ import os, pathlib, signal, sys
 def end(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
-handed = sys.stdin.buffer.read()
+handed = sys.stdin.buffer.read1()
 file = pathlib.Path(sys.argv[1], f"{os.getpid()}.new")
 file.write_bytes(handed)
 file.rename(file.with_suffix(".there"))
@@ -32,12 +32,12 @@ while True:
     signal.pause()
 """
 STUBBORN = PATIENT.replace("signal.signal(signal.SIGTERM, end)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
-DYING = "import sys; sys.stdin.read(); sys.exit(3)"
+DYING = "import sys; sys.stdin.buffer.read1(); sys.exit(3)"
 PARENT = """
 import asyncio, os, sys
 from bridge.process.workers import Workers
 code = "import os; from bridge.process.workers import end_with_parent; end_with_parent(os.getppid())" + sys.argv[2]
-asyncio.run(Workers((sys.executable, "-c", code, sys.argv[1]), [b"", b""], 5).run())
+asyncio.run(Workers((sys.executable, "-c", code, sys.argv[1]), [b"settings"] * 2, 5).run())
 """
 
 

@@ -5,13 +5,26 @@
 -- ARGV  1 first score ('-inf': no limit)   2 score to end before ('+inf': no limit)   3 places to skip
 --       4 maximum number of places to read   5 bytes of each payload to return
 --       6 maximum bytes of envelopes to read (the first envelope is always read)
+--       7 id after which to begin, among members with the first score ('': with the first of them)
 -- Returns  {now us, next place to skip to or -1 at the end, then five values for each message: member, score, size of
 --          the envelope, head of the envelope, last reason}; members without a message are left out
 --- @include include/now
 --- @include include/head
 local SET, MESSAGES, WHY = KEYS[1], KEYS[2], KEYS[3]
 local ended = tonumber(ARGV[2]) or math.huge
-local before = ARGV[1] == '-inf' and 0 or redis.call('ZCOUNT', SET, '-inf', '(' .. ARGV[1])
+-- Members with the same score are sorted by name: a binary search finds the place after an id.
+local function places_before(score, id)
+  if score == '-inf' then return 0 end
+  local low = redis.call('ZCOUNT', SET, '-inf', '(' .. score)
+  local high = id == '' and low or redis.call('ZCOUNT', SET, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local member = redis.call('ZRANGE', SET, middle, middle)[1]
+    if string.sub(member, 1, 20) <= id then low = middle + 1 else high = middle end
+  end
+  return low
+end
+local before = places_before(ARGV[1], ARGV[7])
 local skip, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local payload_bytes, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local found = redis.call('ZRANGE', SET, before + skip, before + skip + count - 1, 'WITHSCORES')

@@ -2,15 +2,19 @@
 -- claimed -> dead, with the reason. The message stays until someone retries or cancels it.
 --
 -- KEYS  1 messages (hash)   2 claimed (zset)   3 dead (zset id -> ms when it died)   4 why (hash)   5 counts (hash)
--- ARGV  three values for each message: member (id+token), tries, reason
+--       6 history (stream)
+-- ARGV  1 ms to keep the history   2 its maximum (0: none), then three values for each message: member (id+token),
+--       tries, reason
 -- Returns  the number buried; the caller no longer held the others
 --- @include include/now
 --- @include include/envelope
 --- @include include/routes
-local MESSAGES, CLAIMED, DEAD, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+--- @include include/history
+local MESSAGES, CLAIMED, DEAD, WHY, COUNTS, HISTORY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now_ms = math.floor(now_us() / 1000)
-local buried = 0
-for at = 1, #ARGV, 3 do
+local buried, past = 0, {}
+for at = 3, #ARGV, 3 do
   local id = string.sub(ARGV[at], 1, 20)
   if redis.call('ZREM', CLAIMED, ARGV[at]) == 1 then
     local envelope = redis.call('HGET', MESSAGES, id)
@@ -22,8 +26,10 @@ for at = 1, #ARGV, 3 do
       route_add(COUNTS, 'parked', route, -1)
       route_add(COUNTS, 'dead', route, 1)
       buried = buried + 1
+      past[buried] = {DIED, id, envelope, ARGV[at + 2], tonumber(ARGV[at + 1])}
     end
   end
 end
 redis.call('HINCRBY', COUNTS, 'dead', buried)
+history_note(HISTORY, past, keep_ms, most)
 return buried

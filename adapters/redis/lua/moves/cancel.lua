@@ -2,16 +2,21 @@
 -- parked -> gone, and dead -> gone: the message is no longer wanted. A claimed message is being published and stays.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 key index (hash)   5 why (hash)   6 counts (hash)
--- ARGV  1 whether dead letters are cancelled too (1 or 0), then ids
+--       7 history (stream)
+-- ARGV  1 whether dead letters are cancelled too (1 or 0)   2 ms to keep the history   3 its maximum (0: none)
+--       4 whether a message with the same key replaces them (1 or 0)   5 reason, then ids
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
 --- @include include/key_index
 --- @include include/envelope
 --- @include include/held
 --- @include include/routes
-local DUE, MESSAGES, DEAD, INDEX, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local dead_too = ARGV[1] == '1'
-local reply, cancelled = {}, 0
-for at = 2, #ARGV do
+--- @include include/history
+local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local WHY, COUNTS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
+local dead_too, keep_ms, most = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3])
+local state, reason = ARGV[4] == '1' and REPLACED or CANCELLED, ARGV[5]
+local reply, cancelled, past = {}, 0, {}
+for at = 6, #ARGV do
   local id = ARGV[at]
   local envelope = redis.call('HGET', MESSAGES, id)
   local was = 'none'
@@ -35,8 +40,10 @@ for at = 2, #ARGV do
     if field then index_remove(INDEX, field, id) end
     route_add(COUNTS, was, envelope_route(envelope), -1)
     cancelled = cancelled + 1
+    past[cancelled] = {state, id, envelope, reason}
   end
-  reply[at - 1] = was
+  reply[at - 5] = was
 end
+history_note(HISTORY, past, keep_ms, most)
 if cancelled > 0 then redis.call('HINCRBY', COUNTS, 'cancelled', cancelled) end
 return reply

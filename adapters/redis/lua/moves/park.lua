@@ -5,9 +5,9 @@
 --
 -- KEYS  1 due (zset id -> due ms)   2 messages (hash id -> envelope)   3 key index (hash)   4 token (string)
 --       5 recent (list: digests and ids of recently parked messages)   6 counts (hash)   7 why (hash)
---       8 offsets (hash: which records of each log were dealt with), given only with origins
+--       8 history (stream)   9 offsets (hash: which records of each log were dealt with), given only with origins
 -- ARGV  1 token   2 wake channel   3 recent entry or ''   4 maximum number of messages in recent
---       5 number of messages n, then n times: id, due ms, envelope
+--       5 ms to keep the history   6 its maximum (0: none)   7 number of messages n, then n times: id, due ms, envelope
 --       then the number of keyed messages, then as many times: position (1..n), index field, mode
 --         (replace | keep | reject: what to do when a message with this key is parked)
 --       then the number of origins (0, or at least n), then as many times: log, offset; those of the messages first,
@@ -18,6 +18,7 @@
 --          dealt with before
 --- @include include/envelope
 --- @include include/held
+--- @include include/history
 --- @include include/key_index
 --- @include include/origins
 --- @include include/pieces
@@ -25,7 +26,7 @@
 --- @include include/routes
 --- @include include/wake
 local DUE, MESSAGES, INDEX, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local RECENT, COUNTS, WHY, OFFSETS = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local RECENT, COUNTS, WHY, HISTORY, OFFSETS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local TOKEN_MS = 3600000
 local token, channel, entry, recent_max = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local answered = redis.call('GET', TOKEN)
@@ -35,14 +36,14 @@ if answered and string.sub(answered, 1, #token) == token then
   return cmsgpack.unpack(string.sub(answered, #token + 1))
 end
 
-local count = tonumber(ARGV[5])
-local keyed_at = 6 + count * 3
+local keep_ms, most, count = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local keyed_at = 8 + count * 3
 local keyed = tonumber(ARGV[keyed_at])
 local origins_at = keyed_at + 1 + keyed * 3
 local origins = tonumber(ARGV[origins_at])
 local routes_at = origins_at + 1 + origins * 2
 local routes = tonumber(ARGV[routes_at])
-local kept, rejected, before, skip = {}, {}, {}, {}
+local kept, rejected, before, skip, replaced = {}, {}, {}, {}, {}
 
 -- All are counted first, then those that are not parked are counted out: a batch may replace one of its own.
 for at = routes_at + 1, routes_at + routes * 2, 2 do
@@ -58,7 +59,7 @@ for n = 1, origins do
   elseif n <= count then
     before[#before + 1] = n
     skip[n] = true
-    passed[ARGV[3 + n * 3]] = true
+    passed[ARGV[5 + n * 3]] = true
   end
 end
 
@@ -71,6 +72,7 @@ local function older_stays(field, mode)
     local due = redis.call('ZSCORE', DUE, other)
     if due then
       if mode == 'replace' then
+        replaced[#replaced + 1] = {REPLACED, other, redis.call('HGET', MESSAGES, other) or '', ''}
         redis.call('ZREM', DUE, other)
         redis.call('HDEL', MESSAGES, other)
         redis.call('HDEL', WHY, other)
@@ -93,9 +95,9 @@ for at = keyed_at + 1, origins_at - 1, 3 do
   if not skip[position] then
     skip[position] = true
     if not older_stays(field, mode) then
-      redis.call('ZADD', DUE, ARGV[4 + position * 3], ARGV[3 + position * 3])
-      redis.call('HSET', MESSAGES, ARGV[3 + position * 3], ARGV[5 + position * 3])
-      index_add(INDEX, field, ARGV[3 + position * 3])
+      redis.call('ZADD', DUE, ARGV[6 + position * 3], ARGV[5 + position * 3])
+      redis.call('HSET', MESSAGES, ARGV[5 + position * 3], ARGV[7 + position * 3])
+      index_add(INDEX, field, ARGV[5 + position * 3])
     elseif mode == 'keep' then
       kept[#kept + 1] = position
     else
@@ -109,14 +111,11 @@ end
 
 local scores, envelopes, earliest = {}, {}, nil
 for position = 1, count do
-  local id, due = ARGV[3 + position * 3], ARGV[4 + position * 3]
+  local id, due = ARGV[5 + position * 3], tonumber(ARGV[6 + position * 3])
   if not skip[position] then
-    scores[#scores + 1] = due
-    scores[#scores + 1] = id
-    envelopes[#envelopes + 1] = id
-    envelopes[#envelopes + 1] = ARGV[5 + position * 3]
+    scores[#scores + 1], scores[#scores + 2] = due, id
+    envelopes[#envelopes + 1], envelopes[#envelopes + 2] = id, ARGV[7 + position * 3]
   end
-  due = tonumber(due)
   if not earliest or due < earliest then earliest = due end
 end
 in_pieces('ZADD', DUE, scores)
@@ -126,11 +125,12 @@ for at = routes_at + 1 + routes * 2, #ARGV, 2 do
   if ids ~= '' then index_add(INDEX, ARGV[at], ids) end
 end
 
+history_note(HISTORY, replaced, keep_ms, most)
 if entry ~= '' then recent_add(RECENT, entry, tonumber(recent_max)) end
 redis.call('HINCRBY', COUNTS, 'parked', count - #kept - #rejected - #before)
 for _, positions in ipairs({kept, rejected, before}) do
   for _, position in ipairs(positions) do
-    route_add(COUNTS, 'parked', envelope_route(ARGV[5 + position * 3]), -1)
+    route_add(COUNTS, 'parked', envelope_route(ARGV[7 + position * 3]), -1)
   end
 end
 if origins > 0 then origins_write(OFFSETS, logs) end

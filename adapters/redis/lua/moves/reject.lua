@@ -3,23 +3,27 @@
 --
 -- KEYS  1 dead (zset id -> ms when it died)   2 messages (hash)   3 why (hash id -> reason)   4 token (string)
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
--- ARGV  1 token, then five values for each message: id, envelope, reason, log ('' without an origin), offset
+--       7 history (stream)
+-- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
+--       reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
 --- @include include/envelope
 --- @include include/now
+--- @include include/history
 --- @include include/origins
 --- @include include/routes
-local DEAD, MESSAGES, WHY, TOKEN, COUNTS, OFFSETS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local DEAD, MESSAGES, WHY, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local COUNTS, OFFSETS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
 local TOKEN_MS = 3600000
-local token = ARGV[1]
+local token, keep_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local seen = redis.call('GET', TOKEN)
 if seen and string.sub(seen, 1, #token) == token then
   redis.call('PEXPIRE', TOKEN, TOKEN_MS)  -- a write, for a WAIT that may follow
   return cmsgpack.unpack(string.sub(seen, #token + 1))
 end
 local now_ms = math.floor(now_us() / 1000)
-local added, before, known = 0, {}, {}
-for at = 2, #ARGV, 5 do
+local added, before, known, past = 0, {}, {}, {}
+for at = 4, #ARGV, 5 do
   local name, new = ARGV[at + 3], true
   if name ~= '' then
     local log, offset = origin_log(OFFSETS, known, name), tonumber(ARGV[at + 4])
@@ -32,12 +36,14 @@ for at = 2, #ARGV, 5 do
     redis.call('HSET', WHY, ARGV[at], ARGV[at + 2])
     route_add(COUNTS, 'dead', envelope_route(ARGV[at + 1]), 1)
     added = added + 1
+    past[added] = {DIED, ARGV[at], ARGV[at + 1], ARGV[at + 2]}
   else
-    before[#before + 1] = (at + 3) / 5
+    before[#before + 1] = (at + 1) / 5
   end
 end
 origins_write(OFFSETS, known)
 redis.call('HINCRBY', COUNTS, 'dead', added)
 redis.call('HINCRBY', COUNTS, 'rejected', added)
+history_note(HISTORY, past, keep_ms, most)
 redis.call('SET', TOKEN, token .. cmsgpack.pack(before), 'PX', TOKEN_MS)
 return before

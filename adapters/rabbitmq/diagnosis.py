@@ -1,0 +1,86 @@
+"""What the management API tells of a RabbitMQ that concerns postdate, for `postdate doctor`. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+from adapters.rabbitmq.connection import addresses
+from adapters.rabbitmq.management import ManagementApi, reach
+from bridge.admin.diagnosis import CheckResult, ok, warn
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import Settings
+
+#: The exchange type of rabbitmq-delayed-message-exchange, which was archived in January 2026.
+PLUGIN_TYPE = "x-delayed-message"
+#: From this part of its file descriptors on a node refuses connections soon.
+_FILES_HIGH = 0.9
+
+
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return version, alarms and leftovers of the delayed-message plugin, as far as the management API answers."""
+    if settings.rabbitmq.management_url == "off":
+        return [ok("RabbitMQ", "its management API is not asked (rabbitmq.management_url is off)")]
+    vhost = addresses(settings.rabbitmq)[0].virtual_host
+    try:
+        with closing(reach(settings.rabbitmq)) as api:
+            return [*_version(api), *_alarms(api), *_plugin(api, vhost)]
+    except BrokerUnavailable as error:
+        text = f"alarms, policies and leftovers of the delayed-message plugin are not known: {error}"
+        advice = 'Enable it with `rabbitmq-plugins enable rabbitmq_management`, or set rabbitmq.management_url = "off"'
+        return [warn("RabbitMQ", text, advice) if settings.rabbitmq.management_url else ok("RabbitMQ", text, advice)]
+
+
+def _version(api: ManagementApi) -> Iterator[CheckResult]:
+    found = api.get("overview") or {}
+    yield ok("RabbitMQ", f"version {found.get('rabbitmq_version', 'unknown')}")
+
+
+def _alarms(api: ManagementApi) -> Iterator[CheckResult]:
+    try:
+        nodes = api.get("nodes") or []
+    except BrokerUnavailable:  # only users with the tag monitoring may ask
+        return
+    found = [one for node in nodes for one in alarms_of(node)]
+    yield from found
+    if not found:
+        yield ok("RabbitMQ", f"nodes without an alarm: {len(nodes)}")
+
+
+def alarms_of(node: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Yield a warning for each alarm of a node, as the API describes it. Pure."""
+    subject = f"node {node.get('name')}"
+    if node.get("running") is False:
+        yield warn(subject, "it is not running", "Start it")
+    if node.get("mem_alarm"):
+        text = "memory alarm: RabbitMQ blocks every publisher, so nothing is delivered"
+        yield warn(subject, text, "Give the node more memory, or let consumers empty its queues")
+    if node.get("disk_free_alarm"):
+        text = "disk alarm: RabbitMQ blocks every publisher, so nothing is delivered"
+        yield warn(subject, text, "Free disk space on the node")
+    used, most = node.get("fd_used") or 0, node.get("fd_total") or 0
+    if most and used > _FILES_HIGH * most:
+        yield warn(subject, f"open files: {used} of {most}", "Raise the node's limit of open files (ulimit -n)")
+
+
+def _plugin(api: ManagementApi, vhost: str) -> Iterator[CheckResult]:
+    exchanges = api.get(f"exchanges/{quote(vhost, safe='')}") or []
+    left = [one for one in exchanges if one.get("type") == PLUGIN_TYPE]
+    yield from map(plugin_exchange, left)
+    if not left:
+        yield ok("RabbitMQ", f"virtual host '{vhost}' has no exchange of the delayed-message plugin")
+
+
+def plugin_exchange(exchange: Mapping[str, Any]) -> CheckResult:
+    """Return the warning for one exchange of the plugin, and how to move it. Pure."""
+    name = str(exchange.get("name"))
+    waiting = exchange.get("messages_delayed")
+    count = f". Messages that wait in it: {waiting}" if isinstance(waiting, int) else ""
+    text = f"it has the type {PLUGIN_TYPE} of the archived plugin, which RabbitMQ 4.3 cannot run{count}"
+    advice = (
+        f'Add a route with intercept = "{name}.delay" and deliver_to = "{name}". Publish to "{name}.delay" with the '
+        "same x-delay. When the plugin has delivered the rest, declare the exchange with its type in x-delayed-type"
+    )
+    return warn(f"exchange '{name}'", text, advice)

@@ -1,0 +1,118 @@
+"""RabbitMQ's management API: what AMQP does not tell. Blocking."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from adapters.rabbitmq.connection import addresses, is_secure, tls_context
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import RabbitMQ
+
+_TIMEOUT_S = 2
+_OK, _NOT_FOUND = 200, 404
+#: Where the management plugin listens by default, without TLS and with. No password goes to the first over the
+#: network where the broker itself is reached by TLS.
+_PORT, _TLS_PORT = 15672, 15671
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """A queue as the broker has it: its arguments, the policies that govern it, and their effective definition."""
+
+    arguments: Mapping[str, Any]
+    policy: str
+    operator_policy: str
+    definition: Mapping[str, Any]
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it refuses when it is full. A policy overrules a quorum queue's argument, and not a classic one's."""
+        by_policy, own = self.definition.get("overflow"), self.arguments.get("x-overflow")
+        quorum = self.arguments.get("x-queue-type") == "quorum"
+        return str((by_policy or own) if quorum else (own or by_policy)).startswith("reject-publish")
+
+
+class ManagementApi:
+    """A connection to the management API."""
+
+    def __init__(self, connection: HTTPConnection, path: str, user: str, password: str) -> None:
+        self._connection = connection
+        self._path = path.rstrip("/")
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}"}
+
+    def get(self, path: str) -> Any:
+        """Return the JSON at a path; None where nothing exists. Raises ``BrokerUnavailable``."""
+        address = f"{self._connection.host}:{self._connection.port}"
+        try:
+            self._connection.request("GET", f"{self._path}/api/{path}", headers=self._headers)
+            answer = self._connection.getresponse()
+            body = answer.read()
+            if answer.status == _OK:
+                return json.loads(body)
+        except (OSError, HTTPException, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise BrokerUnavailable(f"the management API does not answer at {address} ({reason})") from error
+        if answer.status == _NOT_FOUND:
+            return None
+        raise BrokerUnavailable(
+            f"the management API at {address} refuses the user of rabbitmq.url ({answer.status} {answer.reason}). Give "
+            "that user the tag `management`"
+        )
+
+    def queue(self, vhost: str, name: str) -> Governed | None:
+        """Return a queue; None where it does not exist. Its policies are known a few seconds after its declaration."""
+        found = self.get(f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}")
+        if not isinstance(found, dict):
+            return None
+        rules = found.get("effective_policy_definition") or {}
+        return Governed(
+            {"x-queue-type": found.get("type"), **(found.get("arguments") or {})},
+            found.get("policy") or "",
+            found.get("operator_policy") or "",
+            rules if isinstance(rules, dict) else {},
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def reach(settings: RabbitMQ) -> ManagementApi:
+    """Return the first API that answers. Raises ``BrokerUnavailable``."""
+    first = addresses(settings)[0]
+    troubles = []
+    for connection, path in _candidates(settings):
+        api = ManagementApi(connection, path, first.credentials.username, first.credentials.password)
+        try:
+            api.get("overview")
+        except BrokerUnavailable as error:
+            troubles.append(str(error))
+            api.close()
+        else:
+            return api
+    raise BrokerUnavailable("; ".join(dict.fromkeys(troubles)))
+
+
+def _candidates(settings: RabbitMQ) -> Iterator[tuple[HTTPConnection, str]]:
+    """Yield each possible address of the API, with the path in front of its own."""
+    if not settings.management_url:
+        for one in addresses(settings):
+            yield _http(settings, is_secure(settings), one.host, _TLS_PORT if is_secure(settings) else _PORT), ""
+        return
+    parts = urlsplit(settings.management_url)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    yield _http(settings, secure, parts.hostname or "localhost", port), parts.path
+
+
+def _http(settings: RabbitMQ, secure: bool, host: str, port: int) -> HTTPConnection:
+    if secure:
+        return HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=tls_context(settings))
+    return HTTPConnection(host, port, timeout=_TIMEOUT_S)

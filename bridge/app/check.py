@@ -1,0 +1,190 @@
+"""Judge the settings, the stores and the topology without changing anything: `postdate check`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from bridge.admin.diagnosis import CheckResult, fail, failed, ok, warn
+from bridge.admin.leftovers import left_over
+from bridge.admin.topology import Finding, Name, Standing, counts
+from bridge.app.leftovers import stored_before, strays_of, survey_levels, without_consumer
+from bridge.app.open_desk import inspect_store
+from bridge.app.topology import judge_policies, open_fronts, verify_topology
+from bridge.core.errors import PostdateError, Unreachable
+from bridge.settings import (
+    Settings,
+    exposed_files,
+    forgotten_broker,
+    mask_url,
+    open_routes,
+)
+from bridge.settings.plan import emptied_stores
+
+#: How many parts of a route are named; of more, the number is given.
+_NAMED = 4
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
+
+
+def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
+    """Return every result. Blocking: it asks the store and the brokers, and changes nothing."""
+    return [*_settings(settings), *_stores(settings), *_brokers(settings, before)]
+
+
+def _of(route: str) -> str:
+    return f"route {route}"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(settings: Settings) -> Iterator[CheckResult]:
+    source = f"Read from {settings.file}" if settings.file else "No settings file, so defaults and the environment"
+    yield ok("settings", f"routes: {', '.join(settings.routes)}. {source}")
+    for text in exposed_files(settings):
+        yield warn("settings", text)
+    if forgotten := forgotten_broker(settings):
+        yield warn("settings", forgotten)
+    for name, text in open_routes(settings):
+        yield warn(_of(name), text)
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def _stores(settings: Settings) -> Iterator[CheckResult]:
+    yield from _unused_stores(settings)
+    yield from _strays(settings)
+    if not settings.uses_store:
+        return
+    try:
+        words, instances = inspect_store(settings)
+    except PostdateError as error:
+        yield failed("store", error)
+        return
+    yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
+    for word in words:
+        yield warn("store", word)
+    if instances:
+        yield ok("instances", f"running: {instances}")
+    else:
+        yield warn("instances", "no postdate instance is running on this store. Start one with `postdate run`")
+
+
+def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
+    name need not exist."""
+    where = mask_url(settings.redis.url.get_secret_value())
+    for store in emptied_stores(settings):
+        fact = f"no store needed by {', '.join(store.delivering.routes)}"
+        try:
+            left = stored_before(store)
+        except PostdateError as error:
+            if settings.is_set("redis.url") or not isinstance(error, Unreachable):
+                text = f"{fact}, and whether Redis still holds their messages is not known: {error}"
+                yield warn("store", f"{text}. If it never held any, remove redis.url")
+            else:
+                yield ok("store", f"{fact}, and no Redis answers at the default {where}")
+            continue
+        if left:
+            yield warn("store", left)
+        else:
+            yield ok("store", f"{fact}. Redis holds no message of theirs: {where}")
+
+
+def _strays(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is parked for routes that are not configured."""
+    found, checked = asyncio.run(strays_of(settings))
+    for one in found:
+        yield warn(_of(one.route), one.text)
+    for text in checked:
+        yield ok("store", text)
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+
+def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+    try:
+        found = verify_topology(settings)
+    except PostdateError as error:
+        yield failed("broker", error)
+        return
+    yield from _topology(settings, found)
+    yield from _policies(settings)
+    for route, text in open_fronts(settings, found):
+        yield fail(_of(route), text)
+    yield from _unread(settings)
+    yield from _stale(settings, before)
+
+
+def _policies(settings: Settings) -> list[CheckResult]:
+    """Judge what policies do to messages that wait."""
+    try:
+        harms = judge_policies(settings)
+    except PostdateError as error:
+        return [warn("policies", f"the broker's policies could not be read: {error}")]
+    return [warn(_of(route), text) for route, text in harms]
+
+
+def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[CheckResult]:
+    """Yield for each route a line for all that exists, one for all that is created later, and one for each problem."""
+    for route in dict.fromkeys(one.part.route for one in found):
+        parts = [one for one in found if one.part.route == route]
+        there = [one.part.name for one in parts if one.state is Standing.SAME]
+        later = [one.part.name for one in parts if _is_made_later(settings, one)]
+        if there:
+            yield ok(_of(route), f"exists: {_listed(there)}")
+        if later:
+            yield warn(
+                _of(route), f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
+            )
+        for one in parts:
+            if one.state is not Standing.SAME and one.part.name not in later:
+                yield _judged(settings, one)
+
+
+def _listed(names: Sequence[Name]) -> str:
+    """Return a few by name; of many, the number of each kind."""
+    return ", ".join(map(str, names)) if len(names) <= _NAMED else counts(name.kind for name in names)
+
+
+def _is_made_later(settings: Settings, one: Finding) -> bool:
+    """A missing part of ours is a failure only where postdate may not declare it."""
+    return one.state is Standing.MISSING and one.part.ours and settings.bridge.setup
+
+
+def _judged(settings: Settings, one: Finding) -> CheckResult:
+    """Judge a part that neither exists as needed nor is created by itself."""
+    subject = _of(one.part.route)
+    if one.state in _WARNINGS:
+        return warn(subject, one.text)
+    if one.state is Standing.OUTDATED and settings.bridge.setup:
+        return warn(subject, f"{one.text}, and so does `postdate run`")
+    if one.state is Standing.FORBIDDEN:
+        return warn(subject, f"{one.part.name} cannot be compared: {one.text}")
+    return fail(subject, one.text)
+
+
+def _unread(settings: Settings) -> Iterator[CheckResult]:
+    """Judge intakes that no consumer reads, or whose consumer has stopped."""
+    try:
+        found = without_consumer(settings)
+    except PostdateError as error:
+        yield warn("instances", f"whether every intake has a consumer is unknown: {error}")
+        return
+    for one in found:
+        yield warn(_of(one.route), one.text)
+
+
+def _stale(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+    """Judge what previous settings left in queues and topics."""
+    try:
+        places, unknown = survey_levels(settings, before)
+    except PostdateError as error:
+        yield warn("levels", f"whether previous settings left messages is unknown: {error}")
+        return
+    for text in unknown:
+        yield warn("levels", text)
+    for left in left_over(places):
+        yield (warn if left.messages or not left.certain else ok)(_of(left.route), left.text)

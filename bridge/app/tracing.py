@@ -1,0 +1,25 @@
+"""Tracing by the settings: a tracer where it is on, which needs the extra ``otel``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from bridge.app.brokers import Broker
+from bridge.core.errors import SettingsError
+from bridge.settings import ProcessPlan
+
+
+def open_tracer(process: ProcessPlan, broker: Broker, instance: str) -> Any:
+    """Return the tracer of one process; None where tracing is off. Raises ``SettingsError`` without the extra."""
+    settings = process.settings
+    if not settings.tracing.enabled:
+        return None
+    if find_spec("opentelemetry.sdk") is None:
+        text = "tracing.enabled requires OpenTelemetry. Run `pip install 'postdate[otel]'`, or set it to false"
+        raise SettingsError(text)
+    traces = import_module("bridge.telemetry.traces")
+    places = {name: (route.intercept, route.deliver_to) for name, route in settings.routes.items()}
+    headers = traces.TraceHeaders(broker.trace_headers, broker.with_traceparent)
+    return traces.Tracer(process.broker, places, headers, settings.tracing.propagation == "link", instance)

@@ -1,0 +1,107 @@
+"""JSON of messages and numbers, as the commands print it and the API answers it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.admin.desk import Row, Stats
+from bridge.admin.payload import Opened, text_of
+from bridge.app.brokers import broker_of
+from bridge.core.state import State
+from bridge.delay.duration import write_moment
+
+#: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
+BODY_BYTES = 4096
+SHOWN_BYTES = 260 + 256 * 1024 + BODY_BYTES
+
+
+def message(row: Row) -> dict[str, Any]:
+    """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
+    facts: dict[str, Any] = {
+        "id": row.id.decode(),
+        "state": row.state.value,
+        "due": write_moment(row.due_ms),
+        "due_ms": row.due_ms,
+        "broker": row.broker or None,
+        "route": row.route,
+        **(broker_of(row.broker).origin_of(row) if row.broker else {}),
+        "key": text_of(row.key) or None,
+        "size": row.size,
+        "tries": row.tries,
+        "arrived": write_moment(row.arrived_ms),
+        "arrived_ms": row.arrived_ms,
+        "reason": row.reason or None,
+    }
+    if row.state is State.PARKED and row.at_ms != row.due_ms:
+        facts["next_try"] = write_moment(row.at_ms)
+    elif row.state is State.CLAIMED:
+        facts["lease_until"] = write_moment(row.at_ms) if row.at_ms else None
+    elif row.state is State.DEAD:
+        facts["died"] = write_moment(row.at_ms)
+    if row.first:
+        facts["first_copy"] = row.first.decode()
+    return facts
+
+
+def open_payload(row: Row) -> Opened:
+    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if not row.broker:
+        return Opened({}, {}, {}, row.payload, row.size)
+    return broker_of(row.broker).open_payload(row)
+
+
+def body(raw: bytes, size: int) -> dict[str, Any]:
+    """Return a body as text where it is UTF-8, else in base64. ``raw`` is as much of ``size`` bytes as is shown."""
+    truncated = len(raw) < size
+    text = whole_text(raw, truncated)
+    shown = {"text": text} if text is not None else {"base64": b64encode(raw).decode()}
+    return {"size": size, "truncated": truncated, **shown}
+
+
+def whole_text(raw: bytes, truncated: bool) -> str | None:
+    """Return a body as text, or None where it is not UTF-8. A character that was cut at the end is dropped."""
+    try:
+        return getincrementaldecoder("utf-8")().decode(raw, not truncated)
+    except UnicodeDecodeError:
+        return None
+
+
+def stats(found: Stats) -> dict[str, Any]:
+    """Return the numbers of the store."""
+    return {
+        "now": write_moment(found.now_ms),
+        "parked": found.parked,
+        "claimed": found.claimed,
+        "dead": found.dead,
+        "overdue": found.overdue,
+        "refused_waiting": found.refused,
+        "oldest_overdue_ms": overdue_ms(found),
+        "next_due": None if found.next_due_ms is None else write_moment(found.next_due_ms),
+        "ever": dict(found.ever),
+        "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
+        "bytes_per_message": found.bytes_each,
+        "warnings": list(found.warnings),
+        "instances": instances(found),
+    }
+
+
+def instances(found: Stats) -> list[dict[str, Any]]:
+    """Return the report of each running instance."""
+    return [{"name": name, **report, **lateness(report)} for name, report in found.instances.items()]
+
+
+def lateness(report: Mapping[str, object]) -> dict[str, object]:
+    """Return an instance's lateness to a tenth of a millisecond, which is as exact as it is known."""
+    late = report.get("lateness_ms")
+    if not isinstance(late, dict):
+        return {}
+    numbers = {name: round(ms, 1) if isinstance(ms, int | float) else ms for name, ms in late.items()}
+    return {"lateness_ms": numbers}
+
+
+def overdue_ms(found: Stats) -> int:
+    """Return for how long the oldest overdue message has been due; 0 for none."""
+    return max(0, found.now_ms - found.next_due_ms) if found.next_due_ms is not None else 0

@@ -1,0 +1,79 @@
+"""Puts the app together: endpoints, errors, access, and its OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from bridge import __version__
+from bridge.http import messages, routes, status
+from bridge.http.access import Gate, GuardedRoute
+from bridge.http.backend import Backend, Stores
+from bridge.http.health import health_routes
+from bridge.http.line import Processes
+from bridge.http.problems import add_handlers
+from bridge.http.schemas import ProblemDetails, problems
+from bridge.settings import Settings
+
+_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
+
+
+def create_app(settings: Settings, stores: Stores, processes: Processes) -> FastAPI:
+    """Return the app."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await stores.close()
+
+    app = FastAPI(
+        title="postdate",
+        version=__version__,
+        summary="See what waits, and act on it.",
+        docs_url=None,  # FastAPI's pages load scripts from another host
+        redoc_url=None,
+        openapi_url=None,  # served below, with the role of each endpoint
+        redirect_slashes=False,
+        lifespan=lifespan,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.backend = Backend(settings, stores, processes)
+    add_handlers(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
+    app.add_middleware(Gate, settings=settings)
+    app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
+    return app
+
+
+def guarded_routes() -> Iterator[GuardedRoute]:
+    """Iterate over the endpoints of the API. Raises ``TypeError`` for one without a role."""
+    for router in _ROUTERS:
+        for route in router.routes:
+            if not isinstance(route, GuardedRoute):
+                raise TypeError(f"{route} has no role: make its router with access.router")
+            yield route
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, with the errors' schema and the role of each endpoint."""
+    if app.openapi_schema is None:
+        document = app.openapi()
+        schemas = document["components"]["schemas"]
+        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for route in guarded_routes():
+            for method in route.methods or ():
+                operation = document["paths"][route.path_format][method.lower()]
+                operation["security"] = [{"token": []}]
+                operation["x-role"] = route.role.title
+    return app.openapi_schema or {}

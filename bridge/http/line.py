@@ -1,0 +1,158 @@
+"""What the HTTP process knows of the bridge processes on this machine: the last frame of each, and how old it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from asyncio import StreamReader
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from socket import socket
+from typing import Any
+
+from bridge.process.http_child import Reloading
+
+#: A process sends a frame every second. One that is silent for this time hangs, or was not started again.
+SILENT_S = 15.0
+#: Far more than a frame with a thousand routes.
+_FRAME_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One report. ``process`` is the instance's name. ``state``: starting, running or stopping. ``peers``: whether each
+    server is connected. ``stuck`` names a loop without progress, "" for none."""
+
+    process: str
+    broker: str
+    pid: int
+    state: str
+    sentence: str
+    stuck: str = ""
+    peers: Mapping[str, bool] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    heard_s: float = 0.0
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs, and everything it needs is connected."""
+        return self.state == "running" and all(self.peers.values())
+
+
+def read_frame(line: bytes, now_s: float) -> Frame | None:
+    """Return the frame of a line; None for one that a restart cut. Pure."""
+    try:
+        told = json.loads(line)
+        known = {name: told[name] for name in Frame.__dataclass_fields__ if name in told}
+        return Frame(**{**known, "heard_s": now_s})
+    except (ValueError, TypeError):
+        return None
+
+
+class Processes:
+    """The bridge processes of this `postdate run`; none in `postdate serve`."""
+
+    def __init__(self, lines: int = 0, now_s: Callable[[], float] = time.monotonic) -> None:
+        """``lines``: how many processes report, the parent of workers included."""
+        self._now_s = now_s
+        self._started_s = now_s()
+        self._frames: list[Frame | None] = [None] * lines
+        self._was_ready = False
+        self.reloading = Reloading()
+        self._waiting: list[asyncio.Future[Reloading]] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def frames(self) -> list[Frame]:
+        """Return the last frame of each process that has sent one."""
+        return [one for one in self._frames if one is not None]
+
+    def take(self, number: int, frame: Frame) -> None:
+        """Take a frame from a line."""
+        self._frames[number] = frame
+        self._was_ready = self._was_ready or not self.not_ready()
+
+    def not_ready(self) -> list[tuple[str, str]]:
+        """Return what keeps the processes from being ready, as subject and sentence; empty if all are up."""
+        if len(self.frames()) < len(self._frames):
+            return [("processes", "not all processes have started")]
+        found: list[tuple[str, str]] = []
+        for one in self.frames():
+            if self._silent(one):
+                found.append((one.process, f"it has reported nothing for {SILENT_S:.0f} s"))
+            elif one.state != "running":
+                found.append((one.process, f"it is {one.state}"))
+            found += [(peer, "not connected, or not consumed") for peer, there in one.peers.items() if not there]
+        return found
+
+    def started(self) -> bool:
+        """Return whether all were ready once."""
+        return self._was_ready
+
+    def not_alive(self) -> str:
+        """Return why the processes are not alive; "" if all make progress."""
+        for one in self.frames():
+            if one.stuck:
+                return f"the loop of {one.stuck} makes no progress in {one.process}"
+            if self._silent(one):
+                return f"{one.process} has reported nothing for {SILENT_S:.0f} s"
+        missing = len(self.frames()) < len(self._frames)
+        starting = any(one.state == "starting" for one in self.frames())  # the parent starts workers later
+        if missing and not starting and self._now_s() - self._started_s > SILENT_S:
+            return f"a process has reported nothing for {SILENT_S:.0f} s"
+        return ""
+
+    def peers(self) -> dict[str, bool]:
+        """Return whether each server is connected to every process that needs it."""
+        found: dict[str, bool] = {}
+        for one in self.frames():
+            for peer, there in one.peers.items():
+                found[peer] = found.get(peer, True) and there
+        return dict(sorted(found.items()))
+
+    def _silent(self, one: Frame) -> bool:
+        return self._now_s() - one.heard_s > SILENT_S
+
+    # -- the line -----------------------------------------------------------------------------------------------------
+
+    async def hear(self, hearing: Iterable[socket]) -> None:
+        """Read all lines until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number, one in enumerate(hearing):
+                group.create_task(self._hear(number, one))
+
+    async def _hear(self, number: int, line: socket) -> None:
+        reader, _ = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
+        while True:
+            if not (text := await _next_line(reader)):
+                return
+            if (frame := read_frame(text, self._now_s())) is not None:
+                self.take(number, frame)
+
+    # -- reloads ------------------------------------------------------------------------------------------------------
+
+    def reloaded(self, reloading: Reloading) -> None:
+        """Take the result of a reload."""
+        self.reloading = reloading
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(reloading)
+        self._waiting.clear()
+
+    def next_reload(self) -> asyncio.Future[Reloading]:
+        """Return a future of the next reload's result."""
+        future: asyncio.Future[Reloading] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+
+async def _next_line(reader: StreamReader) -> bytes:
+    """Return the next line; b"" at the end. One that is too long is skipped."""
+    while True:
+        try:
+            return await reader.readline()
+        except ValueError:  # over the limit: readline has dropped what it read of it
+            continue

@@ -1,0 +1,103 @@
+"""Errors of the API as RFC 9457 problem details: a fact and what to do, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from bridge.core.errors import NotFound, PostdateError, Refused, SettingsError, StoreUnfit, Unreachable
+
+MEDIA_TYPE = "application/problem+json"
+_STATUS: tuple[tuple[type[PostdateError], int], ...] = (
+    (SettingsError, 422),
+    (NotFound, 404),
+    (Refused, 409),
+    (Unreachable, 503),
+    (StoreUnfit, 503),
+)
+_GENERAL = {
+    404: "There is no such path. /openapi.json lists all paths.",
+    405: "This path does not allow this method. The Allow header lists those that it does.",
+}
+
+
+class Problem(Exception):
+    """A request that is answered with an error. ``more`` are further members, such as the message's state."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.more = more
+
+    def response(self) -> Response:
+        """Return it as a response."""
+        content = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            **self.more,
+        }
+        return Response(json.dumps(content), self.status, self.headers, MEDIA_TYPE)
+
+
+def problem_of(error: PostdateError) -> Problem:
+    """Return the problem for an error of postdate."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    headers = {"Retry-After": "2"} if status == 503 else None
+    return Problem(status, as_sentence(str(error)), headers)
+
+
+def as_sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let every error of the app be a problem."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(PostdateError, _postdate_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _postdate_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PostdateError)
+    return problem_of(error).response()
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = _GENERAL.get(error.status_code) or as_sentence(str(error.detail))
+    return Problem(error.status_code, detail, error.headers).response()
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    mistakes = [_mistake(one) for one in error.errors()[:20]]
+    return Problem(422, " ".join(one["text"] for one in mistakes), errors=mistakes).response()
+
+
+def _mistake(one: Mapping[str, Any]) -> dict[str, str]:
+    """Return one mistake: where it is, and a sentence. Values are not repeated."""
+    where: Sequence[object] = one.get("loc", ())
+    place = ".".join(str(part) for part in where[1:])
+    kind = str(where[0]) if where else "request"
+    text = str(one.get("msg", "is wrong")).removeprefix("Value error, ")
+    subject = f"{kind} {place}".rstrip()
+    return {"where": subject, "text": as_sentence(f"{subject}: {text}")}

@@ -1,0 +1,110 @@
+"""The HTTP process of `postdate run`, and `postdate serve`: uvicorn in an event loop of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from socket import socket
+from typing import Any
+
+import structlog
+import uvicorn
+
+from bridge.app.build import instance_name
+from bridge.app.open_desk import KeptStores
+from bridge.core.errors import FAILED, FINE
+from bridge.http.app import create_app
+from bridge.http.line import Processes
+from bridge.process.handover import Handover
+from bridge.process.http_child import Reloading, Start
+from bridge.process.workers import end_with_parent
+from bridge.settings import Settings
+from bridge.telemetry import logs
+
+log = structlog.get_logger("postdate")
+
+#: Connections at one time. More get 503, so that slow clients cannot use up memory.
+_CONNECTIONS_MAX = 512
+_KEEP_ALIVE_S = 30
+#: How long requests may take to end at a stop.
+_GRACE_S = 2
+_HEAD_MAX = 64 * 1024
+
+
+class Uvicorn(uvicorn.Server):
+    """A server that leaves signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+def make_server(settings: Settings, processes: Processes) -> Uvicorn:
+    """Return the server with the app. Raises what a wrong certificate raises."""
+    http = settings.http
+    tls: dict[str, Any] = {"ssl_certfile": http.cert_file, "ssl_keyfile": http.key_file} if http.cert_file else {}
+    app = create_app(settings, KeptStores(settings), processes)
+    return Uvicorn(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+            h11_max_incomplete_event_size=_HEAD_MAX,
+            **tls,
+        )
+    )
+
+
+def run_child() -> None:
+    """Run the HTTP process of `postdate run` with what its parent hands over, and exit."""
+    handover = Handover()
+    start: Start = handover.first()
+    # A service manager may signal all processes at once. This one ends when the parent closes its input, so that
+    # /readyz answers while the bridge drains.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    end_with_parent(start.parent, signal.SIGKILL)
+    logs.set_up(start.settings.log, instance_name(start.settings, "http"))
+    try:
+        asyncio.run(_serve(start, handover))
+    except Exception:
+        log.critical("HTTP cannot be served", exc_info=True)
+        sys.exit(FAILED)
+    sys.exit(FINE)
+
+
+async def _serve(start: Start, handover: Handover) -> None:
+    processes = Processes(len(start.hearing))
+    processes.reloading = start.reloading
+    server = make_server(start.settings, processes)
+
+    def end() -> None:
+        server.should_exit = True
+
+    def take(value: Reloading) -> None:
+        processes.reloaded(value)
+
+    handover.follow(take, end)
+    hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
+    log.info("http is served", pid=os.getpid())
+    try:
+        await server.serve(_sockets(start.listening))
+    finally:
+        hearing.cancel()
+
+
+def _sockets(numbers: Sequence[int]) -> list[socket]:
+    return [socket(fileno=one) for one in numbers]

@@ -1,0 +1,135 @@
+"""An entry of the history: what became of a message, as bytes. Pure.
+
+::
+
+    state u8 | tries u16 | size u32 | received, due, claimed, published, ended u64 each (Unix ms, 0: unknown)
+    | id 20 | route u8+text | key u8+text | reason u8+text
+
+All integers are big-endian. The entries of a shard are written in pieces of up to ``PIECE_MAX``, one after the other.
+``adapters/redis/lua/include/history.lua`` writes the same layout, so a change here is a change there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from bridge.parking.envelope import plain_key
+from bridge.parking.identity import ID_BYTES
+
+#: Entries of one piece. A larger one saves memory and calls, a smaller one is read faster.
+PIECE_MAX = 64
+
+_HEAD = struct.Struct(f">BHI5Q{ID_BYTES}s")
+_TRIES_MAX, _SIZE_MAX, _TEXT_MAX = 0xFFFF, 0xFFFFFFFF, 255
+
+
+class PastState(StrEnum):
+    """What became of a message."""
+
+    DELIVERED = "delivered"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    DEAD = "dead"
+
+
+#: The number of a state in an entry is its place here.
+STATES = tuple(PastState)
+DELIVERED = STATES.index(PastState.DELIVERED)
+
+
+class HistoryLimits(NamedTuple):
+    """How long entries are kept (ms), and how many in all shards of a store. ``most`` 0: no history is written."""
+
+    keep_ms: int = 0
+    most: int = 0
+
+
+NO_HISTORY = HistoryLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """An entry as a person sees it. Moments are Unix milliseconds by the store's clock, None where unknown.
+
+    ``ended_ms``: when the broker confirmed it, or when it was cancelled, replaced or became a dead letter. ``size`` is
+    that of the payload. ``key`` is the producer's key or message id. ``broker`` is that of the store.
+    """
+
+    id: bytes
+    route: str
+    key: bytes
+    state: PastState
+    received_ms: int
+    due_ms: int
+    claimed_ms: int | None
+    published_ms: int | None
+    ended_ms: int
+    tries: int
+    size: int
+    reason: str
+    broker: str = ""
+
+    @property
+    def late_ms(self) -> int | None:
+        """Return the lateness of a delivered message."""
+        return self.ended_ms - self.due_ms if self.state is PastState.DELIVERED else None
+
+
+def text_field(text: bytes) -> bytes:
+    """Return a text as a field: its length in one byte, and at most 255 bytes."""
+    return bytes((min(len(text), _TEXT_MAX),)) + text[:_TEXT_MAX]
+
+
+def pack_entry(row: HistoryRow) -> bytes:
+    """Return an entry as bytes."""
+    head = _HEAD.pack(
+        STATES.index(row.state),
+        min(row.tries, _TRIES_MAX),
+        min(row.size, _SIZE_MAX),
+        row.received_ms,
+        row.due_ms,
+        row.claimed_ms or 0,
+        row.published_ms or 0,
+        row.ended_ms,
+        row.id,
+    )
+    return b"".join((head, text_field(row.route.encode()), text_field(row.key), text_field(row.reason.encode())))
+
+
+#: For the historian, which packs thousands of deliveries a second: the arguments are those of ``pack_entry`` in order.
+pack_head = _HEAD.pack
+
+
+def unpack_entries(piece: bytes, broker: str = "") -> Iterator[HistoryRow]:
+    """Yield the entries of a piece, in the order in which they were written. Stops at what is damaged."""
+    at, end = 0, len(piece)
+    while at + _HEAD.size < end:
+        number, tries, size, received_ms, due_ms, claimed_ms, published_ms, ended_ms, one = _HEAD.unpack_from(piece, at)
+        at += _HEAD.size
+        texts = []
+        for _ in range(3):
+            stop = at + 1 + (piece[at] if at < end else 0)
+            texts.append(piece[at + 1 : stop])
+            at = stop
+        if number >= len(STATES) or at > end:
+            return
+        route, key, reason = texts
+        yield HistoryRow(
+            one,
+            route.decode("utf-8", "replace"),
+            plain_key(key),
+            STATES[number],
+            received_ms,
+            due_ms,
+            claimed_ms or None,
+            published_ms or None,
+            ended_ms,
+            tries,
+            size,
+            reason.decode("utf-8", "replace"),
+            broker,
+        )

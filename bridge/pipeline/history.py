@@ -1,0 +1,207 @@
+"""Write the history of delivered messages: the historian. The store's moves write what ends in another way.
+
+It never slows or stops delivery. The settler hands over whole batches. The historian packs them some milliseconds
+later, in slices, and writes once a second: one call for each shard. What does not fit into its bounded buffer, because
+the store is away or full, is dropped, and a log line counts it. A crash loses the last second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from bridge.admin.past import PLACES, SLOT_MS
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Claim
+from bridge.core.ports import DeliveryCount, Piece, Store
+from bridge.parking.history import DELIVERED, PIECE_MAX, HistoryLimits, pack_head, text_field
+from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
+
+log = structlog.get_logger("postdate")
+
+#: Entries are gathered for this time, and then written.
+_GATHER_S = 1.0
+#: Claims are packed after this time, so that their bodies are not held for longer.
+_PACK_S = 0.05
+#: So many are packed without a pause: a fifth of a millisecond.
+_SLICE = 200
+#: Messages that wait to be written, and counts of slots, at most.
+_WAITING_MAX, _COUNTS_MAX = 50_000, 10_000
+#: How often the shards are counted, and how often a log line reports what was dropped.
+_COUNT_S, _NOTICE_S = 10.0, 10.0
+
+_EMPTY = b"\0"
+_LENGTHS = [bytes((number,)) for number in range(256)]
+#: The class of lateness of each whole millisecond up to about a second.
+_PLACES = [bisect_left(LATENESS_BOUNDS_MS, late) for late in range(1001)]
+
+
+def share_of(kept: Sequence[int], most: int) -> int:
+    """Return how many entries each shard may keep, so that all together keep about ``most``. Pure.
+
+    What shards with few entries leave goes to the others: with ``order = "route"`` one shard has all of them.
+    """
+    left = most
+    for place, count in enumerate(sorted(kept)):
+        share = left // (len(kept) - place)
+        if count > share:
+            return share
+        left -= count
+    return max(kept, default=0) + left
+
+
+class Historian:
+    """Gathers deliveries and writes them."""
+
+    def __init__(
+        self, store: Store, clock: StoreClock, limits: HistoryLimits, skips: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """``skips(route)``: a route whose messages are of no interest."""
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._skips = skips
+        self._event = asyncio.Event()
+        self._batches: deque[tuple[int, Sequence[Claim]]] = deque()
+        self._packed: dict[int, list[bytes]] = {}
+        self._unwritten: dict[int, list[Piece]] = {}
+        self._counts: dict[tuple[int, str], list[int]] = {}
+        self._routes: dict[str, bytes] = {}
+        self._kept: dict[int, int] = {}
+        self._share = limits.most
+        self._since_count = 0
+        self._counted_at = self._told_at = 0.0
+        self._waiting = self._dropped = 0
+
+    def confirmed(self, now_ms: int, claims: Sequence[Claim]) -> None:
+        """Take claims that the broker confirmed now. The caller does not change the list afterwards."""
+        if self._waiting + len(claims) > _WAITING_MAX:
+            self._dropped += len(claims)
+        else:
+            self._waiting += len(claims)
+            self._batches.append((now_ms, claims))
+        self._event.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._event.wait()
+            until = time.monotonic() + _GATHER_S
+            while time.monotonic() < until:
+                await asyncio.sleep(_PACK_S)
+                await self._pack()
+            self._event.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write everything now. What the store does not take stays, and the next call repeats it."""
+        await self._pack()
+        for shard, entries in self._packed.items():
+            pieces = self._unwritten.setdefault(shard, [])
+            for at in range(0, len(entries), PIECE_MAX):
+                some = entries[at : at + PIECE_MAX]
+                pieces.append(Piece(len(some), b"".join(some)))
+        self._packed = {}
+        await self._write()
+        try:
+            await self._tally()
+        except StoreUnavailable:
+            self._event.set()
+        self._tell()
+
+    async def _pack(self) -> None:
+        """Pack what was handed over, a slice at a time."""
+        batches = self._batches
+        while batches:
+            ended_ms, claims = batches.popleft()
+            for at in range(0, len(claims), _SLICE):
+                self._pack_slice(ended_ms, claims[at : at + _SLICE])
+                await asyncio.sleep(0)
+
+    def _pack_slice(self, ended_ms: int, claims: Sequence[Claim]) -> None:
+        routes, packed, slot_ms = self._routes, self._packed, ended_ms // SLOT_MS * SLOT_MS
+        for claim in claims:
+            name, key = claim.route, claim.key
+            route = routes.get(name)
+            if route is None:
+                route = routes[name] = b"" if self._skips(name) else text_field(name.encode())
+            if not route:
+                self._waiting -= 1
+                continue
+            late = ended_ms - claim.due_ms
+            counts = self._counts.get((slot_ms, name))
+            if counts is None:
+                counts = self._counts[slot_ms, name] = [0] * PLACES
+            counts[_PLACES[late] if 0 <= late <= 1000 else bisect_left(LATENESS_BOUNDS_MS, late)] += 1
+            head = pack_head(
+                DELIVERED,
+                claim.tries,
+                len(claim.payload),
+                claim.arrived_ms,
+                claim.due_ms,
+                claim.claimed_ms,
+                claim.published_ms,
+                ended_ms,
+                claim.id,
+            )
+            entries = packed.get(claim.shard)
+            if entries is None:
+                entries = packed[claim.shard] = []
+            entries.append(head + route + _LENGTHS[len(key)] + key + _EMPTY)
+
+    async def _write(self) -> None:
+        """Write one call for each shard; now and then also to shards without entries, to count and shorten them."""
+        now_s = time.monotonic()
+        pieces: dict[int, list[Piece]] = {shard: some for shard, some in self._unwritten.items() if some}
+        self._since_count += sum(piece.entries for some in pieces.values() for piece in some)
+        if now_s - self._counted_at > _COUNT_S or self._since_count * 10 > self._limits.most:
+            self._counted_at, self._since_count = now_s, 0
+            pieces = {shard: pieces.get(shard, []) for shard in range(self._store.shards)}
+        if not pieces:
+            return
+        replies = await self._store.record(pieces, self._share)
+        for shard, reply in replies.items():
+            if isinstance(reply, StoreUnavailable):
+                self._event.set()
+                continue
+            self._kept[shard] = reply
+            self._waiting -= sum(piece.entries for piece in self._unwritten.pop(shard, ()))
+        if len(self._kept) == self._store.shards:
+            self._share = share_of(list(self._kept.values()), self._limits.most)
+
+    async def _tally(self) -> None:
+        """Add to the counts of slots."""
+        if len(self._counts) > _COUNTS_MAX:
+            self._counts.clear()
+        counts = dict(self._counts)
+        rows = [
+            DeliveryCount(slot_ms, route, place, number)
+            for (slot_ms, route), numbers in counts.items()
+            for place, number in enumerate(numbers)
+            if number
+        ]
+        if rows:
+            self._counts = {}
+            try:
+                await self._store.tally(rows)
+            except StoreUnavailable:
+                for slot, numbers in counts.items():
+                    newer = self._counts.get(slot, [0] * PLACES)
+                    self._counts[slot] = [old + new for old, new in zip(numbers, newer, strict=True)]
+                raise
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if self._dropped and now_s - self._told_at > _NOTICE_S:
+            log.warning(
+                "history entries dropped",
+                messages=self._dropped,
+                reason="the store is away or full; they were delivered",
+            )
+            self._dropped, self._told_at = 0, now_s

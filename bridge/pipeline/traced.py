@@ -1,0 +1,65 @@
+"""A source and a sink that tell a tracer about every message. They wrap the real ones where tracing is on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bridge.core.message import Delivery
+from bridge.core.ports import Letter, Result, Sink, Source
+
+
+class MessageTracer(Protocol):
+    """What is told of messages. No method raises."""
+
+    def accepted(self, deliveries: Sequence[Delivery]) -> None:
+        """These are durable, or rejected, or cancelled something."""
+
+    def publishing(self, letters: Sequence[Letter]) -> None:
+        """These are sent now. May change the trace headers in their payloads."""
+
+    def answered(self, results: Sequence[Result]) -> None:
+        """These have an outcome."""
+
+
+class TracedSource:
+    """``Source``, with a tracer."""
+
+    def __init__(self, source: Source, tracer: MessageTracer) -> None:
+        self._source = source
+        self._tracer = tracer
+        self.take, self.more, self.drop, self.hold = source.take, source.more, source.drop, source.hold
+        self.alive, self.place, self.stop, self.emptied = source.alive, source.place, source.stop, source.emptied
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """Accept, then tell the tracer."""
+        self._source.accept(deliveries)
+        self._tracer.accepted(deliveries)
+
+
+class TracedSink:
+    """``Sink``, with a tracer."""
+
+    def __init__(self, sink: Sink, tracer: MessageTracer) -> None:
+        self._sink = sink
+        self._tracer = tracer
+        self.ready, self.able, self.room = sink.ready, sink.able, sink.room
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Tell the tracer of results, then the listener."""
+
+        def both(results: list[Result]) -> None:
+            self._tracer.answered(results)
+            answered(results)
+
+        self._sink.on_answers(both)
+
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Tell the tracer, then send."""
+        self._tracer.publishing(letters)
+        self._sink.publish(letters)
+
+
+def traced(source: Source, sink: Sink, tracer: MessageTracer | None) -> tuple[Source, Sink]:
+    """Return source and sink as they are, or with a tracer."""
+    return (source, sink) if tracer is None else (TracedSource(source, tracer), TracedSink(sink, tracer))

@@ -1,0 +1,167 @@
+"""The numbers behind /metrics: plain Python numbers that the stages add to, once for each batch where they can.
+
+The HTTP process gets them as snapshots and renders them, so no metrics library is loaded here. All numbers of a
+snapshot may be added up over processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
+
+#: Upper ends of the classes: of delays that producers ask for (ms), and of everything that takes time here (s).
+DELAY_BOUNDS_MS = (1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 2.16e7, 8.64e7, 6.048e8, 2.592e9)
+STAGE_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+#: The calls to the store that are measured.
+STORE_CALLS = ("park", "claim", "settle")
+_LAG_EVERY_S = 0.25
+
+
+class Distribution:
+    """A histogram: how many values were in each class, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Add one value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def said(self) -> list[float]:
+        """Return the number in each class, and the sum."""
+        return [*self.counts, round(self.total, 6)]
+
+
+class RouteNumbers:
+    """What happened on one route since the process started."""
+
+    __slots__ = (
+        "cancelled",
+        "confirmed",
+        "dead",
+        "deduplicated",
+        "delay_ms",
+        "lateness_ms",
+        "parked",
+        "passed",
+        "received",
+        "refused",
+        "rejected",
+        "unknown",
+    )
+
+    def __init__(self) -> None:
+        self.received = self.passed = self.parked = self.deduplicated = self.cancelled = 0
+        self.confirmed = self.refused = self.unknown = 0
+        #: By the kind of the reason: kept as dead letters on arrival, and all dead letters.
+        self.rejected: dict[str, int] = {}
+        self.dead: dict[str, int] = {}
+        self.lateness_ms = Distribution(LATENESS_BOUNDS_MS)
+        self.delay_ms = Distribution(DELAY_BOUNDS_MS)
+
+    def died(self, kind: str, on_arrival: bool = False) -> None:
+        """Count one dead letter."""
+        self.dead[kind] = self.dead.get(kind, 0) + 1
+        if on_arrival:
+            self.rejected[kind] = self.rejected.get(kind, 0) + 1
+
+    def said(self) -> dict[str, object]:
+        """Return the numbers as a snapshot has them."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: one.said() if isinstance(one, Distribution) else one for name, one in values.items()}
+
+
+class Delivered(Protocol):
+    """The part of a claim that is counted."""
+
+    @property
+    def route(self) -> str: ...
+    @property
+    def due_ms(self) -> int: ...
+
+
+class _Routes(dict[str, RouteNumbers]):
+    """The numbers by route. Other names share one that is never shown: canaries, and routes of other instances."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__({name: RouteNumbers() for name in names})
+        self._other = RouteNumbers()
+
+    def __missing__(self, name: str) -> RouteNumbers:
+        return self._other
+
+
+class Metrics:
+    """The numbers of one process."""
+
+    def __init__(self, routes: Collection[str] = ()) -> None:
+        self.routes = _Routes(routes)
+        #: Messages that cannot be opened, so that their route is not known, and claims whose lease ran out.
+        self.damaged = 0
+        self.recovered = 0
+        self.park_s = Distribution(STAGE_BOUNDS_S)
+        self.publish_s = Distribution(STAGE_BOUNDS_S)
+        self.store_s = {call: Distribution(STAGE_BOUNDS_S) for call in STORE_CALLS}
+        self.lag_s = Distribution(STAGE_BOUNDS_S)
+
+    def parked(self, routes: Iterable[str]) -> None:
+        """Count messages that are parked durably, by the route of each."""
+        numbers = self.routes
+        for route in routes:
+            numbers[route].parked += 1
+
+    def delivered(self, now_ms: float, confirmed: Iterable[Delivered]) -> None:
+        """Count messages that the broker confirmed at ``now_ms`` (Unix ms by the store's clock)."""
+        numbers = self.routes
+        for one in confirmed:
+            route = numbers[one.route]
+            route.confirmed += 1
+            route.lateness_ms.add(now_ms - one.due_ms)
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Return what each route received and delivered, for the report of the instance."""
+        return {name: {"received": one.received, "delivered": one.confirmed} for name, one in self.routes.items()}
+
+    def said(self) -> dict[str, object]:
+        """Return all numbers as a snapshot."""
+        return {
+            "routes": {name: one.said() for name, one in self.routes.items()},
+            "damaged": self.damaged,
+            "recovered": self.recovered,
+            "park_s": self.park_s.said(),
+            "publish_s": self.publish_s.said(),
+            "store_s": {call: one.said() for call, one in self.store_s.items()},
+            "lag_s": self.lag_s.said(),
+        }
+
+    async def watch_loop(self) -> None:
+        """Measure until cancelled how late the event loop is."""
+        while True:
+            asked_s = time.monotonic()
+            await asyncio.sleep(_LAG_EVERY_S)
+            self.lag_s.add(max(0.0, time.monotonic() - asked_s - _LAG_EVERY_S))
+
+
+def added(one: object, other: object) -> object:
+    """Return the sum of two snapshots, or of parts of them. What only one of them has is kept. Pure."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        names = dict.fromkeys((*one, *other))
+        return {
+            name: added(one[name], other[name]) if name in one and name in other else one.get(name, other.get(name))
+            for name in names
+        }
+    if isinstance(one, list) and isinstance(other, list):
+        return [a + b for a, b in zip(one, other, strict=True)]
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one + other
+    raise TypeError(f"two snapshots differ: {type(one).__name__} and {type(other).__name__}")

@@ -1,0 +1,124 @@
+"""The API over the memory store, without a server: for tests of its endpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from pydantic import SecretStr
+
+from adapters.memory import Memory, MemoryStore
+from adapters.memory.desk import MemoryDesk
+from bridge.admin.desk import Desk
+from bridge.admin.send import Message, send
+from bridge.core.errors import StoreUnavailable
+from bridge.http.access import Role
+from bridge.http.app import create_app
+from bridge.http.line import Processes
+from bridge.parking.identity import Ids
+from bridge.settings import Settings
+from bridge.settings.model import Auth, BrokerKind, Route
+
+VIEWER, OPERATOR, ADMIN = "viewer-token-0123456789", "operator-token-0123456789", "admin-token-0123456789"
+TOKENS = {Role.VIEWER: VIEWER, Role.OPERATOR: OPERATOR, Role.ADMIN: ADMIN}
+AUTH = Auth(viewer_token=SecretStr(VIEWER), operator_token=SecretStr(OPERATOR), admin_token=SecretStr(ADMIN))
+ROUTES = {
+    "orders": Route(intercept="orders.delay", deliver_to="orders"),
+    "bills": Route(intercept="bills.delay", deliver_to="bills"),
+}
+HOUR_MS = 3_600_000
+
+
+class MemoryStores:
+    """One memory store behind an app."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.store = MemoryStore(self.memory)
+        self.kept = MemoryDesk(self.store)
+        self.ids = Ids("tester")
+        self.closed = False
+
+    async def desk(self) -> Desk:
+        if self.memory.away:
+            raise StoreUnavailable(self.memory.away)
+        return self.kept
+
+    async def park(self, broker: BrokerKind, make: Callable[[int], Message]) -> tuple[bytes, Message]:
+        message = make(self.memory.now_ms())
+        return await send(self.store, self.ids, message), message
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Api:
+    """A client of an app with one role, and the store behind it."""
+
+    def __init__(self, client: httpx.AsyncClient, stores: MemoryStores) -> None:
+        self.client = client
+        self.stores = stores
+
+    async def get(self, path: str, status: int = 200, /, **params: Any) -> Any:
+        return _judged(await self.client.get(f"/api/v1{path}", params=params), status)
+
+    async def call(self, method: str, path: str, status: int = 200, body: Any = None, **headers: str) -> Any:
+        sent = {
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        content = json.dumps(body).encode() if body is not None else None
+        return _judged(await self.client.request(method, f"/api/v1{path}", content=content, headers=sent), status)
+
+    async def schedule(self, body: str = '{"n": 1}', after: str = "1h", **more: Any) -> str:
+        """Park a message over the API; return its id."""
+        new = {"route": "orders", "routing_key": "new", "body": body, "in": after, **more}
+        found: str = (await self.call("POST", "/messages", 201, new))["id"]
+        return found
+
+    async def bury(self, reason: str = "unroutable: no queue") -> str:
+        """Make a dead letter; return its id."""
+        one = (await self.schedule(after="0s")).encode()
+        self.stores.memory.clock.advance(10)  # type: ignore[attr-defined]
+        (claimed,) = (await self.stores.store.claim([int(_shard(one))], 10, 10**6, 60_000, 0)).values()
+        assert not isinstance(claimed, StoreUnavailable)
+        await self.stores.store.bury([(claim, reason) for claim in claimed.claims])
+        return one.decode()
+
+    async def claim(self, one: str) -> None:
+        """Claim a due message."""
+        await self.stores.store.claim([int(_shard(one.encode()))], 10, 10**6, 60_000, 0)
+
+
+def _shard(one: bytes) -> int:
+    return int(one[18:].decode(), 32)
+
+
+def _judged(response: httpx.Response, status: int) -> Any:
+    assert response.status_code == status, response.text
+    if status >= 400:
+        assert response.headers["content-type"] == "application/problem+json"
+        problem = response.json()
+        assert problem["status"] == status
+        assert problem["detail"].endswith((".", "?", "!"))
+    return response.json() if "json" in response.headers.get("content-type", "") else response.content
+
+
+def settings(auth: Auth = AUTH, **more: Any) -> Settings:
+    return Settings(routes=ROUTES, auth=auth, **more)
+
+
+@asynccontextmanager
+async def api(
+    role: Role | None = Role.ADMIN, given: Settings | None = None, stores: MemoryStores | None = None
+) -> AsyncIterator[Api]:
+    """An app with three tokens, and a client with the token of ``role``; None: without one."""
+    stores = stores or MemoryStores()
+    app = create_app(given or settings(), stores, Processes())
+    headers = {"Authorization": f"Bearer {TOKENS[role]}"} if role else {}
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8480", headers=headers) as client:
+        yield Api(client, stores)

@@ -1,0 +1,65 @@
+"""HTTP of a running bridge, as the tests see it: a free port, its settings, and plain requests."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bridge_process import Tables
+from tests.devstack.service import wait_for
+
+
+class Told(NamedTuple):
+    """An answer; status 0 means that there was none."""
+
+    status: int
+    text: str
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class HttpLine:
+    """The address of one bridge."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.settings: Tables = {"http": {"enabled": True, "listen": f"127.0.0.1:{self.port}"}}
+
+    def get(self, path: str, method: str = "GET", timeout_s: float = 5.0) -> Told:
+        """Ask once."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        if method != "GET":
+            request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+                return Told(answer.status, answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Told(error.code, error.read().decode())
+        except OSError as error:
+            return Told(0, str(error))
+
+    def wait(self, path: str, status: int, deadline_s: float = 20.0) -> Told:
+        """Wait for this status."""
+        wait_for(lambda: self.get(path).status == status, f"{path} answers {status}; now {self.get(path)}", deadline_s)
+        return self.get(path)
+
+
+def children_of(pid: int, words: str) -> list[int]:
+    """The child processes with these words in their command line."""
+    found = []
+    for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            command = Path(f"/proc/{text}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if words in command:
+            found.append(int(text))
+    return found

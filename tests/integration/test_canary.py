@@ -1,0 +1,57 @@
+"""The canary on real brokers: it comes back through a running postdate, is lost without one, and harms no start."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.app.canary import Canaries, probe
+from tests.bridge_line import BridgeLine
+from tests.delay_line import Line
+from tests.devstack.kafka import Kafka
+from tests.kafka_line import KafkaLine
+
+pytestmark = pytest.mark.redis
+
+CANARY = {"canary": {"enabled": True, "every": "1s", "delay": "300ms"}}
+
+
+async def comes_back(line: BridgeLine) -> None:
+    settings = line.loaded(CANARY)
+    with line.bridge(CANARY).start() as bridge:
+        bridge.wait_ready()
+        (found,) = await asyncio.to_thread(probe, settings)
+        assert found.level == "OK", found.sentence
+        canaries = Canaries(settings, [kind for kind in ("rabbitmq", "kafka") if settings.routes_of(kind)])
+        (state,) = canaries.states()
+        await canaries.once(state)
+        assert state.trouble == ""
+        assert state.late_s is not None
+        assert 0 <= state.late_s < 5
+
+
+@pytest.mark.rabbitmq
+async def test_on_rabbitmq_it_comes_back(rabbitmq_vhost: str, redis_url: str, tmp_path: Path) -> None:
+    with Line(rabbitmq_vhost, redis_url, tmp_path) as line:
+        await comes_back(line)
+
+
+@pytest.mark.kafka
+async def test_on_kafka_it_comes_back(kafka: Kafka, redis_url: str, tmp_path: Path) -> None:
+    line = KafkaLine(kafka.url, tmp_path, {}, redis_url)
+    try:
+        await comes_back(line)
+    finally:
+        line.close()
+
+
+@pytest.mark.rabbitmq
+async def test_without_a_running_postdate_the_probe_says_what_is_missing(
+    rabbitmq_vhost: str, redis_url: str, tmp_path: Path
+) -> None:
+    with Line(rabbitmq_vhost, redis_url, tmp_path) as line:
+        (found,) = await asyncio.to_thread(probe, line.loaded(CANARY))
+    assert found.level == "FAIL"
+    assert "canary's exchanges are missing" in found.text

@@ -1,0 +1,78 @@
+"""The canary: which brokers have one, when it is overdue, what is remembered and logged of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.app.canary import LOST_S, Canaries
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import Settings, load, plan
+from bridge.settings.plan import canary_brokers, canary_name, is_canary
+
+ROUTES = {
+    "routes.orders": {"intercept": "orders.delay", "deliver_to": "orders"},
+    "routes.pay": {"broker": "kafka", "intercept": "pay.delay", "deliver_to": "pay"},
+}
+
+
+def settings(**more: object) -> Settings:
+    return load(None, {}, {**ROUTES, **{name.replace("__", "."): value for name, value in more.items()}})
+
+
+class TestPlan:
+    def test_every_broker_with_a_store_has_a_canary(self) -> None:
+        assert canary_brokers(settings()) == ["rabbitmq", "kafka"]
+        assert canary_brokers(settings(canary__enabled=False)) == []
+
+    def test_routes_without_a_store_have_none(self) -> None:
+        levels = {**ROUTES["routes.orders"], "mode": "levels"}
+        assert canary_brokers(load(None, {}, {**ROUTES, "routes.orders": levels})) == ["kafka"]
+
+    def test_its_route_is_added_beside_the_others(self) -> None:
+        rabbitmq, _ = plan(settings())
+        names = list(rabbitmq.with_canary().settings.routes)
+        assert names == ["orders", canary_name("rabbitmq")]
+        assert [is_canary(name) for name in names] == [False, True]
+        assert list(rabbitmq.settings.routes) == ["orders"]
+
+    def test_its_name_is_reserved(self) -> None:
+        with pytest.raises(Exception, match="is reserved for postdate's canary"):
+            load(None, {}, {"routes.postdate_canary_rabbitmq": ROUTES["routes.orders"]})
+
+
+class TestStates:
+    def setup_method(self) -> None:
+        self.answers: list[float | BrokerUnavailable | None] = []
+        self.now_s = 1000.0
+        self.canaries = Canaries(settings(), ["rabbitmq"], self.fly, lambda: self.now_s)
+        (self.state,) = self.canaries.states()
+
+    async def fly(self, broker: str) -> float | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, BrokerUnavailable):
+            raise answer
+        return answer
+
+    async def test_one_that_comes_back_leaves_its_lateness_and_moment(self) -> None:
+        self.answers = [0.012]
+        await self.canaries.once(self.state)
+        assert (self.state.late_s, self.state.trouble) == (0.012, "")
+        assert self.state.success_ms is not None
+
+    async def test_a_lost_one_keeps_the_last_success_and_says_why(self) -> None:
+        self.answers = [0.012, None, BrokerUnavailable("no broker answers")]
+        await self.canaries.once(self.state)
+        await self.canaries.once(self.state)
+        assert (self.state.late_s, self.state.trouble) == (0.012, "it did not come back within 10 s of its due moment")
+        await self.canaries.once(self.state)
+        assert self.state.trouble == "no broker answers"
+
+    async def test_it_is_overdue_after_three_intervals_without_a_success(self) -> None:
+        assert self.canaries.overdue() == ""
+        self.now_s += 3 * 30 + LOST_S - 1
+        assert self.canaries.overdue() == ""
+        self.now_s += 2
+        assert self.canaries.overdue() == "no canary of RabbitMQ came back: none was sent"
+        self.answers = [0.01]
+        await self.canaries.once(self.state)
+        assert self.canaries.overdue() == ""

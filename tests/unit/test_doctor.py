@@ -1,0 +1,106 @@
+"""What `postdate doctor` says about each finding, and its exit code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adapters.kafka.diagnosis import judged
+from adapters.rabbitmq.diagnosis import alarms_of, plugin_exchange
+from adapters.redis.diagnosis import clock, described, permissions, room, written
+from adapters.redis.durability import Server
+from bridge.admin.desk import ServerMemory, Stats
+from bridge.admin.diagnosis import CheckResult, Severity, fail, ok, warn
+from bridge.app.doctor import exit_code, judged_state, live_url
+from bridge.settings import Http, Settings
+from bridge.telemetry.health import WELL
+
+CALM = Stats(10_000, 5, 0, 0, 0, 20_000, {}, {"a-1": {"health": WELL}}, ())
+
+
+def levels(found: list[CheckResult]) -> list[str]:
+    return [one.level.value for one in found]
+
+
+def test_the_exit_code_is_that_of_the_worst_result() -> None:
+    fine, doubtful, broken = ok("a", "b"), warn("a", "b"), fail("a", "b")
+    assert exit_code([]) == 0
+    assert exit_code([fine, fine]) == 0
+    assert exit_code([doubtful, fine]) == 1
+    assert exit_code([fine, broken, doubtful]) == 2
+
+
+class TestState:
+    def test_calm_is_ok(self) -> None:
+        assert levels(list(judged_state(CALM))) == ["OK", "OK"]
+
+    def test_overdue_messages_fail_and_name_the_oldest(self) -> None:
+        late = replace(CALM, overdue=3, next_due_ms=-65_000)
+        found = [one for one in judged_state(late) if one.level is Severity.FAIL]
+        assert [one.text for one in found] == ["overdue messages: 3, the oldest by 1m 15s"]
+        assert found[0].advice
+
+    def test_a_moment_of_lateness_is_load_and_no_failure(self) -> None:
+        assert levels(list(judged_state(replace(CALM, overdue=3, next_due_ms=9_000)))) == ["OK", "OK"]
+
+    def test_dead_letters_refusals_and_an_instance_in_trouble_are_warnings_with_advice(self) -> None:
+        ill = replace(CALM, dead=2, refused=1, instances={"a-1": {"health": "the store does not answer."}})
+        found = [one for one in judged_state(ill) if one.level is Severity.WARN]
+        assert [one.subject for one in found] == ["instance a-1", "messages", "messages"]
+        assert all(one.advice for one in found)
+
+
+class TestRedis:
+    SERVER = Server("Redis", (7, 0), True, "everysec", "noeviction")
+
+    def test_a_server_is_described_by_what_matters(self) -> None:
+        assert described(self.SERVER) == (
+            "Redis: Redis 7.0, append-only file, appendfsync everysec, maxmemory-policy noeviction"
+        )
+        hidden = described(self.SERVER._replace(aof=None, policy=None))
+        assert hidden == "Redis: Redis 7.0, persistence not disclosed, maxmemory-policy not disclosed"
+
+    def test_memory_is_given_as_a_share_of_its_limit(self) -> None:
+        assert room(ServerMemory("Redis", 50 * 2**20, 100 * 2**20)).text == "Redis uses 50 MiB, 50% of its maxmemory"
+        assert room(ServerMemory("Redis", 50 * 2**20, 0)).text == "Redis uses 50 MiB, and maxmemory is not set"
+
+    def test_a_file_that_cannot_be_written_fails(self) -> None:
+        assert levels(list(written({"aof_enabled": 1, "aof_last_write_status": "err"}))) == ["FAIL"]
+        assert levels(list(written({"aof_last_bgrewrite_status": "err"}))) == ["WARN"]
+        assert list(written({"aof_enabled": 1, "aof_last_write_status": "ok"})) == []
+
+    def test_slow_round_trips_and_clocks_that_differ_are_warnings(self) -> None:
+        assert levels(list(clock(0.001, 0.01))) == ["OK", "OK"]
+        assert levels(list(clock(0.05, -3.0))) == ["WARN", "WARN"]
+
+    def test_a_missing_permission_fails_with_the_command_to_type(self) -> None:
+        assert permissions([]).level is Severity.OK
+        assert permissions(None).level is Severity.OK
+        found = permissions(["EVALSHA"])
+        assert found.level is Severity.FAIL
+        assert "ACL SETUSER name +evalsha" in found.advice
+
+
+class TestBrokers:
+    def test_alarms_of_a_node_are_warnings(self) -> None:
+        node = {"name": "rabbit@a", "running": True, "mem_alarm": True, "disk_free_alarm": True, "fd_used": 95}
+        assert len(list(alarms_of({**node, "fd_total": 100}))) == 3
+        assert list(alarms_of({"name": "rabbit@a", "running": True, "mem_alarm": False, "fd_used": 5})) == []
+
+    def test_an_exchange_of_the_plugin_says_what_waits_and_how_to_move(self) -> None:
+        found = plugin_exchange({"name": "orders", "type": "x-delayed-message", "messages_delayed": 7})
+        assert found.text.endswith("Messages that wait in it: 7")
+        assert 'intercept = "orders.delay"' in found.advice
+
+    def test_one_replica_is_a_warning_in_a_cluster_only(self) -> None:
+        topics, known = [("r", "orders"), ("r", "missing")], {"orders": (3, 1)}
+        assert levels(list(judged(3, topics, known))) == ["OK", "WARN"]
+        assert levels(list(judged(1, topics, known))) == ["OK"]
+
+
+def test_the_page_is_asked_at_an_address_that_this_machine_reaches() -> None:
+    def url(listen: str, base_path: str = "") -> str:
+        return live_url(Settings(http=Http(listen=listen, base_path=base_path)))
+
+    assert url("127.0.0.1:8480") == "http://127.0.0.1:8480/livez"
+    assert url("0.0.0.0:8480", "/p") == "http://127.0.0.1:8480/p/livez"
+    assert url("[::]:8480") == "http://[::1]:8480/livez"

@@ -1,0 +1,282 @@
+"""Who may do what: every route, every role, and what is refused before a request is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from bridge.http.access import GuardedRoute, Rates, Role, is_local, network, path_trick, same_site
+from bridge.http.app import create_app, guarded_routes
+from bridge.http.line import Processes
+from bridge.settings.model import Auth, Http, Ui
+from tests.api import TOKENS, MemoryStores, api, settings
+
+#: What needs no token.
+OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version"}
+#: The lowest role of everything that is no plain reading. A new route is added here on purpose.
+ROLES = {
+    ("POST", "/api/v1/messages"): Role.OPERATOR,
+    ("PATCH", "/api/v1/messages/{id}"): Role.OPERATOR,
+    ("DELETE", "/api/v1/messages/{id}"): Role.OPERATOR,
+    ("POST", "/api/v1/messages/{id}/deliver"): Role.OPERATOR,
+    ("POST", "/api/v1/messages/{id}/retry"): Role.OPERATOR,
+    ("DELETE", "/api/v1/keys/{key:path}"): Role.OPERATOR,
+    ("PUT", "/api/v1/routes/{route}/pause"): Role.ADMIN,
+    ("PUT", "/api/v1/routes/{route}/resume"): Role.ADMIN,
+    ("PUT", "/api/v1/routes/{route}/drain"): Role.ADMIN,
+}
+
+
+def endpoints() -> Iterator[tuple[str, GuardedRoute]]:
+    for route in guarded_routes():
+        for method in route.methods or ():
+            yield method, route
+
+
+async def test_every_path_that_is_served_has_a_role_or_is_open_on_purpose() -> None:
+    app = create_app(settings(), MemoryStores(), Processes())
+    served = {(method.upper(), path) for path, one in app.openapi()["paths"].items() for method in one}
+    served |= {("GET", route.path) for route in app.routes if isinstance(route, APIRoute)}
+    guarded = {(method, route.path_format) for method, route in endpoints()}
+    assert {path for _, path in served - guarded} == OPEN
+
+
+def test_every_route_has_the_role_of_the_table() -> None:
+    for method, route in endpoints():
+        expected = Role.VIEWER if method == "GET" else None
+        assert route.role == ROLES.get((method, route.path), expected), f"{method} {route.path}"
+
+
+async def test_every_route_is_documented_with_summary_role_and_errors() -> None:
+    async with api() as client:
+        document = (await client.client.get("/openapi.json")).json()
+    for path, operations in document["paths"].items():
+        if path in OPEN:
+            continue
+        for method, operation in operations.items():
+            assert operation["summary"], (method, path)
+            assert operation["x-role"] in ("viewer", "operator", "admin")
+            assert operation["responses"].keys() >= {"401", "403", "422", "503"}
+            assert "application/problem+json" in operation["responses"]["401"]["content"]
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+@pytest.mark.parametrize("role", [None, *Role])
+async def test_a_role_may_do_what_is_its_own_and_nothing_above(role: Role | None) -> None:
+    async with api(role, settings(ui=Ui(bodies="on"))) as client:
+        for method, route in endpoints():
+            path = route.path.replace("{id}", "1gd4r5kq2000ab3c9d00").replace("{route}", "orders")
+            if path.endswith("/events"):
+                continue
+            path = path.replace("{key:path}", "k").replace("{operation}", "x")
+            answer = await client.client.request(method, path, headers={"Content-Type": "application/json"})
+            if role is None:
+                assert answer.status_code == 401, (method, path)
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+            elif role < route.role:
+                assert answer.status_code == 403, (method, path)
+                assert answer.json()["needs"] == route.role.title
+            else:
+                assert answer.status_code not in (401, 403), (method, path, answer.text)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["Bearer ", "Bearer wrong", "Basic dXNlcjpwYXNz", "Bearer é", f"Token {TOKENS[Role.ADMIN]}", TOKENS[Role.ADMIN]],
+)
+async def test_wrong_tokens_are_refused_alike(authorization: str) -> None:
+    async with api(None) as client:
+        headers = [(b"Authorization", authorization.encode("latin-1"))]
+        answer = await client.client.get("/api/v1/me", headers=headers)
+        assert answer.status_code == 401
+        assert "Bearer TOKEN" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "Authorization"])
+async def test_a_token_in_the_address_is_refused(name: str) -> None:
+    async with api() as client:
+        assert "logs" in (await client.get("/me", 400, **{name: TOKENS[Role.ADMIN]}))["detail"]
+
+
+async def test_every_answer_has_the_security_headers_and_no_cookie() -> None:
+    async with api() as client:
+        for path in ("/api/v1/me", "/api/v1/nothing", "/openapi.json", "/api/v1/messages/nonsense"):
+            headers = (await client.client.get(path)).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert "script-src 'self'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert "set-cookie" not in headers
+            assert "access-control-allow-origin" not in headers
+
+
+async def test_unknown_paths_and_methods_are_problems() -> None:
+    async with api() as client:
+        await client.get("/nothing", 404)
+        await client.call("PUT", "/messages", 405)
+
+
+LOCAL = {"Host": "127.0.0.1:8480"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", LOCAL, 200),
+        ("GET", {"Host": "localhost"}, 200),
+        ("GET", {"Host": "[::1]:8480"}, 200),
+        ("GET", {"Host": "evil.example:8480"}, 421),
+        ("GET", {"Host": "127.0.0.1.evil.example"}, 421),
+        ("GET", {"Host": "localhost.evil.example"}, 421),
+        ("POST", LOCAL, 415),
+        ("POST", LOCAL | {"Content-Type": "text/plain"}, 415),
+        ("POST", LOCAL | {"Content-Type": "application/json"}, 404),
+        ("POST", LOCAL | {"X-Postdate-Via": "ui"}, 404),
+        ("POST", LOCAL | {"Content-Type": "application/json", "Origin": "http://evil.example"}, 403),
+        ("POST", LOCAL | {"Content-Type": "application/json", "Origin": "null"}, 403),
+        ("POST", LOCAL | {"Content-Type": "application/json", "Origin": "http://localhost:3000"}, 403),
+        ("POST", LOCAL | {"Content-Type": "application/json", "Origin": "http://127.0.0.1:8480"}, 404),
+        ("POST", LOCAL | {"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
+        ("DELETE", LOCAL | {"Origin": "http://evil.example"}, 403),
+        ("DELETE", LOCAL, 404),
+    ],
+)
+async def test_without_tokens_no_other_web_site_can_read_or_write(
+    method: str, headers: dict[str, str], status: int
+) -> None:
+    async with api(None, settings(Auth())) as client:
+        more = {"GET": "/me", "POST": "/messages/1gd4r5kq2000ab3c9d00/deliver"}
+        path = more.get(method, "/messages/1gd4r5kq2000ab3c9d00")
+        assert (await client.client.request(method, f"/api/v1{path}", headers=headers)).status_code == status
+
+
+async def test_a_large_body_is_refused_announced_or_chunked() -> None:
+    given = settings(http=Http.model_validate({"request_max": "2000B"}))
+    async with api(given=given) as client:
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(30):
+                yield b"x" * 100
+
+        headers = {"Content-Type": "application/json"}
+        announced = await client.client.post("/api/v1/messages", content=b"x" * 2049, headers=headers)
+        chunked = await client.client.post("/api/v1/messages", content=chunks(), headers=headers)
+        for answer in (announced, chunked):
+            assert answer.status_code == 413
+            assert "http.request_max" in answer.json()["detail"]
+        assert (await client.get("/messages"))["messages"] == []
+
+
+async def test_a_body_of_a_caller_without_the_role_is_not_read() -> None:
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/messages",
+        "raw_path": b"/api/v1/messages",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {TOKENS[Role.VIEWER]}".encode()), (b"host", b"localhost")],
+        "client": ("127.0.0.1", 5),
+        "server": ("localhost", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+    }
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body is read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await create_app(settings(), MemoryStores(), Processes())(scope, receive, send)
+    assert sent[0]["status"] == 403
+
+
+async def test_a_quick_client_is_told_to_slow_down_and_health_is_not_limited() -> None:
+    given = settings(http=Http(requests_per_second=5))
+    async with api(given=given) as client:
+        answers = [await client.client.get("/api/v1/me") for _ in range(8)]
+        assert [one.status_code for one in answers][-1] == 429
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (await client.client.get("/livez")).status_code != 429
+
+
+def test_rates_refill_and_remember_a_bounded_number_of_addresses() -> None:
+    now = 0.0
+    rates = Rates(2, lambda: now)
+    assert [rates.wait_s("1.2.3.4") for _ in range(3)] == [0, 0, 0.5]
+    now = 0.5
+    assert rates.wait_s("1.2.3.4") == 0
+    for number in range(10_000):
+        rates.wait_s(f"10.0.{number // 256}.{number % 256}")
+    assert len(rates) <= 4096
+
+
+def test_an_ipv6_network_is_one_client() -> None:
+    assert network("2001:db8:1:2::5") == network("2001:db8:1:2:ffff::1") != network("2001:db8:1:3::5")
+    assert network("10.1.2.3") == "10.1.2.3"
+    assert network("x" * 500) == "x" * 64
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "refused"),
+    [
+        (b"/api/v1/me", "/api/v1/me", False),
+        (b"/api/v1/keys/a%2F%2Fb", "/api/v1/keys/a//b", False),
+        (b"/api/v1/../me", "/api/v1/../me", True),
+        (b"/api/v1/%2e%2e/me", "/api/v1/../me", True),
+        (b"//me", "//me", True),
+        (b"/a%00b", "/a\x00b", True),
+        (b"/a%5cb", "/a\\b", True),
+        ("/é".encode(), "/é", True),
+    ],
+)
+def test_paths_that_mean_something_else_to_a_proxy_are_refused(raw: bytes, path: str, refused: bool) -> None:
+    assert bool(path_trick(raw, path)) is refused
+
+
+@pytest.mark.parametrize("host", ["", "[", "::1", "localhost@evil", "user@localhost:1@evil", "evil#localhost"])
+def test_a_strange_host_is_not_this_machine(host: str) -> None:
+    assert not is_local(host)
+
+
+def test_an_origin_is_compared_with_its_port() -> None:
+    assert same_site("http://localhost:8480", "LOCALHOST:8480")
+    assert not same_site("http://localhost:8481", "localhost:8480")
+    assert not same_site("null", "null")
+
+
+@pytest.mark.parametrize("path", ["/postdate/api/v1/me", "/api/v1/me"])
+async def test_a_prefix_works_whether_the_proxy_cuts_it_or_not(path: str) -> None:
+    async with api(given=settings(http=Http(base_path="/postdate"))) as client:
+        assert (await client.client.get(path)).status_code == 200
+        assert (await client.client.get(path, headers={"X-Forwarded-Prefix": "/other"})).status_code == 200
+        assert (await client.client.get(path, headers={"X-Forwarded-Prefix": "//evil.example"})).status_code == 200
+
+
+async def test_a_failure_inside_is_a_500_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api() as client:
+
+        async def fails() -> Any:
+            raise RuntimeError("secret detail")
+
+        monkeypatch.setattr(client.stores, "desk", fails)
+        problem = await client.get("/messages", 500)
+        assert "secret detail" not in str(problem)
+
+
+async def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.access.BODY_S", 0.05)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    async with api() as client:
+        headers = {"Content-Type": "application/json"}
+        answer = await client.client.post("/api/v1/messages", content=chunks(), headers=headers)
+        assert answer.status_code == 408
