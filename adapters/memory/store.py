@@ -67,6 +67,7 @@ class Memory:
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
         self.orders: dict[str, RouteOrder] = {}
+        self.operations: dict[str, str] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.away = ""
         self.full = False

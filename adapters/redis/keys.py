@@ -22,6 +22,7 @@ key                    type    holds
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
 {postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
+{postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
 {postdate}:audit       stream  JSON: what people did to messages and routes
@@ -68,6 +69,7 @@ class StoreKeys:
         self.deal = f"{{{prefix}}}:deal"
         self.orders = f"{{{prefix}}}:orders"
         self.store = f"{{{prefix}}}:store"
+        self.operations = f"{{{prefix}}}:operations"
         self.audit = f"{{{prefix}}}:audit"
         self._tag = f"{{{prefix}}}"
         self.lead = f"{{{prefix}}}:lead"

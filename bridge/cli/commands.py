@@ -40,6 +40,11 @@ COMMANDS = {
         "Find out what is wrong, and say what to do.",
         ("postdate doctor", "postdate doctor --probe", "postdate doctor -o json"),
     ),
+    "healthcheck": Command(
+        "bridge.cli.healthcheck:healthcheck",
+        "Ask the running bridge whether it is ready.",
+        ("postdate healthcheck", "postdate healthcheck --live"),
+    ),
     "setup": Command(
         "bridge.cli.setup:setup",
         "Create the exchanges, queues and topics that the routes need.",
@@ -79,6 +84,21 @@ COMMANDS = {
         "bridge.cli.retry:retry",
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
+    ),
+    "pause": Command(
+        "bridge.cli.orders:pause",
+        "Deliver nothing of these routes until they are resumed.",
+        ("postdate pause orders --reason 'the bank is down'",),
+    ),
+    "resume": Command(
+        "bridge.cli.orders:resume",
+        "End the pause or drain of these routes.",
+        ("postdate resume orders", "postdate resume --all --yes"),
+    ),
+    "drain": Command(
+        "bridge.cli.orders:drain",
+        "Take nothing more in, and deliver what is parked.",
+        ("postdate drain orders",),
     ),
     "stats": Command(
         "bridge.cli.stats:stats",

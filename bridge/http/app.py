@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,24 +10,40 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bridge import __version__
-from bridge.http import messages, routes, status
+from bridge.app.canary import CanaryState
+from bridge.http import messages, operations, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
 from bridge.http.line import Processes
+from bridge.http.metrics import metrics_routes
 from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
-_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
+_ROUTERS = (
+    messages.reads,
+    messages.writes,
+    operations.reads,
+    operations.writes,
+    routes.reads,
+    routes.admin,
+    status.reads,
+)
 
 
-def create_app(settings: Settings, stores: Stores, processes: Processes) -> FastAPI:
-    """Return the app."""
+def create_app(
+    settings: Settings,
+    stores: Stores,
+    processes: Processes,
+    canaries: Callable[[], Sequence[CanaryState]] = tuple,
+) -> FastAPI:
+    """Return the app. ``canaries`` returns the state of each broker's canary."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await app.state.backend.operations.close()
         await stores.close()
 
     app = FastAPI(
@@ -46,6 +62,7 @@ def create_app(settings: Settings, stores: Stores, processes: Processes) -> Fast
     for router in _ROUTERS:
         app.include_router(router)
     app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
+    app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
     app.add_middleware(Gate, settings=settings)
     app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
     return app

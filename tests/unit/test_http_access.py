@@ -15,8 +15,8 @@ from bridge.http.line import Processes
 from bridge.settings.model import Auth, Http, Ui
 from tests.api import TOKENS, MemoryStores, api, settings
 
-#: What needs no token.
-OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version"}
+#: What needs no token. The one for /metrics is judged by `auth.open_metrics`.
+OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version", "/metrics"}
 #: The lowest role of everything that is no plain reading. A new route is added here on purpose.
 ROLES = {
     ("POST", "/api/v1/messages"): Role.OPERATOR,
@@ -25,6 +25,8 @@ ROLES = {
     ("POST", "/api/v1/messages/{id}/deliver"): Role.OPERATOR,
     ("POST", "/api/v1/messages/{id}/retry"): Role.OPERATOR,
     ("DELETE", "/api/v1/keys/{key:path}"): Role.OPERATOR,
+    ("POST", "/api/v1/bulk"): Role.OPERATOR,
+    ("DELETE", "/api/v1/operations/{operation}"): Role.OPERATOR,
     ("PUT", "/api/v1/routes/{route}/pause"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/resume"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/drain"): Role.ADMIN,
