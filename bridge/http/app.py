@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, routes, status
+from bridge.http import messages, reload, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -21,7 +21,7 @@ from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
-_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
+_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads, reload.admin)
 
 
 def create_app(
