@@ -10,7 +10,18 @@ from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import (
+    HEAD_BYTES,
+    OPERATIONS_MAX,
+    Answer,
+    Cursor,
+    Filter,
+    Row,
+    ShardLook,
+    Stats,
+    by_route,
+    row_of,
+)
 from bridge.admin.past import (
     PLACES,
     AuditEntry,
@@ -79,6 +90,16 @@ class MemoryDesk:
             return False
         self._leads[what] = who, now_ms + ttl_ms
         return True
+
+    async def put_operation(self, one: str, document: str) -> None:
+        self._check()
+        self._memory.operations[one] = document
+        for name in sorted(self._memory.operations)[:-OPERATIONS_MAX]:
+            del self._memory.operations[name]
+
+    async def operations(self) -> dict[str, str]:
+        self._check()
+        return dict(self._memory.operations)
 
     async def stats(self) -> Stats:
         self._check()

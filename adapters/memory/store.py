@@ -65,6 +65,7 @@ class Memory:
         self.remembered: dict[bytes, tuple[int, Remembered]] = {}
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
+        self.operations: dict[str, str] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.away = ""
         self.full = False

@@ -28,7 +28,18 @@ from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import (
+    HEAD_BYTES,
+    OPERATIONS_MAX,
+    Answer,
+    Cursor,
+    Filter,
+    Row,
+    ShardLook,
+    Stats,
+    by_route,
+    row_of,
+)
 from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Found
@@ -185,6 +196,20 @@ class RedisDesk:
             if await self._client.set(key, who, nx=True, px=ttl_ms):
                 return True
             return await self._client.get(key) == who.encode() and bool(await self._client.pexpire(key, ttl_ms))
+
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a document, and drop the oldest ones."""
+        with store_errors():
+            await self._client.hset(self._keys.operations, one, document)
+            if await self._client.hlen(self._keys.operations) > OPERATIONS_MAX:
+                names = sorted(await self._client.hkeys(self._keys.operations))
+                await self._client.hdel(self._keys.operations, *names[:-OPERATIONS_MAX])
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents by id."""
+        with store_errors():
+            found = await self._client.hgetall(self._keys.operations)
+        return {name.decode(): text.decode() for name, text in found.items()}
 
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""

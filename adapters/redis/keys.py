@@ -20,6 +20,7 @@ key                    type    holds
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
+{postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
 {postdate}:audit       stream  JSON: what people did to messages and routes
@@ -65,6 +66,7 @@ class StoreKeys:
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
         self.store = f"{{{prefix}}}:store"
+        self.operations = f"{{{prefix}}}:operations"
         self.audit = f"{{{prefix}}}:audit"
         self._tag = f"{{{prefix}}}"
         self.lead = f"{{{prefix}}}:lead"

@@ -27,6 +27,8 @@ from bridge.parking.history import HistoryRow
 
 #: A list reads this much of a payload: enough for the routing key, which comes first, and usually for a record's key.
 HEAD_BYTES = 1024
+#: Documents about bulk operations that a store keeps.
+OPERATIONS_MAX = 200
 
 
 class Cursor(NamedTuple):
@@ -262,6 +264,12 @@ class Desk(PastDesk, Protocol):
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
         """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
 
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents about bulk operations by id."""
+
 
 class Desks:
     """The desks of several stores as one ``Desk``. An id is in one store at most, so each desk is asked for all ids."""
@@ -309,6 +317,14 @@ class Desks:
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
         """Take or extend a lease in the first store."""
         return await self._desks[0].lead(what, who, ttl_ms)
+
+    async def put_operation(self, one: str, document: str) -> None:
+        """Keep a document in the first store."""
+        await self._desks[0].put_operation(one, document)
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents of the first store."""
+        return await self._desks[0].operations()
 
     async def stats(self) -> Stats:
         """Return the sums over all stores."""

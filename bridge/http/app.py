@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, reload, routes, status
+from bridge.http import messages, operations, reload, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -21,7 +21,16 @@ from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
-_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads, reload.admin)
+_ROUTERS = (
+    messages.reads,
+    messages.writes,
+    operations.reads,
+    operations.writes,
+    routes.reads,
+    routes.admin,
+    status.reads,
+    reload.admin,
+)
 
 
 def create_app(
@@ -35,6 +44,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await app.state.backend.operations.close()
         await stores.close()
 
     app = FastAPI(
