@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, operations, routes, status
+from bridge.http import messages, operations, reload, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -29,6 +29,7 @@ _ROUTERS = (
     routes.reads,
     routes.admin,
     status.reads,
+    reload.admin,
 )
 
 
