@@ -569,7 +569,7 @@ class TestHostileMessages:
 
     def test_a_hostile_key_finds_its_message(self, shell: Shell, one: str) -> None:
         assert shell.rows("cancel", "--key", f"k{HOSTILE}") == [
-            {"id": one, "state": "gone", "due": None, "text": "", "code": 0}
+            {"id": one, "state": "gone", "due": None, "due_ms": None, "text": "", "code": 0}
         ]
 
     def test_an_error_about_it_is_harmless_too(self, shell: Shell, one: str) -> None:
