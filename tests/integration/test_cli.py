@@ -442,6 +442,37 @@ class TestWrong:
         assert "there is no ./postdate.toml. Name your settings file with --config FILE" in shell.refused(command)
 
 
+class TestWhatLeftTheStore:
+    def test_a_cancelled_message_is_shown_and_listed_with_its_moments(self, shell: Shell) -> None:
+        one = shell.send("--key", "order-1")
+        shell("cancel", one)
+        for words in ((one,), ("--key", "order-1")):
+            found = json.loads(shell("show", *words, "-o", "json"))
+            assert (found["id"], found["state"], found["key"]) == (one, "cancelled", "order-1")
+            assert found["reason"] == "by an operator"
+            assert [moment["what"] for moment in found["life"]] == ["received", "cancelled", "due"]
+        assert "cancelled" in shell("show", one)
+        assert [row["id"] for row in shell.rows("list", "--state", "history")] == [one]
+        assert [row["id"] for row in shell.rows("list", "--state", "history", "--ending", "cancelled")] == [one]
+        assert shell.rows("list", "--state", "history", "--ending", "delivered") == []
+        assert shell.rows("list", "--state", "history", "--since", "1h", "--key", "order-1")[0]["id"] == one
+        assert shell.ended("show", one, "--raw")[0] == 3
+        assert "The body of message" in shell.said
+
+    def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
+        one, dead = shell.send(), shell.dead("unroutable: nobody")
+        shell("reschedule", one, "--in", "2h")
+        shell("cancel", one)
+        shell("retry", "--all", "--yes")
+        entries = shell.rows("audit", "--limit", "4")
+        assert [entry["verb"] for entry in entries] == ["retry", "cancel", "reschedule", "send"]
+        assert [entry["messages"] for entry in entries] == [1, 1, 1, 1]
+        assert (entries[1]["via"], entries[1]["what"]) == ("cli", one)
+        assert entries[0]["what"] == "dead letters"
+        assert entries[0]["who"]
+        assert shell.states() == {dead: "parked"}
+
+
 class TestHowItEnds:
     def test_1_where_the_store_was_made_with_other_settings(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
@@ -453,12 +484,30 @@ class TestHowItEnds:
 
     @pytest.mark.parametrize("command", ["show", "cancel", "deliver", "retry"])
     def test_3_where_there_is_no_such_message(self, shell: Shell, command: str) -> None:
-        gone = shell.send()
-        shell("cancel", gone)
-        assert shell.ended(command, gone)[0] == 3
-        assert gone in shell.said
+        never = f"{shell.send()[:9]}{'0' * 11}"
+        assert shell.ended(command, never)[0] == 3
+        assert never in shell.said
+        assert "not seen in the last 24 h" in shell.said
         assert shell.ended(command, "--key", "never-heard-of")[0] == 3
         assert "never-heard-of" in shell.said
+
+    @pytest.mark.parametrize("words", [["cancel"], ["deliver"], ["reschedule", "--in", "1h"], ["retry"]])
+    def test_5_where_the_message_has_left_the_store(self, shell: Shell, words: list[str]) -> None:
+        gone = shell.send("--key", "k")
+        shell("cancel", gone)
+        code, out = shell.ended(*words, gone, "-o", "json")
+        assert (code, json.loads(out)[0]["state"]) == (5, "cancelled")
+        assert f"{gone}: it was cancelled at 20" in shell.said
+        assert shell.ended(*words, "--key", "k")[0] == 3
+        assert "it was cancelled at 20" in shell.said
+
+    def test_3_where_the_history_is_switched_off(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("POSTDATE_HISTORY__MAX", "0")
+        gone = shell.send()
+        shell("cancel", gone)
+        assert shell.ended("show", gone)[0] == 3
+        assert "the history is switched off" in shell.said
+        assert shell.ended("list", "--state", "history")[0] == 2
 
     @pytest.mark.parametrize("words", [["list"], ["stats"], ["send", "orders", "x", *KEY, "--in", "1m"]])
     def test_4_where_the_store_cannot_be_reached(
@@ -513,7 +562,7 @@ class TestHowItEnds:
         shell("cancel", gone)
         code, out = shell.ended("cancel", parked, gone, claimed, "-o", "json")
         assert code == 5
-        assert [row["state"] for row in json.loads(out)] == ["gone", "none", "claimed"]
+        assert [row["state"] for row in json.loads(out)] == ["gone", "cancelled", "claimed"]
         assert shell.states() == {claimed: "claimed"}
 
     def test_130_where_it_was_interrupted(self, shell: Shell) -> None:
