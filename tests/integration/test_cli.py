@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -151,6 +152,64 @@ def shell(
     )
     (tmp_path / "postdate.toml").chmod(0o600)
     return Shell(redis_url, key_prefix, capsys)
+
+
+class TestOrders:
+    """pause, resume and drain."""
+
+    def test_a_route_is_paused_drained_and_resumed_and_stats_say_so(self, shell: Shell) -> None:
+        shell.send()
+        (row,) = shell.rows("pause", "orders", "--reason", "the bank is down")
+        assert (row["route"], row["state"], row["reason"]) == ("orders", "paused", "the bank is down")
+        assert (row["parked"], row["held"]) == (1, 0)
+        (route,) = json.loads(shell("stats", "-o", "json"))["routes"]
+        assert (route["name"], route["state"], route["by"], route["parked"]) == ("orders", "paused", row["by"], 1)
+        assert "paused since" in shell("stats")
+        assert "the bank is down" in shell("stats")
+        (row,) = shell.rows("drain", "orders")
+        assert (row["state"], row["reason"]) == ("draining", None)
+        (row,) = shell.rows("resume", "orders")
+        assert (row["state"], row["since"], row["by"]) == ("running", None, None)
+        assert re.search(r"^route orders +parked 1$", shell("stats"), re.MULTILINE)
+
+    def test_all_routes_with_a_store_are_paused_after_a_confirmation(self, shell: Shell) -> None:
+        self.with_levels()
+        assert "Confirm with --yes" in shell.refused("pause", "--all")
+        assert [row["route"] for row in shell.rows("pause", "--all", "--yes")] == ["orders"]
+        assert [row["state"] for row in shell.rows("resume", "--all", "--yes")] == ["running"]
+
+    def test_unknown_routes_and_routes_without_a_store_are_refused(self, shell: Shell) -> None:
+        self.with_levels()
+        assert "Did you mean 'orders'?" in shell.refused("pause", "order")
+        assert "Name routes, or give --all." in shell.refused("drain")
+        assert "Name routes, or give --all." in shell.refused("drain", "orders", "--all")
+        for verb in ("pause", "drain"):
+            code, _ = shell.ended(verb, "bills")
+            assert (code, "route bills has no store" in shell.said) == (5, True)
+        assert shell.rows("resume", "orders")[0]["state"] == "running"
+
+    def test_an_order_for_a_route_that_left_the_settings_can_be_ended(self, shell: Shell) -> None:
+        shell("pause", "orders")
+        settings = Path("postdate.toml")
+        settings.write_text(settings.read_text().replace("[routes.orders]", "[routes.renamed]"))
+        assert [route["state"] for route in json.loads(shell("stats", "-o", "json"))["routes"]] == ["paused"]
+        shell("resume", "orders")
+        assert json.loads(shell("stats", "-o", "json"))["routes"] == []
+
+    def test_a_message_that_is_delivered_on_a_paused_route_waits_and_the_command_says_so(self, shell: Shell) -> None:
+        one = shell.send()
+        shell("pause", "orders")
+        (row,) = shell.rows("deliver", one)
+        assert (row["state"], row["code"]) == ("parked", 0)
+        assert "route orders is paused, so it waits until `postdate resume orders`" in row["text"]
+        assert row["text"] in shell.said
+        shell("resume", "orders")
+        assert shell.rows("deliver", one)[0]["text"] == ""
+
+    def with_levels(self) -> None:
+        """Add a route without a store."""
+        with Path("postdate.toml").open("a") as file:
+            file.write('[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\nmode = "levels"\n')
 
 
 class TestFine:
