@@ -45,9 +45,9 @@ class MessageResult(NamedTuple):
         }
 
 
-async def cancel(desk: Desk, ids: Sequence[bytes]) -> list[MessageResult]:
-    """Delete parked messages and dead letters."""
-    words = await desk.cancel(ids)
+async def cancel(desk: Desk, ids: Sequence[bytes], reason: str = "") -> list[MessageResult]:
+    """Delete parked messages and dead letters. ``reason`` is for the history."""
+    words = await desk.cancel(ids, reason)
     gone = {"parked": "gone", "dead": "gone"}
     return [_judged(one, words[one], gone, {"claimed": BEING_SENT}) for one in ids]
 

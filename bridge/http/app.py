@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bridge import __version__
-from bridge.http import messages, operations, routes, status
+from bridge.http import messages, operations, routes, search, status, system
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -26,7 +26,10 @@ _ROUTERS = (
     operations.writes,
     routes.reads,
     routes.admin,
+    search.reads,
     status.reads,
+    system.reads,
+    system.admin,
 )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from starlette.responses import Response
 
+from bridge.admin.desk import RouteStats
 from bridge.admin.select import unknown_route
+from bridge.core.errors import Refused
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem
@@ -19,13 +24,14 @@ admin = router(Role.ADMIN, "routes")
 @reads.get("/routes", summary="List routes", responses={200: {"model": Routes}, **problems()})
 async def list_routes(here: Here) -> Response:
     """List the configured routes with their state and counts."""
-    return reply({"routes": [_facts(here, name) for name in here.settings.routes]})
+    return reply({"routes": await _all(here)})
 
 
 @reads.get("/routes/{route}", summary="Show a route", responses={200: {"model": RouteFacts}, **problems(404)})
 async def show_route(route: str, here: Here) -> Response:
     """Show one route."""
-    return reply(_facts(here, _known(here, route)))
+    name = _known(here, route)
+    return reply(next(one for one in await _all(here) if one["name"] == name))
 
 
 @admin.put("/routes/{route}/pause", summary="Pause a route", status_code=202, responses=problems(404, 409, 501))
@@ -56,8 +62,17 @@ def _known(here: Backend, route: str) -> str:
     return route
 
 
-def _facts(here: Backend, name: str) -> dict[str, Any]:
+async def _all(here: Backend) -> list[dict[str, Any]]:
+    """Return all routes. A route without a store has no counts."""
+    by_route: Mapping[str, RouteStats] = {}
+    with suppress(Refused):  # no route has a store
+        by_route = (await here.look.stats()).by_route
+    return [_facts(here, name, by_route.get(name)) for name in here.settings.routes]
+
+
+def _facts(here: Backend, name: str, counts: RouteStats | None) -> dict[str, Any]:
     route = here.settings.routes[name]
+    numbers = asdict(counts or RouteStats())
     return {
         "name": name,
         "broker": route.broker,
@@ -65,4 +80,5 @@ def _facts(here: Backend, name: str) -> dict[str, Any]:
         "deliver_to": route.deliver_to,
         "mode": route.mode,
         "state": "running",
+        **(numbers if route.stored else dict.fromkeys(numbers)),
     }
