@@ -22,7 +22,7 @@ from bridge.process.frames import FrameLine, line_pair
 from bridge.process.handover import Handover, packed
 from bridge.process.http_child import HttpChild
 from bridge.process.report import Report
-from bridge.process.workers import Handed, Workers, end_with_parent
+from bridge.process.workers import Handed, Workers, end_with_parent, python_command
 from bridge.settings import ProcessPlan, Settings, plan
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
@@ -112,8 +112,7 @@ async def _run_workers(
     telling = [one.fileno() for one in beside.telling()[1:]]
     ends: list[int | None] = [*telling] if telling else [None] * len(planned)
     each = [packed(Plan(one, os.getpid(), *two)) for one, *two in zip(planned, fds, ends, strict=True)]
-    # -P: otherwise a folder named "bridge" in the current directory would be imported instead of ours.
-    command = (sys.executable, "-P", "-c", "from bridge.app.daemon import run_worker; run_worker()")
+    command = python_command("from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with declaring_later(settings, waits):
         workers = Workers(command, each, patience_s, lines, telling, health)

@@ -40,6 +40,11 @@ COMMANDS = {
         "Find out what is wrong, and say what to do.",
         ("postdate doctor", "postdate doctor --probe", "postdate doctor -o json"),
     ),
+    "healthcheck": Command(
+        "bridge.cli.healthcheck:healthcheck",
+        "Ask the running bridge whether it is ready.",
+        ("postdate healthcheck", "postdate healthcheck --live"),
+    ),
     "setup": Command(
         "bridge.cli.setup:setup",
         "Create the exchanges, queues and topics that the routes need.",

@@ -42,6 +42,19 @@ class ReasonKind(StrEnum):
     UNROUTABLE = "unroutable"
 
 
+#: The kinds for which a message becomes a dead letter as it arrives.
+ARRIVAL_KINDS = (
+    ReasonKind.BAD_HEADER,
+    ReasonKind.LONG_KEY,
+    ReasonKind.NOT_ALLOWED,
+    ReasonKind.NOT_POSSIBLE,
+    ReasonKind.NOT_UNIQUE,
+    ReasonKind.SAME_KEY,
+    ReasonKind.TOO_LARGE,
+    ReasonKind.UNREADABLE,
+)
+
+
 @dataclass(slots=True, frozen=True)
 class Reason:
     """``text`` is a template for ``str.format``, and ``values`` are the message's own.

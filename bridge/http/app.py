@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,11 +10,13 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bridge import __version__
+from bridge.app.canary import CanaryState
 from bridge.http import messages, operations, routes, search, status, system
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
 from bridge.http.line import Processes
+from bridge.http.metrics import metrics_routes
 from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
@@ -33,8 +35,13 @@ _ROUTERS = (
 )
 
 
-def create_app(settings: Settings, stores: Stores, processes: Processes) -> FastAPI:
-    """Return the app."""
+def create_app(
+    settings: Settings,
+    stores: Stores,
+    processes: Processes,
+    canaries: Callable[[], Sequence[CanaryState]] = tuple,
+) -> FastAPI:
+    """Return the app. ``canaries`` returns the state of each broker's canary."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -53,11 +60,12 @@ def create_app(settings: Settings, stores: Stores, processes: Processes) -> Fast
         lifespan=lifespan,
         generate_unique_id_function=_operation_id,
     )
-    app.state.backend = Backend(settings, stores, processes)
+    app.state.backend = Backend(settings, stores, processes, canaries)
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router)
     app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
+    app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
     app.add_middleware(Gate, settings=settings)
     app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
     return app

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Protocol
 
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from bridge.admin.desk import Desk, Stats
 from bridge.admin.past import AuditEntry
 from bridge.admin.send import Message
+from bridge.app.canary import CanaryState
 from bridge.app.open_desk import Reserve
 from bridge.app.operations import Operations
 from bridge.core.errors import PostdateError
@@ -135,10 +136,13 @@ class Look:
 class Backend:
     """One app's settings and stores."""
 
-    def __init__(self, settings: Settings, stores: Stores, processes: Processes) -> None:
+    def __init__(
+        self, settings: Settings, stores: Stores, processes: Processes, canaries: Callable[[], Sequence[CanaryState]]
+    ) -> None:
         self.settings = settings
         self.stores = stores
         self.processes = processes
+        self.canaries = canaries
         self.look = Look(stores)
         self.operations = Operations(stores.desk)
         self.events = Events()

@@ -6,12 +6,14 @@ import asyncio
 import json
 import time
 from asyncio import StreamReader
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from socket import socket
-from typing import Any
+from typing import Any, cast
 
 from bridge.process.http_child import Reloading
+from bridge.telemetry.metrics import added
 
 #: A process sends a frame every second. One that is silent for this time hangs, or was not started again.
 SILENT_S = 15.0
@@ -33,6 +35,7 @@ class Frame:
     peers: Mapping[str, bool] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    clock_offset_s: float = 0.0
     heard_s: float = 0.0
 
     @property
@@ -60,7 +63,13 @@ class Processes:
         self._started_s = now_s()
         self._frames: list[Frame | None] = [None] * lines
         self._was_ready = False
+        self._ended: object = {}
+        #: What this app's API did to messages: verb, route, and the way in.
+        self.verbs: Counter[tuple[str, str, str]] = Counter()
         self.reloading = Reloading()
+        self.loaded_at_s = time.time()
+        #: The sentence about an overdue canary, "" for none.
+        self.canary: Callable[[], str] = str
         self._waiting: list[asyncio.Future[Reloading]] = []
 
     def __len__(self) -> int:
@@ -71,7 +80,10 @@ class Processes:
         return [one for one in self._frames if one is not None]
 
     def take(self, number: int, frame: Frame) -> None:
-        """Take a frame from a line."""
+        """Take a frame from a line. The numbers of a process that was replaced are kept: counters never go back."""
+        before = self._frames[number]
+        if before is not None and before.process != frame.process:
+            self._ended = added(self._ended, before.metrics)
         self._frames[number] = frame
         self._was_ready = self._was_ready or not self.not_ready()
 
@@ -86,6 +98,8 @@ class Processes:
             elif one.state != "running":
                 found.append((one.process, f"it is {one.state}"))
             found += [(peer, "not connected, or not consumed") for peer, there in one.peers.items() if not there]
+        if canary := self.canary():
+            found.append(("canary", canary))
         return found
 
     def started(self) -> bool:
@@ -104,6 +118,13 @@ class Processes:
         if missing and not starting and self._now_s() - self._started_s > SILENT_S:
             return f"a process has reported nothing for {SILENT_S:.0f} s"
         return ""
+
+    def totals(self) -> Mapping[str, Any]:
+        """Return the numbers of all processes together, since this one started."""
+        total = self._ended
+        for one in self.frames():
+            total = added(total, one.metrics)
+        return cast("Mapping[str, Any]", total)
 
     def peers(self) -> dict[str, bool]:
         """Return whether each server is connected to every process that needs it."""
@@ -137,6 +158,8 @@ class Processes:
     def reloaded(self, reloading: Reloading) -> None:
         """Take the result of a reload."""
         self.reloading = reloading
+        if reloading.worked:
+            self.loaded_at_s = reloading.at_s
         for one in self._waiting:
             if not one.done():
                 one.set_result(reloading)

@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 
 from bridge.app.build import instance_name
+from bridge.app.canary import Canaries
 from bridge.app.open_desk import KeptStores
 from bridge.core.errors import FAILED, FINE
 from bridge.http.app import create_app
@@ -23,6 +24,7 @@ from bridge.process.handover import Handover
 from bridge.process.http_child import Reloading, Start
 from bridge.process.workers import end_with_parent
 from bridge.settings import Settings
+from bridge.settings.plan import canary_brokers
 from bridge.telemetry import logs
 
 log = structlog.get_logger("postdate")
@@ -44,11 +46,12 @@ class Uvicorn(uvicorn.Server):
         yield
 
 
-def make_server(settings: Settings, processes: Processes) -> Uvicorn:
+def make_server(settings: Settings, processes: Processes, canaries: Canaries | None = None) -> Uvicorn:
     """Return the server with the app. Raises what a wrong certificate raises."""
     http = settings.http
     tls: dict[str, Any] = {"ssl_certfile": http.cert_file, "ssl_keyfile": http.key_file} if http.cert_file else {}
-    app = create_app(settings, KeptStores(settings), processes)
+    states = canaries.states if canaries is not None else tuple
+    app = create_app(settings, KeptStores(settings), processes, states)
     return Uvicorn(
         uvicorn.Config(
             app,
@@ -89,7 +92,9 @@ def run_child() -> None:
 async def _serve(start: Start, handover: Handover) -> None:
     processes = Processes(len(start.hearing))
     processes.reloading = start.reloading
-    server = make_server(start.settings, processes)
+    canaries = Canaries(start.settings, canary_brokers(start.settings))
+    processes.canary = canaries.overdue
+    server = make_server(start.settings, processes, canaries)
 
     def end() -> None:
         server.should_exit = True
@@ -99,11 +104,13 @@ async def _serve(start: Start, handover: Handover) -> None:
 
     handover.follow(take, end)
     hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
+    flying = asyncio.ensure_future(canaries.run())
     log.info("http is served", pid=os.getpid())
     try:
         await server.serve(_sockets(start.listening))
     finally:
         hearing.cancel()
+        flying.cancel()
 
 
 def _sockets(numbers: Sequence[int]) -> list[socket]:

@@ -16,6 +16,7 @@ from bridge import __version__
 from bridge.admin.desk import Desk, Stats
 from bridge.admin.past import coarse, percentile_ms, summed
 from bridge.app import views
+from bridge.app.canary import CanaryState
 from bridge.core.errors import Refused
 from bridge.delay.duration import write_duration
 from bridge.http.access import Role, router
@@ -82,7 +83,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "received_per_s": round(per_s.get("parked", 0.0) + per_s.get("rejected", 0.0), 2),
         "delivered_per_s": per_s.get("delivered", 0.0),
         "instances": len(found.instances),
-        "canary": _canary(found),
+        "canary": [_canary(one) for one in here.canaries()],
         "version": __version__,
         "role": role.title,
         "bodies": here.settings.ui.bodies,
@@ -116,16 +117,15 @@ def _troubles(here: Backend, found: Stats) -> list[dict[str, str]]:
     return troubles
 
 
-def _canary(found: Stats) -> list[dict[str, Any]]:
-    """Return the latest canary of each broker, as the instances report it."""
-    latest: dict[str, dict[str, Any]] = {}
-    for report in found.instances.values():
-        one = report.get("canary")
-        if isinstance(one, dict) and "broker" in one:
-            before = latest.get(str(one["broker"]), {})
-            if (one.get("last_success_ms") or 0) >= (before.get("last_success_ms") or 0):
-                latest[str(one["broker"])] = one
-    return list(latest.values())
+def _canary(one: CanaryState) -> dict[str, Any]:
+    """Return the latest canary of a broker."""
+    return {
+        "broker": one.broker,
+        "ok": not one.trouble and one.success_ms is not None,
+        "lateness_ms": None if one.late_s is None else round(one.late_s * 1000, 1),
+        "last_success_ms": one.success_ms,
+        "text": one.trouble,
+    }
 
 
 def _sentence(here: Backend, found: Stats, troubles: list[dict[str, str]], late_ms: int) -> str:

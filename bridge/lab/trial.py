@@ -26,6 +26,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.lab.machine import Usage, own_versions, usage_of
 from bridge.lab.ports import BenchNumbers, BrokerLab, RunNames, TrialBroker
+from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.names import PREFIX, leaves, rule_of
@@ -57,7 +58,7 @@ _READY_S = 20.0
 _POLL_S = 0.05
 _PATIENCE_S = 3.0
 _TAIL_BYTES = 2000
-# It ends with us, even if we are killed. -P: or a folder named "bridge" in the current directory would be imported.
+# It ends with us, even if we are killed.
 _RUN = (
     "import sys; from bridge.process.workers import end_with_parent; end_with_parent(int(sys.argv.pop(1))); "
     "from bridge.cli import main; main()"
@@ -329,7 +330,7 @@ class BridgeProcess:
             # The file holds every setting. Routes in the user's environment would be added to them.
             environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
             with self._log.open("wb") as log:
-                command = (sys.executable, "-P", "-c", _RUN, str(os.getpid()), "run", "--config", str(file))
+                command = python_command(_RUN, str(os.getpid()), "run", "--config", str(file))
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
                     command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )

@@ -240,13 +240,14 @@ class Round:
         found = await self._store.find(list(dict.fromkeys(field for some in fields.values() for field in some)))
         done = await self._done([self._steps[n] for n in fields])
         looked, asked = _Looked(set(), {}), dict[bytes, tuple[str, bytes]]()
-        gone, replaced = dict[bytes, None](), dict[bytes, None]()
+        gone, replaced = dict[bytes, str](), dict[bytes, None]()
         for n, some in fields.items():
             step = self._steps[n]
             if step.delivery.origin in done or not self._source.alive(step.delivery):
                 continue
             if isinstance(step.decision, Cancellation):
-                gone.update(dict.fromkeys(self._to_cancel(step.delivery.route, step.decision.key, some, found, looked)))
+                route = step.delivery.route
+                gone.update(dict.fromkeys(self._to_cancel(route, step.decision.key, some, found, looked), route))
                 continue
             elsewhere = [message_id for message_id in found[some[0]].ids if shard_of(message_id) != step.shard]
             if self._parts.routes[step.delivery.route].on_same_key == "replace":
@@ -255,7 +256,8 @@ class Round:
                 assert isinstance(step.decision, Parking)
                 asked.update(dict.fromkeys(elsewhere, (step.delivery.route, step.decision.key)))
         if gone:
-            await self._store.cancel(list(gone), False, reason="by its producer")
+            for message_id, was in (await self._store.cancel(list(gone), False, reason="by its producer")).items():
+                self._parts.metrics.routes[gone[message_id]].cancelled += was == "parked"
         if replaced:
             await self._store.cancel(list(replaced), False, replaced=True)
         if asked:

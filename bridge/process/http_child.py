@@ -13,7 +13,6 @@ import os
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,13 +20,13 @@ from typing import NamedTuple
 import structlog
 
 from bridge.process.handover import packed
-from bridge.process.workers import how_it_ended
+from bridge.process.workers import how_it_ended, python_command
 from bridge.settings import Settings
 from bridge.telemetry.reconnect import reconnect_wait_s
 
 log = structlog.get_logger("postdate")
 
-COMMAND = (sys.executable, "-P", "-c", "from bridge.http.server import run_child; run_child()")
+COMMAND = python_command("from bridge.http.server import run_child; run_child()")
 #: An HTTP process that lived this long did start.
 _LIVED_S = 5.0
 _LOOK_S = 0.1

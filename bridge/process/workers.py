@@ -16,6 +16,7 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from socket import socket
 from typing import NamedTuple
 
@@ -30,6 +31,14 @@ log = structlog.get_logger("postdate")
 #: A worker that lived this long did start; after its death the wait is the shortest again.
 _LIVED_S = 30.0
 _PR_SET_PDEATHSIG = 1
+#: The folder that holds `bridge` and `adapters`. A wheel has it below its one package, where Python does not look.
+_HOME = str(Path(__file__).parents[2])
+
+
+def python_command(code: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command of a Python process that runs ``code`` with this same copy of postdate."""
+    # -P and the first place: otherwise a folder or another package named "bridge" would be imported instead of ours.
+    return (sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {_HOME!r}); {code}", *arguments)
 
 
 class Handed(NamedTuple):

@@ -63,6 +63,15 @@ VOLUME /var/lib/kafka/data
 CMD ["/etc/kafka/docker/run"]
 """
 
+# The demo needs of it what Debian's older one can do, too.
+PROMETHEUS = f"""\
+FROM {BASE}
+RUN {APT.format("prometheus")} && mkdir /prometheus && chown nobody:nogroup /prometheus
+USER nobody
+VOLUME /prometheus
+ENTRYPOINT ["prometheus"]
+"""
+
 # What the image of Apache does with its environment, as far as the compose file uses it.
 KAFKA_RUN = """\
 #!/usr/bin/env python3
@@ -136,7 +145,7 @@ def _build_stand_in(engine: Engine, image: str) -> None:
         build(engine, dockerfile, context, f"docker.io/{full}")
 
 
-STAND_INS: Mapping[str, str] = {"redis": REDIS, "rabbitmq": RABBITMQ, "kafka": KAFKA}
+STAND_INS: Mapping[str, str] = {"redis": REDIS, "rabbitmq": RABBITMQ, "kafka": KAFKA, "prometheus": PROMETHEUS}
 
 
 def _copy_kafka(context: Path) -> None:

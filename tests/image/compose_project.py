@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -12,7 +12,9 @@ from tests.devstack.images import POSTDATE, ROOT
 from tests.devstack.service import free_ports, wait_for
 
 FILE = ROOT / "deploy/compose.yaml"
-_PORTS = ("REDIS_PORT", "RABBITMQ_PORT", "RABBITMQ_PAGE_PORT", "KAFKA_PORT")
+_SERVERS = ("REDIS", "RABBITMQ", "RABBITMQ_PAGE", "KAFKA", "HTTP", "KAFKA_HTTP", "PROMETHEUS", "GRAFANA")
+_PORTS = tuple(f"{server}_PORT" for server in _SERVERS)
+_ALL = ("--profile", "kafka", "--profile", "monitoring")
 _UP_S = 300.0
 
 
@@ -29,25 +31,25 @@ class ComposeProject:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None:
-            print(self.run("--profile", "kafka", "logs", "--tail", "40", "--no-color"))
-        self.run("--profile", "kafka", "down", "--volumes", "--timeout", "5", deadline_s=120)
+            print(self.run(*_ALL, "logs", "--tail", "40", "--no-color"))
+        self.run(*_ALL, "down", "--volumes", "--timeout", "5", deadline_s=120)
 
     def run(self, *words: str, deadline_s: float = 60.0) -> str:
         """One command of compose. What it wrote."""
         return run([*self._compose, *words], self._environ, deadline_s, errors_too=True)
 
-    def up(self, *profiles: str) -> None:
+    def up(self, *profiles: str, only: Sequence[str] = ()) -> None:
         """`up` with the image that is there, in the background; it returns when all that others wait for is healthy."""
         chosen = [word for profile in profiles for word in ("--profile", profile)]
-        self.run(*chosen, "up", "--detach", "--no-build", deadline_s=_UP_S)
+        self.run(*chosen, "up", "--detach", "--no-build", *only, deadline_s=_UP_S)
 
     def container(self, service: str) -> str:
         """The id of a service's container."""
-        return self.run("--profile", "kafka", "ps", "--all", "--quiet", service).strip()
+        return self.run(*_ALL, "ps", "--all", "--quiet", service).strip()
 
     def log(self, service: str) -> str:
         """What a service wrote."""
-        return self.run("--profile", "kafka", "logs", "--no-log-prefix", "--no-color", service)
+        return self.run(*_ALL, "logs", "--no-log-prefix", "--no-color", service)
 
     def sent(self, service: str) -> set[int]:
         """The numbers that a producer says it has sent."""

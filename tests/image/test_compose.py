@@ -16,7 +16,7 @@ from tests.image.compose_project import ComposeProject
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-SERVERS = ("redis:8", "rabbitmq:4.3", "apache/kafka:4.3.1")
+SERVERS = ("redis:8", "rabbitmq:4.3", "apache/kafka:4.3.1", "prom/prometheus:v3.5.0")
 #: The longest delay of the examples, a lease of a killed postdate, and some.
 PATIENCE_S = 60.0
 
@@ -96,3 +96,17 @@ def test_the_profile_kafka_brings_the_same_for_kafka(project: ComposeProject, wa
     project.wait_arrivals("consumer-kafka", seen + 5)
     judge(project, "-kafka")
     judge(project, "")
+
+
+def test_the_profile_monitoring_watches_postdate(project: ComposeProject, walled_engine: Engine) -> None:
+    """Without Grafana, for which there is no stand-in."""
+    project.up("monitoring", only=("postdate", "prometheus"))
+    prometheus = project.container("prometheus")
+
+    def asked(query: str) -> str:
+        return walled_engine.run("exec", prometheus, "promtool", "query", "instant", "http://127.0.0.1:9090", query)
+
+    wait_for(lambda: "=> 1 @" in asked('up{job="postdate"}'), "Prometheus reads the metrics of postdate")
+    wait_for(lambda: "=> 1 @" in asked("postdate_connection_up"), "postdate's connections are known")
+    rules = walled_engine.run("exec", prometheus, "promtool", "check", "rules", "/etc/prometheus/rules/postdate.yaml")
+    assert "rules found" in rules

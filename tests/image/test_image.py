@@ -67,10 +67,10 @@ def test_the_image_is_small_and_says_what_it_is(engine: Engine, postdate_image: 
 def test_the_image_has_no_tests_no_caches_and_no_tool_that_installs(engine: Engine, postdate_image: str) -> None:
     look = (
         "import importlib.util as u, json, pathlib, sys;"
-        "site = pathlib.Path(u.find_spec('bridge').origin).parents[1];"
+        "site = pathlib.Path(u.find_spec('postdate').origin).parents[1];"
         "sources = [f for f in site.rglob('*.py')];"
         "bare = [str(f) for f in sources if not pathlib.Path(u.cache_from_source(str(f))).exists()];"
-        "tools = [n for n in ('pip', 'hatchling', 'pytest', 'tests', 'mypy') if u.find_spec(n)];"
+        "tools = [n for n in ('pip', 'hatchling', 'pytest', 'tests', 'mypy', 'bridge') if u.find_spec(n)];"
         "homes = [str(f) for f in pathlib.Path('/').glob('*/.cache')];"
         "print(json.dumps([sys.prefix, list(sys.version_info[:2]), len(sources) > 500, bare, tools, homes]))"
     )

@@ -40,6 +40,7 @@ def test_systemd_understands_every_line(unit: Path, secrets: bool) -> None:
     if secrets:
         text = re.sub(r"^#(LoadCredential|Environment)", r"\1", unit.read_text(), flags=re.MULTILINE)
         assert text.count("\nLoadCredential=") == 2
+        assert text.count("\nEnvironment=") == 2
         unit.write_text(text)
     judged = analyze("verify", str(unit))
     assert (judged.returncode, judged.stderr) == (0, "")
@@ -51,3 +52,10 @@ def test_the_service_is_hardly_exposed(unit: Path) -> None:
     assert found, judged.stderr
     assert float(found[1]) <= EXPOSURE_MAX
     assert judged.returncode == 0
+
+
+def test_a_reload_reads_the_file_that_a_person_edits() -> None:
+    """systemd copies credentials at a start only: settings in a credential would never change."""
+    text = UNIT.read_text()
+    assert "\nExecReload=/bin/kill -HUP $MAINPID\n" in text
+    assert text.count(" --config /etc/postdate/postdate.toml\n") == 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from bridge.settings import load
 from tests.devstack import kafka, rabbitmq4
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,58 @@ def test_what_runs_postdates_image_cannot_write_and_only_one_service_builds_it()
 
 def service_has_a_writable_path(service: dict[str, Any]) -> bool:
     return bool(service.get("tmpfs") or [one for one in service.get("volumes", ()) if not one.endswith(":ro")])
+
+
+def test_the_image_and_the_compose_file_judge_postdate_by_its_own_healthcheck() -> None:
+    (options,) = instructions("HEALTHCHECK")
+    assert options.endswith('CMD ["postdate", "healthcheck"]')
+    for name, service in services().items():
+        if "postdate" not in service["image"]:
+            continue
+        if name.startswith("postdate"):
+            assert service["healthcheck"]["test"] == ["CMD", "postdate", "healthcheck"], name
+        else:
+            assert service["healthcheck"] == {"disable": True}, name
+
+
+def test_the_compose_file_gives_tokens_that_its_user_may_replace() -> None:
+    for name in ("postdate", "postdate-kafka"):
+        given = services()[name]["environment"]
+        assert given["POSTDATE_HTTP__LISTEN"] == "0.0.0.0:8480", name
+        for role in ("VIEWER", "OPERATOR", "ADMIN"):
+            assert given[f"POSTDATE_AUTH__{role}_TOKEN"] == f"${{{role}_TOKEN:-demo-{role.lower()}-token}}", name
+
+
+def test_the_settings_of_the_compose_file_are_accepted() -> None:
+    for name in ("postdate", "postdate-kafka"):
+        given = services()[name]["environment"]
+        environ = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in given.items()}
+        assert load(None, environ).routes, name
+
+
+def test_what_the_profile_monitoring_mounts_is_there_and_read_only() -> None:
+    monitoring = [service for service in services().values() if service.get("profiles") == ["monitoring"]]
+    assert len(monitoring) == 2
+    mounts = [one for service in monitoring for one in service["volumes"] if one.startswith("./")]
+    assert [one for one in mounts if not one.endswith(":ro")] == []
+    files = [COMPOSE.parent / one.split(":")[0] for one in mounts]
+    theirs = {COMPOSE.parent / name for name in ("prometheus-alerts.yaml", "grafana-dashboard.json")}
+    assert theirs <= {*files}
+    assert [str(file) for file in files if not file.exists() and file not in theirs] == []
+
+
+def test_prometheus_and_grafana_find_each_other_and_postdate() -> None:
+    folder = COMPOSE.parent / "monitoring"
+    reader = YAML(typ="safe")
+    (job,) = reader.load(folder / "prometheus.yml")["scrape_configs"]
+    (targets,) = job["dns_sd_configs"]
+    assert {*targets["names"]} == {name for name in services() if name.startswith("postdate")}
+    assert targets["port"] == 8480
+    (source,) = reader.load(folder / "grafana/datasources/prometheus.yaml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = reader.load(folder / "grafana/dashboards/postdate.yaml")["providers"]
+    mounted = {one.split(":")[0]: one.split(":")[1] for one in services()["grafana"]["volumes"]}
+    assert Path(mounted["./grafana-dashboard.json"]).parent == Path(provider["options"]["path"])
 
 
 def test_a_stop_of_the_compose_file_waits_longer_than_postdate_needs() -> None:

@@ -2,7 +2,7 @@
 
 Change one line, here or with a copy of this file, which needs only aiokafka::
 
-    from adapters.kafka.producers.delay_aiokafka import DelayProducer as AIOKafkaProducer
+    from postdate.producers.aiokafka import DelayProducer as AIOKafkaProducer
 
 ``await producer.send("orders", value, key=key, headers=[("x-delay", b"900000")])`` then writes to ``orders.delay``.
 

@@ -2,7 +2,7 @@
 
 Change one line, here or with a copy of this file, which needs only confluent-kafka::
 
-    from adapters.kafka.producers.delay_confluent import DelayProducer as Producer
+    from postdate.producers.confluent_kafka import DelayProducer as Producer
 
 ``producer.produce("orders", value, key, headers={"x-delay": b"900000"})`` then writes to ``orders.delay``.
 

@@ -1,0 +1,331 @@
+"""/metrics: what the bridge processes counted, and one cheap look at the store every few seconds.
+
+The numbers of all processes are added up, so that one page serves for all workers. While the store is away, the page
+shows what was last known of it, and ``postdate_connection_up{peer="redis"} 0``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from bridge.admin.desk import RouteStats, Stats
+from bridge.app.canary import CanaryState
+from bridge.core.errors import PostdateError
+from bridge.core.message import Outcome
+from bridge.core.reasons import ARRIVAL_KINDS, ReasonKind
+from bridge.http.health import OpenDesk
+from bridge.http.line import Processes
+from bridge.settings import Settings
+from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
+from bridge.telemetry.metrics import DELAY_BOUNDS_MS, STAGE_BOUNDS_S, STORE_CALLS
+
+#: The store is asked at most this often, and an answer that takes longer than ``_WAIT_S`` is left for the next page.
+_FRESH_S = 5.0
+_WAIT_S = 2.0
+#: The windows of ``postdate_due_messages``, in milliseconds.
+_WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
+#: How verbs reach messages, and the counters of the verbs.
+_VIAS = ("api", "cli", "ui", "message")
+VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "delivered_early", "retry": "retried"}
+
+
+class StoreGauges:
+    """The last look at the store."""
+
+    def __init__(self, open_desk: OpenDesk, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._open_desk = open_desk
+        self._now_s = now_s
+        self._looked_s = -_FRESH_S
+        self._looking: asyncio.Future[None] | None = None
+        self.stats: Stats | None = None
+        self.due: Sequence[int] = ()
+        self.paused: frozenset[str] = frozenset()
+        self.up = False
+
+    async def refresh(self) -> None:
+        """Look, unless the last look is fresh. A store that does not answer soon is left to a later page."""
+        if self._looking is None and self._now_s() - self._looked_s >= _FRESH_S:
+            self._looked_s = self._now_s()
+            self._looking = asyncio.ensure_future(self._look())
+        if self._looking is not None:
+            done, _ = await asyncio.wait([self._looking], timeout=_WAIT_S)
+            self.up = self.up and bool(done)
+
+    async def _look(self) -> None:
+        try:
+            desk = await self._open_desk()
+            self.stats = await desk.stats()
+            bounds_ms = [0, *(self.stats.now_ms + one for one in _WITHIN_MS.values())]
+            self.due = await desk.density(bounds_ms)
+            self.up = True
+        except PostdateError:
+            self.up = False
+        finally:
+            self._looking = None
+
+
+class MetricsPage(Collector):
+    """Makes the metrics of one page."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        processes: Processes,
+        store: StoreGauges,
+        canaries: Callable[[], Iterable[CanaryState]],
+    ) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._store = store
+        self._canaries = canaries
+        self._stored = [name for name, route in settings.routes.items() if route.stored]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric."""
+        yield from self._own()
+        if len(self._processes):
+            numbers = self._processes.totals()
+            yield from self._counted(numbers.get("routes", {}))
+            yield from self._stages(numbers)
+            yield from self._loops(numbers)
+        yield from self._connections()
+        if self._store.stats is not None:
+            yield from self._routes_now(self._store.stats)
+            yield from self._store_now(self._store.stats)
+        yield from _canary(self._canaries())
+
+    def _own(self) -> Iterator[Metric]:
+        modes = {"redis" if route.stored else "levels" for route in self._settings.routes.values()}
+        facts = {
+            "version": version("postdate"),
+            "python": platform.python_version(),
+            "parking": ",".join(sorted(modes)),
+        }
+        build = GaugeMetricFamily("postdate_build_info", "Always 1. The labels tell what runs.", labels=list(facts))
+        build.add_metric(list(facts.values()), 1)
+        yield build
+        reloading = self._processes.reloading
+        text = "1 if the last reload of the settings worked, or none was asked for."
+        yield _gauge("postdate_config_last_reload_successful", text, float(reloading.worked))
+        text = "When settings were last loaded (Unix seconds)."
+        yield _gauge("postdate_config_last_reload_success_timestamp_seconds", text, self._processes.loaded_at_s)
+        yield _gauge("postdate_ready", "1 if /readyz answers 200.", float(not self._processes.not_ready()))
+
+    # -- what the processes counted -----------------------------------------------------------------------------------
+
+    def _counted(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
+        texts = {
+            "received": "Messages taken from the sources.",
+            "parked": "Messages parked durably.",
+            "passed": "Messages without a delay header, passed straight on.",
+            "deduplicated": "Records that the source delivered again and that were not parked twice.",
+        }
+        for name, text in texts.items():
+            family = CounterMetricFamily(f"postdate_{name}", text, labels=["route"])
+            for route in self._settings.routes:
+                family.add_metric([route], numbers.get(route, {}).get(name, 0))
+            yield family
+        published = CounterMetricFamily(
+            "postdate_published", "Answers of the broker to publishes.", labels=["route", "broker", "outcome"]
+        )
+        for route, settings in self._settings.routes.items():
+            for outcome in Outcome:
+                value = numbers.get(route, {}).get(outcome.value, 0)
+                published.add_metric([route, settings.broker, outcome.value], value)
+        yield published
+        yield self._by_reason("rejected", "Messages that became dead letters on arrival.", numbers, ARRIVAL_KINDS)
+        yield self._by_reason("dead", "Messages that became dead letters.", numbers, list(ReasonKind))
+        yield from self._verbs(numbers)
+        late = "Publish confirmed minus due. The number users care about."
+        yield self._histogram("postdate_lateness_seconds", late, numbers, "lateness_ms", LATENESS_BOUNDS_MS)
+        asked = "The delays that producers ask for."
+        yield self._histogram("postdate_requested_delay_seconds", asked, numbers, "delay_ms", DELAY_BOUNDS_MS)
+
+    def _by_reason(self, name: str, text: str, numbers: Mapping[str, Any], kinds: Iterable[ReasonKind]) -> Metric:
+        family = CounterMetricFamily(f"postdate_{name}", text, labels=["route", "reason"])
+        for route in self._settings.routes:
+            counts = numbers.get(route, {}).get(name, {})
+            for kind in kinds:
+                family.add_metric([route, kind.value], counts.get(kind.value, 0))
+        return family
+
+    def _verbs(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
+        for verb, name in VERBS.items():
+            family = CounterMetricFamily(
+                f"postdate_{name}", f"Messages that the verb {verb} acted on.", labels=["route", "via"]
+            )
+            for route in self._stored:
+                for via in _VIAS:
+                    value = self._processes.verbs.get((verb, route, via), 0)
+                    if via == "message":
+                        value = numbers.get(route, {}).get(name, 0)
+                    family.add_metric([route, via], value)
+            yield family
+
+    def _histogram(
+        self, name: str, text: str, numbers: Mapping[str, Any], key: str, bounds_ms: Sequence[float]
+    ) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=["route"])
+        bounds_s = [one / 1000 for one in bounds_ms]
+        for route in self._settings.routes:
+            counts = numbers.get(route, {}).get(key) or [0] * (len(bounds_s) + 2)
+            family.add_metric([route], _buckets(bounds_s, counts), counts[-1] / 1000)
+        return family
+
+    def _stages(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
+        text = "Time from the decision to the durable write of one round, retries included."
+        yield _stage("postdate_park_seconds", text, numbers.get("park_s"))
+        text = "Time from publish to the broker's answer, of one message at a time."
+        yield _stage("postdate_publish_seconds", text, numbers.get("publish_s"))
+        family = HistogramMetricFamily("postdate_store_operation_seconds", "Calls to the store.", labels=["op"])
+        for call in STORE_CALLS:
+            counts = numbers.get("store_s", {}).get(call) or [0] * (len(STAGE_BOUNDS_S) + 2)
+            family.add_metric([call], _buckets(STAGE_BOUNDS_S, counts), counts[-1])
+        yield family
+
+    def _loops(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
+        yield _stage(
+            "postdate_loop_lag_seconds", "How late the event loops of the processes are.", numbers.get("lag_s")
+        )
+        text = "Claims whose lease ran out, parked again: possible duplicates."
+        yield _counter("postdate_recovered", text, numbers.get("recovered", 0))
+        yield _counter("postdate_damaged", "Stored messages that cannot be opened.", numbers.get("damaged", 0))
+        offsets = [one.clock_offset_s for one in self._processes.frames()]
+        text = "The store's clock minus this machine's, of the process where it is largest."
+        yield _gauge("postdate_clock_offset_seconds", text, max(offsets, key=abs, default=0.0))
+        attempts = CounterMetricFamily(
+            "postdate_connection_attempts", "Attempts to connect to a broker.", labels=["peer", "outcome"]
+        )
+        for peer in dict.fromkeys(route.broker for route in self._settings.routes.values()):
+            worked, failed = numbers.get("attempts", {}).get(peer, (0, 0))
+            attempts.add_metric([peer, "connected"], worked)
+            attempts.add_metric([peer, "failed"], failed)
+        yield attempts
+
+    # -- now ----------------------------------------------------------------------------------------------------------
+
+    def _connections(self) -> Iterator[Metric]:
+        text = "1 if every process is connected to this server."
+        family = GaugeMetricFamily("postdate_connection_up", text, labels=["peer"])
+        used = [route.broker for route in self._settings.routes.values()] if len(self._processes) else []
+        peers: dict[str, bool] = {**dict.fromkeys(used, False), **self._processes.peers()}
+        if self._stored:
+            peers["redis"] = peers.get("redis", True) and self._store.up
+        for peer, there in sorted(peers.items()):
+            family.add_metric([peer], float(there))
+        yield family
+
+    def _routes_now(self, stats: Stats) -> Iterator[Metric]:
+        texts: dict[str, tuple[str, Callable[[RouteStats], float]]] = {
+            "oldest_overdue_seconds": (
+                "Age of the oldest message that is due and not delivered; 0 if there is none.",
+                lambda one: one.oldest_overdue_ms / 1000,
+            ),
+            "overdue_messages": ("Messages that are due and not delivered.", lambda one: one.overdue),
+            "parked_messages": ("Messages that wait, held and claimed ones included.", lambda one: one.parked),
+            "held_messages": ("Due messages of a paused route.", lambda one: one.held),
+            "dead_messages": ("Dead letters.", lambda one: one.dead),
+        }
+        empty = RouteStats()
+        for name, (text, value) in texts.items():
+            family = GaugeMetricFamily(f"postdate_{name}", text, labels=["route"])
+            for route in self._stored:
+                family.add_metric([route], value(stats.by_route.get(route, empty)))
+            yield family
+        text = "When the next message is due (Unix seconds); no sample if none waits."
+        family = GaugeMetricFamily("postdate_next_due_timestamp_seconds", text, labels=["route"])
+        for route in self._stored:
+            if (next_ms := stats.by_route.get(route, empty).next_due_ms) is not None:
+                family.add_metric([route], next_ms / 1000)
+        yield family
+        family = GaugeMetricFamily("postdate_route_paused", "1 while an operator holds the route.", labels=["route"])
+        for route in self._settings.routes:
+            family.add_metric([route], float(route in self._store.paused))
+        yield family
+
+    def _store_now(self, stats: Stats) -> Iterator[Metric]:
+        family = GaugeMetricFamily("postdate_due_messages", "Parked messages due within a time.", labels=["within"])
+        due = 0
+        for within, number in zip(_WITHIN_MS, self._store.due, strict=False):
+            due += number
+            family.add_metric([within], due)
+        yield family
+        yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
+        messages = stats.parked + stats.claimed + stats.dead
+        if stats.bytes_each is not None:
+            text = "Memory of all stored messages in Redis, estimated from a sample."
+            yield _gauge("postdate_parked_bytes", text, stats.bytes_each * messages)
+        text = "Memory that Redis uses, over all its servers."
+        yield _gauge("postdate_store_memory_bytes", text, sum(one.used for one in stats.memory))
+        text = "maxmemory of Redis, over all its servers; 0 without a limit."
+        yield _gauge("postdate_store_memory_limit_bytes", text, sum(one.most for one in stats.memory))
+
+
+def metrics_routes(
+    settings: Settings,
+    processes: Processes,
+    open_desk: OpenDesk,
+    canaries: Callable[[], Iterable[CanaryState]] = tuple,
+) -> APIRouter:
+    """Return /metrics. The middleware judges the token."""
+    routes = APIRouter(tags=["metrics"])
+    store = StoreGauges(open_desk)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsPage(settings, processes, store, canaries))
+
+    @routes.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        if settings.uses_store:
+            await store.refresh()
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"Content-Type": kind})
+
+    return routes
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _stage(name: str, text: str, counts: Sequence[float] | None) -> Metric:
+    counts = counts or [0] * (len(STAGE_BOUNDS_S) + 2)
+    return HistogramMetricFamily(name, text, _buckets(STAGE_BOUNDS_S, counts), counts[-1])
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
+    """Return the classes of a snapshot as Prometheus has them: each with the sum of all before. Pure."""
+    found, total = [], 0.0
+    for bound, count in zip((*bounds, float("inf")), counts[:-1], strict=True):
+        total += count
+        found.append(("+Inf" if math.isinf(bound) else repr(float(bound)), total))
+    return found
+
+
+def _canary(states: Iterable[CanaryState]) -> Iterator[Metric]:
+    late = GaugeMetricFamily("postdate_canary_lateness_seconds", "Lateness of the last canary.", labels=["broker"])
+    text = "When a canary last came back (Unix seconds); 0 if none did."
+    success = GaugeMetricFamily("postdate_canary_last_success_timestamp_seconds", text, labels=["broker"])
+    for one in states:
+        if one.late_s is not None:
+            late.add_metric([one.broker], one.late_s)
+        success.add_metric([one.broker], (one.success_ms or 0) / 1000)
+    yield late
+    yield success
