@@ -85,6 +85,21 @@ COMMANDS = {
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
     ),
+    "pause": Command(
+        "bridge.cli.orders:pause",
+        "Deliver nothing of these routes until they are resumed.",
+        ("postdate pause orders --reason 'the bank is down'",),
+    ),
+    "resume": Command(
+        "bridge.cli.orders:resume",
+        "End the pause or drain of these routes.",
+        ("postdate resume orders", "postdate resume --all --yes"),
+    ),
+    "drain": Command(
+        "bridge.cli.orders:drain",
+        "Take nothing more in, and deliver what is parked.",
+        ("postdate drain orders",),
+    ),
     "stats": Command(
         "bridge.cli.stats:stats",
         "Show message counts, memory use and the health of each instance.",

@@ -147,6 +147,7 @@ class Backend:
         self.operations = Operations(stores.desk)
         self.events = Events()
         self.rates = Rate()
+        self.route_rates: dict[str, Rate] = {}
         self.kept = Kept()
 
     async def desk(self) -> Desk:

@@ -70,7 +70,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "sentence": _sentence(here, found, troubles, late_ms),
         "troubles": troubles,
         "parked": found.parked,
-        "held": getattr(found, "held", 0),
+        "held": found.held,
         "claimed": found.claimed,
         "dead": found.dead,
         "overdue": found.overdue,
@@ -167,7 +167,7 @@ async def _timeline(here: Backend, span_ms: int, step_ms: int) -> dict[str, Any]
         "past": await _past(desk, now_ms, span_ms, step_ms),
         "due": await _due(desk, now_ms, span_ms, step_ms),
         "overdue": found.overdue,
-        "held": getattr(found, "held", 0),
+        "held": found.held,
     }
 
 
@@ -198,7 +198,8 @@ async def instances(here: Here) -> Response:
 async def stats(here: Here) -> Response:
     """Return the numbers of the store as `postdate stats` prints them."""
     others = [name for name, route in here.settings.routes.items() if not route.stored]
-    return reply({**views.stats(await here.look.stats()), "without_store": others})
+    orders = await (await here.desk()).orders()
+    return reply({**views.stats(await here.look.stats(), orders), "without_store": others})
 
 
 @reads.get("/me", summary="Read your role", responses={200: {"model": Me}, **problems()})

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from bridge.http.access import Role
 from bridge.http.line import Frame
 from bridge.http.status import facts
-from bridge.settings.model import Redis
-from tests.api import api, settings
+from bridge.settings.model import Redis, Route, Settings
+from tests.api import AUTH, api, settings
 
 
 async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
@@ -48,6 +48,27 @@ async def test_routes_have_their_counts() -> None:
         assert (bills["name"], bills["parked"], bills["dead"]) == ("bills", 0, 0)
         assert (await client.get("/routes/orders"))["intercept"] == "orders.delay"
         assert "Did you mean 'orders'?" in (await client.get("/routes/order", 404))["detail"]
+
+
+async def test_a_route_is_paused_drained_and_resumed_with_who_and_why() -> None:
+    async with api() as client:
+        paused = await client.call("PUT", "/routes/orders/pause", 202, {"reason": "the bank is down"})
+        assert (paused["state"], paused["by"], paused["reason"]) == ("paused", "admin (api)", "the bank is down")
+        assert (await client.get("/routes/orders"))["state"] == "paused"
+        assert (await client.get("/routes/bills"))["state"] == "running"
+        assert (await client.call("PUT", "/routes/orders/drain", 202))["state"] == "draining"
+        assert (await client.call("PUT", "/routes/orders/resume", 202))["state"] == "running"
+        await client.call("PUT", "/routes/nowhere/pause", 404)
+        verbs = [one["verb"] for one in (await client.get("/audit"))["audit"]]
+        assert verbs == ["resume", "drain", "pause"]
+
+
+async def test_a_route_without_a_store_is_not_paused() -> None:
+    routes = {"quick": Route(intercept="quick.delay", deliver_to="quick", mode="levels")}
+    async with api(given=Settings(routes=routes, auth=AUTH)) as client:
+        assert "no store" in (await client.call("PUT", "/routes/quick/pause", 409))["detail"]
+        (route,) = (await client.get("/routes"))["routes"]
+        assert (route["state"], route["parked"]) == ("running", None)
 
 
 async def test_the_timeline_has_what_is_due_in_each_step_after_now() -> None:
