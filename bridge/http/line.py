@@ -71,6 +71,8 @@ class Processes:
         #: The sentence about an overdue canary, "" for none.
         self.canary: Callable[[], str] = str
         self._waiting: list[asyncio.Future[Reloading]] = []
+        #: Asks the bridge to reload; None where there is none to ask.
+        self.ask_reload: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._frames)

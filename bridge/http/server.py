@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from socket import socket
 from typing import Any
 
@@ -94,6 +95,7 @@ async def _serve(start: Start, handover: Handover) -> None:
     processes.reloading = start.reloading
     canaries = Canaries(start.settings, canary_brokers(start.settings))
     processes.canary = canaries.overdue
+    processes.ask_reload = partial(os.kill, start.parent, signal.SIGHUP)
     server = make_server(start.settings, processes, canaries)
 
     def end() -> None:
