@@ -10,7 +10,18 @@ from itertools import pairwise
 
 from adapters.memory.shard import Shard
 from adapters.memory.store import MemoryStore
-from bridge.admin.desk import HEAD_BYTES, Answer, Cursor, Filter, Row, ShardLook, Stats, by_route, row_of
+from bridge.admin.desk import (
+    HEAD_BYTES,
+    OPERATIONS_MAX,
+    Answer,
+    Cursor,
+    Filter,
+    Row,
+    ShardLook,
+    Stats,
+    by_route,
+    row_of,
+)
 from bridge.admin.past import (
     PLACES,
     AuditEntry,
@@ -22,6 +33,7 @@ from bridge.admin.past import (
     newest_first,
 )
 from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import HELD_MS, RouteOrder, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields, route_in
@@ -80,6 +92,16 @@ class MemoryDesk:
         self._leads[what] = who, now_ms + ttl_ms
         return True
 
+    async def put_operation(self, one: str, document: str) -> None:
+        self._check()
+        self._memory.operations[one] = document
+        for name in sorted(self._memory.operations)[:-OPERATIONS_MAX]:
+            del self._memory.operations[name]
+
+    async def operations(self) -> dict[str, str]:
+        self._check()
+        return dict(self._memory.operations)
+
     async def stats(self) -> Stats:
         self._check()
         now_ms, shards = self._memory.now_ms(), self._memory.shards
@@ -94,13 +116,25 @@ class MemoryDesk:
             claimed=sum(len(shard.claimed) for shard in shards),
             dead=sum(len(shard.dead) for shard in shards),
             overdue=sum(at_ms < now_ms for at_ms in dues),
-            next_due_ms=min(dues, default=None),
+            next_due_ms=min((at_ms for at_ms in dues if at_ms < HELD_MS), default=None),
             ever={name: number for name, number in ever.items() if number},
             instances={name: _report(able, text) for name, (_, able, text) in running.items()},
             memory=(),
             refused=sum(len(shard.why.keys() - shard.dead.keys()) for shard in shards),
+            held=sum(at_ms >= HELD_MS for at_ms in dues),
             by_route=by_route(_look_at(shard, now_ms) for shard in shards),
         )
+
+    async def orders(self) -> RouteOrders:
+        return await self._store.orders()
+
+    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+        self._check()
+        orders, now_ms = self._memory.orders, self._memory.now_ms()
+        before = orders.pop(route, None)
+        if state is not RouteState.RUNNING:
+            same = before is not None and before.state is state
+            orders[route] = RouteOrder(state, before.since_ms if before is not None and same else now_ms, by, reason)
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         self._check()
@@ -163,7 +197,7 @@ class MemoryDesk:
         """Iterate over the messages in one state: ``Row.at_ms`` and id. Ids without a message are left out."""
         for shard in self._memory.shards:
             places = {
-                State.PARKED: {one: at_ms for at_ms, one in shard.due},
+                State.PARKED: {one: at_ms for at_ms, one in shard.due},  # the row tells those apart that are held
                 State.CLAIMED: {member[:ID_BYTES]: ends_ms for member, ends_ms in shard.claimed.items()},
                 State.DEAD: shard.dead,
             }
@@ -179,6 +213,8 @@ def _look_at(shard: Shard, now_ms: int) -> ShardLook:
     """Look at the whole shard."""
     heads: dict[str, tuple[int, int]] = {}
     for at_ms, one in shard.due:
+        if at_ms >= HELD_MS:
+            break
         route = route_in(shard.messages.get(one, b"")).decode()
         first_ms, overdue = heads.get(route, (at_ms, 0))
         heads[route] = (first_ms, overdue + (at_ms < now_ms))

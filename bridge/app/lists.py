@@ -33,11 +33,6 @@ class Wanted:
     base: Filter = field(default_factory=Filter)
     header: tuple[str, str] | None = None
 
-    @property
-    def narrow(self) -> bool:
-        """Whether most messages may not match, so that many are read for few."""
-        return self.header is not None or self.base != self.base.narrow
-
 
 async def page(desk: Desk, state: State, wanted: Wanted, after: Cursor | None, limit: int) -> Page:
     """Return the next messages of a list that match."""
@@ -49,7 +44,7 @@ async def page(desk: Desk, state: State, wanted: Wanted, after: Cursor | None, l
             return Page(rows, last, looked_at)
         looked_at += 1
         last = Cursor(row.at_ms, row.id)
-        if wanted.base.takes(row) and await _has_header(desk, row, wanted.header):
+        if await takes(desk, row, wanted):
             rows.append(row)
     return Page(rows, None, looked_at)
 
@@ -65,9 +60,14 @@ async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Want
         if found.unlisted:
             return None
         ids += found.ids
-    rows = [row for row in await desk.look(ids, SHOWN_BYTES) if row.state is state and wanted.base.takes(row)]
-    rows = [row for row in rows if await _has_header(desk, row, wanted.header)]
+    looked = await desk.look(ids, SHOWN_BYTES)
+    rows = [row for row in looked if row.state is state and await takes(desk, row, wanted)]
     return Page(sorted(rows, key=lambda row: (row.at_ms, row.id)), None, len(ids))
+
+
+async def takes(desk: Desk, row: Row, wanted: Wanted) -> bool:
+    """Return whether a message matches."""
+    return wanted.base.takes(row) and await _has_header(desk, row, wanted.header)
 
 
 async def _has_header(desk: Desk, row: Row, header: tuple[str, str] | None) -> bool:

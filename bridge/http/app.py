@@ -11,17 +11,27 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, routes, status
+from bridge.http import messages, operations, reload, routes, status
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
 from bridge.http.line import Processes
 from bridge.http.metrics import metrics_routes
+from bridge.http.page import page_routes
 from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
 
-_ROUTERS = (messages.reads, messages.writes, routes.reads, routes.admin, status.reads)
+_ROUTERS = (
+    messages.reads,
+    messages.writes,
+    operations.reads,
+    operations.writes,
+    routes.reads,
+    routes.admin,
+    status.reads,
+    reload.admin,
+)
 
 
 def create_app(
@@ -35,6 +45,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await app.state.backend.operations.close()
         await stores.close()
 
     app = FastAPI(
@@ -54,6 +65,8 @@ def create_app(
         app.include_router(router)
     app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
     app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
+    if settings.ui.enabled:
+        app.include_router(page_routes())
     app.add_middleware(Gate, settings=settings)
     app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
     return app

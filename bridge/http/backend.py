@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from bridge.admin.desk import Desk, Stats
 from bridge.admin.send import Message
+from bridge.app.operations import Operations
 from bridge.http.access import Caller, caller_of
 from bridge.http.line import Processes
 from bridge.settings import Settings
@@ -65,6 +66,7 @@ class Backend:
         self.stores = stores
         self.processes = processes
         self.look = Look(stores)
+        self.operations = Operations(stores.desk)
 
     async def desk(self) -> Desk:
         """Return the desk of all stores."""

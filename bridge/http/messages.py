@@ -48,7 +48,7 @@ from bridge.http.schemas import (
 reads = router(Role.VIEWER, "messages")
 writes = router(Role.OPERATOR, "messages")
 
-_NAMES = ("in", "at")
+NAMES = ("in", "at")
 _ANSWERS: dict[int | str, Any] = {200: {"model": VerbResult}, **problems(404, 409)}
 _ALL_ANSWERS: dict[int | str, Any] = {200: {"model": VerbResults}, **problems(404, 409)}
 #: The commands that do the same as the API, for a person to copy.
@@ -226,7 +226,7 @@ def draft(here: Backend, new: NewMessage) -> Callable[[int], Message]:
     key = as_bytes("key", new.key)
     if len(key) > 255:
         raise SettingsError(f"key is too long: {len(key)} bytes. The maximum is 255.")
-    read = read_due(new.after, new.at, _NAMES)
+    read = read_due(new.after, new.at, NAMES)
 
     def make(now_ms: int) -> Message:
         due = max(due_ms(read, now_ms, settings.limits.max_delay), now_ms)
@@ -252,7 +252,7 @@ def _content(new: NewMessage) -> bytes:
 @writes.patch("/messages/{id}", summary="Reschedule a message", responses=_ANSWERS)
 async def reschedule(id: str, due: NewDue, here: Here, who: Who) -> Response:
     """Change when a parked message is due. A time in the past means now."""
-    read = read_due(due.after, due.at, _NAMES)
+    read = read_due(due.after, due.at, NAMES)
     desk = await here.desk()
     moment_ms = due_ms(read, await desk.now_ms(), here.settings.limits.max_delay)
     return await _act(here, who, "reschedule", id, due.reason, partial(verbs.reschedule, due_ms=moment_ms))

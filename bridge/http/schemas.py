@@ -202,7 +202,7 @@ class OperationFacts(Answered):
     text: str
 
 
-class Operations(Answered):
+class OperationList(Answered):
     """The latest bulk operations, the newest first."""
 
     operations: list[OperationFacts]

@@ -25,9 +25,12 @@ ROLES = {
     ("POST", "/api/v1/messages/{id}/deliver"): Role.OPERATOR,
     ("POST", "/api/v1/messages/{id}/retry"): Role.OPERATOR,
     ("DELETE", "/api/v1/keys/{key:path}"): Role.OPERATOR,
+    ("POST", "/api/v1/bulk"): Role.OPERATOR,
+    ("DELETE", "/api/v1/operations/{operation}"): Role.OPERATOR,
     ("PUT", "/api/v1/routes/{route}/pause"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/resume"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/drain"): Role.ADMIN,
+    ("POST", "/-/reload"): Role.ADMIN,
 }
 
 

@@ -1,5 +1,5 @@
-"""Clients that nobody here wrote, through one bridge: Kafka's own programs, the Java interceptor in them, kcat,
-confluent-kafka, and the examples.
+"""Clients that nobody here wrote, through one bridge: Kafka's own programs, the Java interceptor in them, kcat
+and confluent-kafka. The examples are tried in tests/examples.
 
 What a client wrote to a topic itself and what the bridge delivered there stand side by side, so a record's partition is
 compared with the one that the client chose.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,7 +37,7 @@ DELAY_MS = 2000
 @pytest.fixture(scope="module")
 def clients(kafka: Kafka, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     folder = tmp_path_factory.mktemp("clients")
-    with running(kafka, redis_server, folder, ("java", "kcat", "perf", "examples"), single=("perf",)) as made:
+    with running(kafka, redis_server, folder, ("java", "kcat", "perf"), single=("perf",)) as made:
         yield made
 
 
@@ -177,19 +176,6 @@ def test_a_delayed_record_has_the_partition_that_confluent_kafkas_own_partitione
     assert places[b"later"] == places[b"straight"]
     assert set(places[b"later"]) == set(keys)
     assert all(headers(message) == [trace] for message in found if message.value() == b"later")
-
-
-def test_the_examples_delay_a_record_each(clients: Clients, kafka_tools: KafkaTools, kcat: str) -> None:
-    folder, sent = DEPLOY / "examples" / "kafka", time.time()
-    given = (clients.url, clients.intake("examples"), "1s")
-    java = kafka_tools.command(str(folder / "Later.java"), *given)
-    python = [(sys.executable, str(folder / f"later_{library}.py"), *given) for library in ("aiokafka", "confluent")]
-    for program in [start(command) for command in (java, *python, ("sh", str(folder / "later_kcat.sh"), *given))]:
-        end(program)
-    found = clients.read(clients.topic("examples"), 4)
-    assert {message.value() for _, message in found} == {b"java", b"aiokafka", b"confluent-kafka", b"kcat"}
-    assert all(at >= sent + 1 for at, _ in found)
-    assert len({message.partition() for _, message in found}) == 1
 
 
 @pytest.mark.long

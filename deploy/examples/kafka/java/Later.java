@@ -4,7 +4,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** One delayed record with Java: java -cp 'jars/*' Later.java 127.0.0.1:9092 payments.delay 15m */
+/** One delayed record: java -cp 'target/dependency/*' Later.java 127.0.0.1:9092 payments.delay 15m */
 public final class Later {
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();

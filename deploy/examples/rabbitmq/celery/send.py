@@ -1,0 +1,11 @@
+"""Call the tasks of tasks.py: BROKER=amqp://guest:guest@127.0.0.1:5672/%2F python send.py"""
+
+import datetime
+
+from tasks import charge, remind
+
+remind.delay("at once")
+remind.apply_async(("countdown",), countdown=2)
+remind.apply_async(("eta",), eta=datetime.datetime.now().astimezone() + datetime.timedelta(seconds=2))
+charge.delay("retry", failures=1)
+remind.delay("autoretry", failures=1)

@@ -1,0 +1,155 @@
+"""Bulk operations over the memory store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.app import operations
+from bridge.app.operations import DEAD_MS, Operation, shown
+from bridge.http.access import Role
+from tests.api import HOUR_MS, Api, api
+
+
+async def until(client: Api, one: str, holds: Callable[[Any], bool]) -> Any:
+    """The operation as soon as it is as expected."""
+    async with asyncio.timeout(20):
+        while True:
+            if holds(found := await client.get(f"/operations/{one}")):
+                return found
+            await asyncio.sleep(0.01)  # it runs in the background, as for any client
+
+
+async def ended(client: Api, one: str) -> Any:
+    return await until(client, one, lambda found: found["state"] != "running")
+
+
+async def test_a_dry_run_counts_and_shows_some_and_changes_nothing() -> None:
+    async with api(Role.OPERATOR) as client:
+        for _ in range(8):
+            await client.schedule()
+        await client.schedule(route="bills")
+        asked = {"verb": "cancel", "filter": {"route": "orders"}, "dry_run": True}
+        found = await client.call("POST", "/bulk", 200, asked)
+        assert (found["count"], found["complete"], len(found["sample"])) == (8, True, 5)
+        assert {row["route"] for row in found["sample"]} == {"orders"}
+        assert len((await client.get("/messages"))["messages"]) == 9
+        assert (await client.get("/operations"))["operations"] == []
+
+
+async def test_a_filter_is_cancelled_in_the_background_with_progress_and_reason() -> None:
+    async with api(Role.OPERATOR) as client:
+        for _ in range(600):
+            await client.stores.store_one("orders")
+        kept = await client.schedule(route="bills")
+        asked = {"verb": "cancel", "filter": {"route": "orders"}, "reason": "wrong campaign"}
+        started = await client.call("POST", "/bulk", 202, asked)
+        assert (started["state"], started["by"], started["reason"]) == ("running", "operator (api)", "wrong campaign")
+        found = await ended(client, started["id"])
+        assert (found["state"], found["done"], found["skipped"], found["total"]) == ("done", 600, 0, 600)
+        assert [row["id"] for row in (await client.get("/messages"))["messages"]] == [kept]
+        assert [one["id"] for one in (await client.get("/operations"))["operations"]] == [started["id"]]
+
+
+async def test_ids_are_rescheduled_and_those_that_are_gone_are_skipped() -> None:
+    async with api(Role.OPERATOR) as client:
+        one, gone = await client.schedule(), await client.schedule()
+        await client.call("DELETE", f"/messages/{gone}")
+        asked = {"verb": "reschedule", "ids": [one, gone], "in": "2h"}
+        found = await ended(client, (await client.call("POST", "/bulk", 202, asked))["id"])
+        assert (found["done"], found["skipped"]) == (1, 1)
+        (row,) = (await client.get("/messages"))["messages"]
+        assert row["due_ms"] == client.stores.memory.now_ms() + 2 * HOUR_MS
+
+
+async def test_dead_letters_are_retried_by_reason() -> None:
+    async with api(Role.OPERATOR) as client:
+        await client.bury("unroutable: no queue")
+        other = await client.bury("bad_header: x-delay")
+        asked = {"verb": "retry", "filter": {"state": "dead", "reason": "unroutable"}}
+        found = await ended(client, (await client.call("POST", "/bulk", 202, asked))["id"])
+        assert (found["state"], found["done"]) == ("done", 1)
+        assert [row["id"] for row in (await client.get("/messages", state="dead"))["messages"]] == [other]
+
+
+async def test_another_instance_stops_an_operation_and_what_was_done_stays_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations, "_TELL_S", 0.0)
+    async with api() as client, api(stores=client.stores) as elsewhere:
+        for _ in range(1000):
+            await client.stores.store_one("orders")
+        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 500})
+        await until(elsewhere, started["id"], lambda found: found["done"] > 0)
+        await elsewhere.call("DELETE", f"/operations/{started['id']}", 202)
+        found = await ended(client, started["id"])
+        assert found["state"] == "stopped"
+        assert 0 < found["done"] < 1000
+        assert (await client.get("/status"))["parked"] == 1000 - found["done"]
+        assert (await elsewhere.call("DELETE", f"/operations/{started['id']}", 409))["state"] == "stopped"
+
+
+async def test_an_operator_may_act_on_ten_thousand_messages_and_an_admin_on_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridge.http.operations.OPERATOR_MAX", 3)
+    async with api(Role.OPERATOR) as client:
+        for _ in range(4):
+            await client.schedule()
+        asked = {"verb": "cancel", "filter": {"state": "parked"}}
+        found = await ended(client, (await client.call("POST", "/bulk", 202, asked))["id"])
+        assert (found["state"], found["done"]) == ("failed", 0)
+        assert "Nothing was done" in found["text"]
+        async with api(Role.ADMIN, stores=client.stores) as admin:
+            found = await ended(admin, (await admin.call("POST", "/bulk", 202, asked))["id"])
+            assert (found["state"], found["done"]) == ("done", 4)
+
+
+def test_an_operation_whose_process_died_is_shown_as_failed() -> None:
+    document = Operation("1", "cancel", "", "admin", "", 0, 1000, done=5).document()
+    assert shown(document, 1000 + DEAD_MS)["state"] == "running"
+    found = shown(document, 1001 + DEAD_MS)
+    assert (found["state"], found["done"], found["ended_ms"]) == ("failed", 5, 1000)
+
+
+async def test_a_stopping_process_says_that_it_ended_the_operation() -> None:
+    async with api() as client:
+        for _ in range(600):
+            await client.stores.store_one("orders")
+        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 100})
+        await client.backend.operations.close()
+        assert (await client.get(f"/operations/{started['id']}"))["state"] == "failed"
+
+
+async def test_a_store_that_is_away_for_a_while_does_not_end_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api() as client:
+        for _ in range(600):
+            await client.stores.store_one("orders")
+        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 1000})
+        await until(client, started["id"], lambda found: found["total"] is not None)
+        client.stores.memory.away = "Redis does not answer"
+        await asyncio.sleep(0.3)
+        client.stores.memory.away = ""
+        assert (await ended(client, started["id"]))["state"] == "done"
+        assert (await client.get("/status"))["parked"] == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"verb": "cancel"}, "one of ids"),
+        ({"verb": "cancel", "ids": [], "filter": {}}, "one of ids"),
+        ({"verb": "explode", "filter": {}}, "verb"),
+        ({"verb": "retry", "filter": {"state": "parked"}}, "needs messages in the state dead"),
+        ({"verb": "reschedule", "filter": {}}, "one of in"),
+        ({"verb": "cancel", "filter": {}, "in": "5m"}, "no due time"),
+        ({"verb": "cancel", "filter": {"rout": "x"}}, "rout"),
+        ({"verb": "cancel", "ids": ["nonsense"]}, "not a message id"),
+    ],
+)
+async def test_a_wrong_request_is_refused_in_a_sentence(asked: dict[str, Any], why: str) -> None:
+    async with api() as client:
+        assert why in (await client.call("POST", "/bulk", 422, asked))["detail"]

@@ -1,0 +1,71 @@
+"""Where is my message: parked, claimed, dead, or what became of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.memory import ManualClock, Memory, MemoryStore
+from adapters.memory.desk import MemoryDesk
+from bridge.admin.where import ended, ends, history_view, not_seen, where_is
+from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
+from tests.conformance.desk_rig import MemoryDeskRig
+
+DELIVERED = HistoryRow(
+    b"1" * 20, "orders", b"k", PastState.DELIVERED, 1000, 2000, 1995, 2001, 2005, 1, 7, "", "rabbitmq"
+)
+
+
+async def test_a_parked_message_is_found_by_id_and_by_key() -> None:
+    rig = MemoryDeskRig()
+    one = await rig.park(key=b"order-1")
+    for wanted in (one, b"order-1"):
+        found = await where_is(rig.desk, ["orders"], wanted)
+        assert ([row.id for row in found.rows], found.past, found.text) == ([one], [], "")
+
+
+async def test_a_message_that_left_the_store_is_found_by_id_and_by_key() -> None:
+    rig = MemoryDeskRig()
+    (one,) = await rig.deliver(0, key=b"order-1")
+    for wanted in (one, b"order-1"):
+        found = await where_is(rig.desk, ["orders"], wanted)
+        assert (found.rows, [entry.id for entry in found.past], found.text) == ([], [one], "")
+    assert (await ends(rig.desk, [one]))[one].state is PastState.DELIVERED
+
+
+async def test_a_dead_letter_is_found_once() -> None:
+    rig = MemoryDeskRig()
+    one = await rig.bury("unroutable: no queue")
+    found = await where_is(rig.desk, [], one)
+    assert ([row.id for row in found.rows], found.past) == ([one], [])
+
+
+async def test_an_unknown_message_is_not_seen_for_as_long_as_the_history_reaches() -> None:
+    rig = MemoryDeskRig()
+    found = await where_is(rig.desk, ["orders"], b"no such key")
+    assert (found.rows, found.past, found.text) == ([], [], "not seen in the last 24 h")
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        (NO_HISTORY, "the history is switched off"),
+        (HistoryLimits(90_000, 10), "not seen in the last 1 min"),
+        (HistoryLimits(7 * 24 * 3_600_000, 10), "not seen in the last 168 h"),
+    ],
+)
+async def test_the_sentence_says_how_far_back_the_history_reaches(limits: HistoryLimits, text: str) -> None:
+    desk = MemoryDesk(MemoryStore(Memory(2, ManualClock(), limits), "tester"))
+    assert (await not_seen(desk)).startswith(text)
+
+
+def test_a_view_has_the_moments_in_their_order() -> None:
+    view = history_view(DELIVERED)
+    assert [(one["what"], one["at_ms"]) for one in view["life"]] == [
+        ("received", 1000),
+        ("claimed", 1995),
+        ("due", 2000),
+        ("published", 2001),
+        ("confirmed", 2005),
+    ]
+    assert (view["state"], view["late_ms"], view["key"]) == ("delivered", 5, "k")
+    assert ended(DELIVERED) == "it was delivered at 1970-01-01T00:00:02.005Z"
