@@ -5,11 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from codecs import getincrementaldecoder
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from bridge.admin.desk import Row, Stats
+from bridge.admin.desk import RouteStats, Row, Stats
 from bridge.admin.payload import Opened, text_of
 from bridge.app.brokers import broker_of
+from bridge.core.orders import RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 
@@ -34,6 +36,7 @@ def message(row: Row) -> dict[str, Any]:
         "arrived": write_moment(row.arrived_ms),
         "arrived_ms": row.arrived_ms,
         "reason": row.reason or None,
+        "held": row.held,
     }
     if row.state is State.PARKED and row.at_ms != row.due_ms:
         facts["next_try"] = write_moment(row.at_ms)
@@ -69,11 +72,12 @@ def whole_text(raw: bytes, truncated: bool) -> str | None:
         return None
 
 
-def stats(found: Stats) -> dict[str, Any]:
-    """Return the numbers of the store."""
+def stats(found: Stats, orders: RouteOrders = MappingProxyType({})) -> dict[str, Any]:
+    """Return the numbers of the store, and what was ordered for its routes."""
     return {
         "now": write_moment(found.now_ms),
         "parked": found.parked,
+        "held": found.held,
         "claimed": found.claimed,
         "dead": found.dead,
         "overdue": found.overdue,
@@ -84,7 +88,28 @@ def stats(found: Stats) -> dict[str, Any]:
         "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
         "bytes_per_message": found.bytes_each,
         "warnings": list(found.warnings),
+        "routes": [route(name, found, orders) for name in sorted(found.by_route.keys() | orders.keys())],
         "instances": instances(found),
+    }
+
+
+def route(name: str, found: Stats, orders: RouteOrders) -> dict[str, Any]:
+    """Return the numbers of a route, and its state."""
+    counts, order = found.by_route.get(name, RouteStats()), orders.get(name)
+    return {
+        "name": name,
+        "state": (order.state if order else RouteState.RUNNING).value,
+        "since": write_moment(order.since_ms) if order else None,
+        "since_ms": order.since_ms if order else None,
+        "by": order.by if order else None,
+        "reason": (order.reason if order else "") or None,
+        "parked": counts.parked,
+        "held": counts.held,
+        "dead": counts.dead,
+        "overdue": counts.overdue,
+        "oldest_overdue_ms": counts.oldest_overdue_ms,
+        "next_due": None if counts.next_due_ms is None else write_moment(counts.next_due_ms),
+        "next_due_ms": counts.next_due_ms,
     }
 
 

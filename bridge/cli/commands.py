@@ -85,10 +85,30 @@ COMMANDS = {
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
     ),
+    "pause": Command(
+        "bridge.cli.orders:pause",
+        "Deliver nothing of these routes until they are resumed.",
+        ("postdate pause orders --reason 'the bank is down'",),
+    ),
+    "resume": Command(
+        "bridge.cli.orders:resume",
+        "End the pause or drain of these routes.",
+        ("postdate resume orders", "postdate resume --all --yes"),
+    ),
+    "drain": Command(
+        "bridge.cli.orders:drain",
+        "Take nothing more in, and deliver what is parked.",
+        ("postdate drain orders",),
+    ),
     "stats": Command(
         "bridge.cli.stats:stats",
         "Show message counts, memory use and the health of each instance.",
         ("postdate stats", "postdate stats -o json"),
+    ),
+    "audit": Command(
+        "bridge.cli.audit:audit",
+        "Show what people did to messages and routes, newest first.",
+        ("postdate audit --limit 20",),
     ),
     "demo": Command(
         "bridge.cli.demo:demo",

@@ -20,7 +20,8 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
-from bridge.core.ports import Batch, Claimed, Keyed, Parked, Release
+from bridge.core.orders import HELD_MS
+from bridge.core.ports import FIRST_HELD, Batch, Claimed, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, route_in, seal
 from bridge.parking.identity import Ids, shard_of
 from tests.conformance.redis_rig import RedisRig
@@ -46,6 +47,7 @@ modes = st.sampled_from(["none", "find", "replace", "keep", "reject"])
 places = st.integers(-6, 2)
 rises = st.integers(1, 2)
 logs = st.sampled_from([b"orders-0", b"orders-1"])
+routes = st.sets(st.sampled_from(["orders", "bills"]))
 messages = st.tuples(moments, modes, st.sampled_from([b"k", b"m"]))
 
 
@@ -259,11 +261,30 @@ class StoreMachine(RuleBasedStateMachine):
         wait_ms=st.sampled_from([None, None, HOUR_MS]),
         tries=st.integers(0, 9),
     )
-    def release(self, picked: list[int], wait_ms: int | None, tries: int) -> None:
+    def release(self, picked: list[int], wait_ms: int | None, tries: int, held: bool = False) -> None:
         claims, reason = self.some(picked), "nacked: full" if tries else ""
-        expected = sum(self.model[c.shard].release([(c.id + c.token, wait_ms, tries, reason)]) for c in claims)
-        releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
+        releases = [Release(claim, wait_ms, tries, reason, held) for claim in claims]
+        expected = 0
+        for one in releases:
+            model = self.model[one.claim.shard]
+            expected += model.release([(one.claim.id + one.claim.token, wait_ms, tries, reason, held)])
         assert self.do(self.stores["a"].release(releases)) == expected
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def hold(self, picked: list[int]) -> None:
+        self.release(picked, None, 0, held=True)
+
+    @rule(instance=instances, shard=shards, paused=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
+    def unhold(self, instance: str, shard: int, paused: set[str], limit: int, steps: int) -> None:
+        after = FIRST_HELD
+        for _ in range(steps):
+            expected = self.model[shard].unhold(instance, after, paused, limit)
+            [reply] = self.do(self.stores[instance].unhold({shard: after}, paused, limit)).values()
+            assert reply == expected
+            if not expected.rest:
+                return
+            after = expected.last
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
@@ -371,6 +392,8 @@ class StoreMachine(RuleBasedStateMachine):
         found = Counter[tuple[str, bytes]]()
         for message_id, envelope in real["messages"].items():
             found["dead" if message_id in real["dead"] else "parked", route_in(envelope)] += 1
+            if real["due"].get(message_id, 0) >= HELD_MS:
+                found["held", route_in(envelope)] += 1
         return found
 
     def every_message_is_in_one_place(self, real: dict[str, Any]) -> None:
