@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
 from bridge.admin.desk import RouteStats, Row, Stats
+from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Opened, text_of
 from bridge.app.brokers import broker_of
 from bridge.core.orders import RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
+from bridge.settings import Settings, mask_url
+from bridge.settings.names import dotted, is_secret, leaves, rule_of
+from bridge.settings.urls import DOTS, Url
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
 BODY_BYTES = 4096
@@ -118,6 +125,26 @@ def instances(found: Stats) -> list[dict[str, Any]]:
     return [{"name": name, **report, **lateness(report)} for name, report in found.instances.items()]
 
 
+def settings_view(settings: Settings) -> list[dict[str, Any]]:
+    """Return every setting with its value as in a file, and where it was read from. Secrets are hidden."""
+    found = []
+    for path, field in leaves(settings.routes):
+        table: Any = settings.routes[path[1]] if len(path) == 3 else getattr(settings, path[0])
+        value = getattr(table, path[-1])
+        name = dotted(path)
+        source = settings.origin.sources.get(name, "default")
+        found.append({"name": name, "value": _setting(field, value), "source": source, "secret": is_secret(field)})
+    return found
+
+
+def _setting(field: FieldInfo, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        text = value.get_secret_value()
+        return mask_url(text) if isinstance(rule_of(field), Url) else DOTS if text else ""
+    rule = rule_of(field)
+    return value if rule is None or isinstance(value, bool | tuple) else rule.write(value)
+
+
 def lateness(report: Mapping[str, object]) -> dict[str, object]:
     """Return an instance's lateness to a tenth of a millisecond, which is as exact as it is known."""
     late = report.get("lateness_ms")
@@ -130,3 +157,23 @@ def lateness(report: Mapping[str, object]) -> dict[str, object]:
 def overdue_ms(found: Stats) -> int:
     """Return for how long the oldest overdue message has been due; 0 for none."""
     return max(0, found.now_ms - found.next_due_ms) if found.next_due_ms is not None else 0
+
+
+def level(one: Place, state: str, text: str) -> dict[str, Any]:
+    """Return a queue or topic in which messages wait."""
+    return {
+        "route": one.route,
+        "kind": one.kind,
+        "name": one.name,
+        "messages": one.messages,
+        "state": str(state),
+        "text": text,
+        "is_dead": one.is_dead,
+        "uncounted": one.uncounted,
+    }
+
+
+def intake(one: Intake) -> dict[str, Any]:
+    """Return an intake."""
+    state = "intake" if one.readers else "intake, no consumer"
+    return level(Place(one.route, one.kind, one.name, one.messages, Use.IN_USE), state, "")

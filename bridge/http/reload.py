@@ -29,7 +29,7 @@ async def reload(here: Here, who: Who) -> Response:
             found = await waiting
     except TimeoutError:
         raise Problem(503, f"The bridge did not reload within {_PATIENCE_S:.0f} s. Its log says why.") from None
-    await here.note(who, "reload", "settings")
+    await here.note(who, "reload", "settings", 0)
     if not found.worked:
         raise Problem(409, f"Nothing was changed. {found.text}")
     return reply({"text": found.text})
