@@ -64,10 +64,12 @@ class Processes:
         self._frames: list[Frame | None] = [None] * lines
         self._was_ready = False
         self._ended: object = {}
-        #: What this app's API did to messages: verb, route, and the way in.
-        self.verbs: Counter[tuple[str, str, str]] = Counter()
+        #: To how many messages this app's API did what: by verb and the way in.
+        self.verbs: Counter[tuple[str, str]] = Counter()
         self.reloading = Reloading()
         self.loaded_at_s = time.time()
+        #: Asks the parent for a reload; None where there is no parent that could.
+        self.ask_reload: Callable[[], None] | None = None
         #: The sentence about an overdue canary, "" for none.
         self.canary: Callable[[], str] = str
         self._waiting: list[asyncio.Future[Reloading]] = []
