@@ -148,12 +148,13 @@ class Processes:
                 group.create_task(self._hear(number, one))
 
     async def _hear(self, number: int, line: socket) -> None:
-        reader, _ = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
-        while True:
-            if not (text := await _next_line(reader)):
-                return
-            if (frame := read_frame(text, self._now_s())) is not None:
-                self.take(number, frame)
+        reader, writer = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
+        try:
+            while text := await _next_line(reader):
+                if (frame := read_frame(text, self._now_s())) is not None:
+                    self.take(number, frame)
+        finally:
+            writer.close()
 
     # -- reloads ------------------------------------------------------------------------------------------------------
 
