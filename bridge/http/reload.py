@@ -18,10 +18,11 @@ _PATIENCE_S = 30.0
 @admin.post("/reload", summary="Reload the settings", responses=problems(409, 501))
 async def reload(here: Here, who: Who) -> Response:
     """Read the settings again and take over those that can change live. The answer names those that need a restart."""
-    if here.processes.ask_reload is None:
+    ask = here.processes.ask_reload
+    if ask is None:
         raise Problem(501, "`postdate serve` does not reload. Restart it.")
     waiting = here.processes.next_reload()
-    here.processes.ask_reload()
+    ask()
     try:
         async with asyncio.timeout(_PATIENCE_S):
             found = await waiting
