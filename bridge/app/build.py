@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
@@ -13,7 +14,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.orders import RouteOrders
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
-from bridge.pipeline.claim import Claimer
+from bridge.pipeline.claim import Claimer, ClaimRules
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
 from bridge.pipeline.held import Ordered
@@ -31,6 +32,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.live import with_live
 from bridge.settings.plan import is_canary
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
@@ -104,9 +106,24 @@ def build(
             historian=historian,
             broker=process.broker,
             metrics=metrics,
+            follow=_following(settings, parker, settler, claimer, rules),
             leaving=_leaving(settings, broker, clock, health, metrics),
         )
     )
+
+
+def _following(
+    settings: Settings, parker: Parker, settler: Settler, claimer: Claimer, rules: ClaimRules
+) -> Callable[[Settings], None]:
+    """Return what takes over the live settings of a reload."""
+
+    def follow(new: Settings) -> None:
+        live = with_live(settings, new)
+        parker.follow({name: route_rules(live, name) for name in live.routes})
+        settler.follow(retry_rules(live))
+        claimer.follow(replace(rules, pace_ms=live.dispatch.pace))
+
+    return follow
 
 
 def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:
@@ -116,8 +133,15 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     ends = broker.open_relays(settings, clock, health, mend)
     metrics = Metrics(list(settings.routes))
     relays = tuple(_relay(settings, one, clock, mend, health, metrics) for one in ends)
+
+    def follow(new: Settings) -> None:
+        live = with_live(settings, new)
+        rules = {name: level_rules(live, name) for name in live.routes}
+        for relay in relays:
+            relay.follow(rules, retry_rules(live))
+
     grace_ms = settings.bridge.shutdown_grace
-    return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, emptying))
+    return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, follow, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, operations, routes, search, status, system
+from bridge.http import messages, operations, reload, routes, search, status, system
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -32,6 +32,7 @@ _ROUTERS = (
     status.reads,
     system.reads,
     system.admin,
+    reload.admin,
 )
 
 

@@ -266,9 +266,9 @@ class MetricsPage(Collector):
         yield family
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
         messages = stats.parked + stats.claimed + stats.dead
-        if stats.bytes_each is not None:
+        if stats.bytes_each is not None or not messages:
             text = "Memory of all stored messages in Redis, estimated from a sample."
-            yield _gauge("postdate_parked_bytes", text, stats.bytes_each * messages)
+            yield _gauge("postdate_parked_bytes", text, (stats.bytes_each or 0) * messages)
         text = "Memory that Redis uses, over all its servers."
         yield _gauge("postdate_store_memory_bytes", text, sum(one.used for one in stats.memory))
         text = "maxmemory of Redis, over all its servers; 0 without a limit."

@@ -95,6 +95,10 @@ class Claimer:
         self._wake.nudge()
         self._wake.room_again()
 
+    def follow(self, rules: ClaimRules) -> None:
+        """Use these rules from the next pass on."""
+        self._rules = rules
+
     def mark(self) -> object:
         """Return what changes with every turn of the loop; None after a stop."""
         return None if self._stopping else self._turns

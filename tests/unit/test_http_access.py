@@ -31,6 +31,7 @@ ROLES = {
     ("PUT", "/api/v1/routes/{route}/pause"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/resume"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/drain"): Role.ADMIN,
+    ("POST", "/-/reload"): Role.ADMIN,
 }
 
 
