@@ -20,6 +20,7 @@ from bridge.app.open_desk import KeptStores
 from bridge.core.errors import FAILED, FINE
 from bridge.http.app import create_app
 from bridge.http.line import Processes
+from bridge.http.patience import PatientProtocol
 from bridge.process.handover import Handover
 from bridge.process.http_child import Reloading, Start
 from bridge.process.workers import end_with_parent
@@ -55,7 +56,7 @@ def make_server(settings: Settings, processes: Processes, canaries: Canaries | N
     return Uvicorn(
         uvicorn.Config(
             app,
-            http="h11",
+            http=PatientProtocol,
             ws="none",
             loop="none",
             log_config=None,
