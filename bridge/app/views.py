@@ -15,6 +15,7 @@ from bridge.admin.desk import RouteStats, Row, Stats
 from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Opened, text_of
 from bridge.app.brokers import broker_of
+from bridge.app.remote import ToldRow
 from bridge.core.orders import RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
@@ -30,6 +31,8 @@ SHOWN_BYTES = 260 + 256 * 1024 + BODY_BYTES
 
 def message(row: Row) -> dict[str, Any]:
     """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
+    if isinstance(row, ToldRow):
+        return dict(row.facts)
     facts: dict[str, Any] = {
         "id": row.id.decode(),
         "state": row.state.value,
@@ -59,6 +62,8 @@ def message(row: Row) -> dict[str, Any]:
 
 def open_payload(row: Row) -> Opened:
     """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if isinstance(row, ToldRow) and row.opened is not None:
+        return row.opened
     if not row.broker:
         return Opened({}, {}, {}, row.payload, row.size)
     return broker_of(row.broker).open_payload(row)

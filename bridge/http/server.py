@@ -22,6 +22,7 @@ from bridge.app.webhook import WebhookReporter
 from bridge.core.errors import FAILED, FINE, PostdateError
 from bridge.http.app import create_app
 from bridge.http.line import Processes
+from bridge.http.patience import PatientProtocol
 from bridge.process.handover import Handover
 from bridge.process.http_child import Reloading, Start
 from bridge.process.workers import end_with_parent
@@ -61,7 +62,7 @@ def make_server(
     return Uvicorn(
         uvicorn.Config(
             app,
-            http="h11",
+            http=PatientProtocol,
             ws="none",
             loop="none",
             log_config=None,
