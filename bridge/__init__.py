@@ -19,13 +19,16 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 - ``parking/``    pure: what the store keeps (``envelope``), ids and shards (``identity``), redelivered messages
 - ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
                   processes they need (``plan``)
-- ``telemetry/``  health, lateness, log lines
-- ``admin/``      what operators do: the desk, sending, leftovers of previous settings, typed findings on topology
+- ``telemetry/``  health, lateness, metrics, spans, log lines
+- ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous
+                  settings, typed findings
 - ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``relay``
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, its service manager
-- ``app/``        settings in, a service out; ``brokers`` is the only file that imports ``adapters``
+- ``app/``        settings in, a service out; ``check``, ``doctor``, canary, webhook; ``brokers`` is the only file that
+                  imports ``adapters``
 - ``lab/``        demo, bench and compare
+- ``http/``       the process beside the bridge: API, access, metrics, health; ``page/`` is the page
 - ``cli/``        one file per command; ``commands`` is their table
 
 To add

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -14,13 +14,15 @@ from adapters.memory import Memory, MemoryStore
 from adapters.memory.desk import MemoryDesk
 from bridge.admin.desk import Desk
 from bridge.admin.payload import Draft
-from bridge.admin.send import Message, send
+from bridge.admin.send import Message, new_id, send
 from bridge.app.brokers import broker_of
+from bridge.app.open_desk import Reserve
 from bridge.core.errors import StoreUnavailable
 from bridge.http.access import Role
 from bridge.http.app import create_app
 from bridge.http.backend import Backend
 from bridge.http.line import Processes
+from bridge.http.status import stream
 from bridge.parking.identity import Ids
 from bridge.settings import Settings
 from bridge.settings.model import Auth, BrokerKind, Route
@@ -50,9 +52,12 @@ class MemoryStores:
             raise StoreUnavailable(self.memory.away)
         return self.kept
 
-    async def park(self, broker: BrokerKind, make: Callable[[int], Message]) -> tuple[bytes, Message]:
+    async def park(
+        self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
+    ) -> tuple[bytes, Message]:
         message = make(self.memory.now_ms())
-        return await send(self.store, self.ids, message), message
+        one = new_id(self.store, self.ids, message)
+        return await send(self.store, self.ids, message, await reserve(one) if reserve else one), message
 
     async def store_one(self, route: str, due_in_ms: int = HOUR_MS) -> bytes:
         """Park a message in the quickest way."""
@@ -82,6 +87,12 @@ class Api:
         }
         content = json.dumps(body).encode() if body is not None else None
         return _judged(await self.client.request(method, f"/api/v1{path}", content=content, headers=sent), status)
+
+    async def events(self) -> AsyncGenerator[str]:
+        """The names of the events, as a page would get them."""
+        async with aclosing(stream(self.backend, Role.VIEWER)) as told:
+            async for text in told:
+                yield text.partition("\n")[0].removeprefix("event: ")
 
     async def schedule(self, body: str = '{"n": 1}', after: str = "1h", **more: Any) -> str:
         """Park a message over the API; return its id."""

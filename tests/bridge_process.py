@@ -98,6 +98,10 @@ class Bridge:
         return bool(report.get("shards")) and report["health"] == WELL
 
     @property
+    def settings_file(self) -> Path:
+        return self._file
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

@@ -33,6 +33,7 @@ from bridge.admin.past import (
     newest_first,
 )
 from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import HELD_MS, RouteOrder, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields, route_in
@@ -115,13 +116,25 @@ class MemoryDesk:
             claimed=sum(len(shard.claimed) for shard in shards),
             dead=sum(len(shard.dead) for shard in shards),
             overdue=sum(at_ms < now_ms for at_ms in dues),
-            next_due_ms=min(dues, default=None),
+            next_due_ms=min((at_ms for at_ms in dues if at_ms < HELD_MS), default=None),
             ever={name: number for name, number in ever.items() if number},
             instances={name: _report(able, text) for name, (_, able, text) in running.items()},
             memory=(),
             refused=sum(len(shard.why.keys() - shard.dead.keys()) for shard in shards),
+            held=sum(at_ms >= HELD_MS for at_ms in dues),
             by_route=by_route(_look_at(shard, now_ms) for shard in shards),
         )
+
+    async def orders(self) -> RouteOrders:
+        return await self._store.orders()
+
+    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+        self._check()
+        orders, now_ms = self._memory.orders, self._memory.now_ms()
+        before = orders.pop(route, None)
+        if state is not RouteState.RUNNING:
+            same = before is not None and before.state is state
+            orders[route] = RouteOrder(state, before.since_ms if before is not None and same else now_ms, by, reason)
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         self._check()
@@ -184,7 +197,7 @@ class MemoryDesk:
         """Iterate over the messages in one state: ``Row.at_ms`` and id. Ids without a message are left out."""
         for shard in self._memory.shards:
             places = {
-                State.PARKED: {one: at_ms for at_ms, one in shard.due},
+                State.PARKED: {one: at_ms for at_ms, one in shard.due},  # the row tells those apart that are held
                 State.CLAIMED: {member[:ID_BYTES]: ends_ms for member, ends_ms in shard.claimed.items()},
                 State.DEAD: shard.dead,
             }
@@ -200,6 +213,8 @@ def _look_at(shard: Shard, now_ms: int) -> ShardLook:
     """Look at the whole shard."""
     heads: dict[str, tuple[int, int]] = {}
     for at_ms, one in shard.due:
+        if at_ms >= HELD_MS:
+            break
         route = route_in(shard.messages.get(one, b"")).decode()
         first_ms, overdue = heads.get(route, (at_ms, 0))
         heads[route] = (first_ms, overdue + (at_ms < now_ms))

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 
 from bridge.core.message import Origin
+from bridge.core.orders import HELD_MS
 from bridge.core.ports import Found
 
 #: A key with more ids than this is no identity: only their number is kept.
@@ -40,9 +41,18 @@ class DueSet:
         if due_ms is not None:
             del self._order[bisect_left(self._order, (due_ms, message_id))]
 
+    def at_ms(self, message_id: bytes) -> int:
+        """Return the moment of an id, -1 for one that is not there."""
+        return self._moments.get(message_id, -1)
+
     def head_ms(self) -> int | None:
-        """Return the earliest moment."""
-        return self._order[0][0] if self._order else None
+        """Return the earliest moment; None if there is none, or if all are held."""
+        return self._order[0][0] if self._order and self._order[0][0] < HELD_MS else None
+
+    def held(self) -> list[tuple[int, bytes]]:
+        """Return due moment and id of those that are held, in order."""
+        first = bisect_left(self._order, (HELD_MS, b""))
+        return [(at_ms - HELD_MS, message_id) for at_ms, message_id in self._order[first:]]
 
     def until(self, now_ms: int, limit: int) -> list[bytes]:
         """Return at most ``limit`` ids whose moment has come, the earliest first."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
-from bridge.core.ports import Batch, Parked
+from bridge.core.orders import HELD_MS
+from bridge.core.ports import FIRST_HELD, Batch, Parked, Unheld
 from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, route_in, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
@@ -144,11 +145,12 @@ class Shard:
         if mode != "replace":
             return bool(waiting)
         for message_id in waiting:
+            route = key.partition(b"\0")[0]
+            self._count_out("parked", message_id, route)
             self._note(PastState.REPLACED, message_id)
             self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
-            self._route_add("parked", key.partition(b"\0")[0], -1)
         return False
 
     def _park(self, message_id: bytes, due_ms: int, envelope: bytes) -> None:
@@ -237,15 +239,18 @@ class Shard:
         self.counts["delivered"] += settled
         return settled
 
-    def release(self, rows: Iterable[tuple[bytes, int | None, int, str]]) -> int:
-        """claimed -> parked. Rows of member, wait in ms, tries, reason."""
+    def release(self, rows: Iterable[tuple[bytes, int | None, int, str, bool]]) -> int:
+        """claimed -> parked. Rows of member, wait in ms, tries, reason, and whether it is held."""
         dues_ms = []
-        for member, wait_ms, tries, reason in rows:
+        for member, wait_ms, tries, reason, held in rows:
             message_id = member[:ID_BYTES]
             if not self._holds(member):
                 continue
             envelope = self.messages[message_id]
             due_ms = _due_ms(envelope) if wait_ms is None else self.now_ms() + wait_ms
+            if held:
+                due_ms = HELD_MS + _due_ms(envelope)
+                self._route_add("held", route_in(envelope), 1)
             self._move("release", message_id, Guard.LEASED, due_ms, member)
             self.messages[message_id] = _with(envelope, None, tries)
             if reason:
@@ -253,6 +258,25 @@ class Shard:
             dues_ms.append(due_ms)
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
+
+    def unhold(self, instance: str, after: tuple[int, bytes], paused: Collection[str], limit: int) -> Unheld:
+        """parked -> parked, no longer held."""
+        name, until_ms = self.drain
+        if name not in ("", instance) and self.now_ms() < until_ms:
+            return Unheld(False, None, FIRST_HELD, frozenset())
+        stays = {route.encode() for route in paused}
+        found = [one for one in self.due.held() if one > after][:limit]
+        moved = [(due_ms, one) for due_ms, one in found if route_in(self.messages.get(one, b"")) not in stays]
+        for due_ms, one in moved:
+            self._move("unhold", one, Guard.HELD, due_ms)
+            self._route_add("held", route_in(self.messages.get(one, b"")), -1)
+        rest = {route for state, route in self.routes if state == "held"} - stays if len(found) == limit else set()
+        return Unheld(
+            True,
+            moved[0][0] if moved else None,
+            found[-1] if found else after,
+            frozenset(route.decode() for route in rest),
+        )
 
     def bury(self, rows: Iterable[tuple[bytes, int, str]]) -> int:
         """claimed -> dead. Rows of member, tries, reason."""
@@ -306,7 +330,7 @@ class Shard:
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
-            self._route_add(word, route_in(self.messages[message_id]), -1)
+            self._count_out(word, message_id, route_in(self.messages[message_id]))
             self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
             if key is not None:
@@ -319,7 +343,8 @@ class Shard:
         word = self.word(message_id)
         if word == "parked":
             moment_ms = due_ms or self.now_ms()
-            self._move("reschedule", message_id, Guard.ASKED, moment_ms)
+            held_ms = HELD_MS if self.due.at_ms(message_id) >= HELD_MS else 0
+            self._move("reschedule", message_id, Guard.ASKED, held_ms + moment_ms)
             self.messages[message_id] = _with(self.messages[message_id], moment_ms, None)
             self._wake_if_nearer([moment_ms])
         return word
@@ -411,6 +436,12 @@ class Shard:
             self.routes[state, route] = left
         else:
             del self.routes[state, route]
+
+    def _count_out(self, state: str, message_id: bytes, route: bytes) -> None:
+        """Count a message out that is about to go."""
+        self._route_add(state, route, -1)
+        if self.due.at_ms(message_id) >= HELD_MS:
+            self._route_add("held", route, -1)
 
     def _holds(self, member: bytes) -> bool:
         """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""

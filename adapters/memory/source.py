@@ -35,6 +35,7 @@ class MemorySource:
         self._connection = 1
         self._number = 0
         self._stopped = False
+        self._drained: frozenset[str] = frozenset()
         self.accepted: list[Delivery] = []
         #: Whether acknowledgements reach the broker. If not, a lost connection delivers what was accepted again.
         self.hears = True
@@ -92,12 +93,18 @@ class MemorySource:
         return len(self._waiting) + len(self._out)
 
     def _deliver(self) -> None:
+        kept: deque[Delivery] = deque()
         while self._waiting and len(self._out) < self._prefetch and not self._stopped:
+            delivery = self._waiting.popleft()
+            if delivery.route in self._drained:
+                kept.append(delivery)
+                continue
             self._number += 1
             tag = _Tag(self._connection, self._number)
-            delivery = replace(self._waiting.popleft(), tag=tag, arrived_ms=self._clock.now_ms())
+            delivery = replace(delivery, tag=tag, arrived_ms=self._clock.now_ms())
             self._out[tag] = delivery
             self._arrivals.add((delivery,))
+        self._waiting.extendleft(reversed(kept))
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -131,6 +138,10 @@ class MemorySource:
             return {}
         log, offset = delivery.origin
         return {"log": log.decode(), "offset": offset}
+
+    def hold(self, routes: Collection[str]) -> None:
+        self._drained = frozenset(routes)
+        self._deliver()
 
     def stop(self) -> None:
         self._stopped = True

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -19,7 +19,8 @@ from bridge.admin.past import AuditEntry, Remembered
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
-from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Parked, Piece, Release
+from bridge.core.orders import RouteOrder, RouteOrders
+from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Met, Parked, Piece, Release, Unheld
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
@@ -65,6 +66,7 @@ class Memory:
         self.remembered: dict[bytes, tuple[int, Remembered]] = {}
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
+        self.orders: dict[str, RouteOrder] = {}
         self.operations: dict[str, str] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.away = ""
@@ -209,8 +211,8 @@ class MemoryStore:
     async def release(self, releases: Iterable[Release]) -> int:
         async with self._call():
             return sum(
-                self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason)])
-                for claim, wait_ms, tries, reason in releases
+                self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason, held)])
+                for claim, wait_ms, tries, reason, held in releases
             )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
@@ -243,6 +245,18 @@ class MemoryStore:
                 self.memory.shards[shard].recover(token) for shard, token in (*lost, *((n, b"") for n in shards))
             )
 
+    async def unhold(
+        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
+    ) -> dict[int, Unheld | StoreUnavailable]:
+        try:
+            async with self._call():
+                return {
+                    number: self.memory.shards[number].unhold(self.instance, after, paused, limit)
+                    for number, after in shards.items()
+                }
+        except StoreUnavailable as error:
+            return dict.fromkeys(shards, error)
+
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
@@ -250,7 +264,7 @@ class MemoryStore:
             for shard in shards:
                 self.memory.shards[shard].hand_over(self.instance)
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
         async with self._call():
             now_ms, there = self.memory.now_ms(), self.memory.instances
             if ttl_ms > 0:
@@ -259,7 +273,12 @@ class MemoryStore:
                 there.pop(self.instance, None)
             for name in [name for name, (until_ms, _, _) in there.items() if until_ms <= now_ms]:
                 del there[name]
-            return sorted(name for name, (_, able_too, _) in there.items() if able_too)
+            able_ones = sorted(name for name, (_, able_too, _) in there.items() if able_too)
+            return Met(able_ones, dict(self.memory.orders))
+
+    async def orders(self) -> RouteOrders:
+        async with self._call():
+            return dict(self.memory.orders)
 
     async def deal(self, read: str, wanted: str) -> Dealt:
         async with self._call():

@@ -98,8 +98,8 @@ def left_out(queue: str, waiting: int) -> str:
 class _Consumer:
     """The channel of an intake while it is open, and how far its deliveries are acknowledged.
 
-    ``consumer_tag`` names it to RabbitMQ; after ``cancelled`` no more deliveries come. ``last`` is the tag of the last
-    delivery, which is also their number.
+    ``consumer_tag`` names it to RabbitMQ; it is empty while nothing is to be taken. After ``cancelled`` no more
+    deliveries come. ``last`` is the tag of the last delivery, which is also their number.
     """
 
     __slots__ = ("alive", "cancelled", "channel", "consumer_tag", "early", "floor", "idle", "intake", "last", "number")
@@ -122,11 +122,17 @@ class _Consumer:
         """
 
         def on_cancelled(_: Any) -> None:
-            self.cancelled = True
+            self.cancelled = not self.consumer_tag  # it may consume again by now
 
-        if self.alive:
+        if self.alive and self.consumer_tag:
+            tag, self.consumer_tag = self.consumer_tag, ""
             with suppress(AMQPError):  # a closing channel delivers nothing more either
-                self.channel.basic_cancel(self.consumer_tag, on_cancelled)
+                self.channel.basic_cancel(tag, on_cancelled)
+
+    def consume(self, on_started: Callable[[Any], None] = lambda _: None) -> None:
+        """Consume the queue. Raises ``AMQPError`` if the channel is closing."""
+        self.cancelled = False
+        self.consumer_tag = self.channel.basic_consume(self.intake.queue, lambda *_: None, callback=on_started)
 
 
 def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
@@ -198,6 +204,7 @@ class RabbitSource:
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
         self._now_ms = 0
+        self._drained: frozenset[str] = frozenset()
         self._stopping = False
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -237,6 +244,19 @@ class RabbitSource:
     def place(self, delivery: Delivery) -> dict[str, object]:
         """Return nothing: RabbitMQ numbers no messages."""
         return {}
+
+    def hold(self, routes: Collection[str]) -> None:
+        """Cancel the consumers of these routes, and consume the queues of the others.
+
+        The channels stay open: what was taken must still be acknowledged on them. Messages wait in the intake queues.
+        """
+        self._drained = frozenset(routes)
+        for consumer in self._consumers.values():
+            if consumer.intake.route in self._drained:
+                consumer.cancel()
+            elif not consumer.consumer_tag and consumer.alive and not self._stopping:
+                with suppress(AMQPError):  # a channel that is closing is opened again
+                    consumer.consume()
 
     def stop(self) -> None:
         """Cancel the consumers. What RabbitMQ has sent is still taken: RabbitMQ 3 would reorder messages that a closing
@@ -344,7 +364,11 @@ class RabbitSource:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
-            consumer.consumer_tag = channel.basic_consume(intake.queue, lambda *_: None, callback=on_started)
+            if intake.route in self._drained:
+                consumer.cancelled = True
+                on_started(None)
+            else:
+                consumer.consume(on_started)
         except AMQPError as error:  # the channel has closed meanwhile
             consumer.alive = False
             raise BrokerUnavailable(sentence(error)) from error
@@ -362,7 +386,8 @@ class RabbitSource:
 
         def on_counts(answer: Any) -> None:
             waiting = answer.method.message_count
-            left = consumer.idle.look(waiting, consumer.last, consumer.floor < consumer.last)
+            in_hand = consumer.floor < consumer.last or not consumer.consumer_tag  # nobody is left out of a drained one
+            left = consumer.idle.look(waiting, consumer.last, in_hand)
             queue = consumer.intake.queue
             self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "", cause="left out")
 

@@ -42,6 +42,7 @@ from bridge.admin.desk import (
 )
 from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import HELD_MS, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import index_fields
@@ -96,7 +97,9 @@ class RedisDesk:
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
-        readers = [_Reader(shard) for shard in range(self._shards)]
+        readers = [_Reader(place, place) for place in range(self._shards)]
+        if state is State.PARKED:  # held messages stand behind all others in the due set, but not by their moment
+            readers += [_Reader(shard, self._shards + shard, held=True) for shard in range(self._shards)]
         heads: list[tuple[int, bytes, int, Row]] = []
         unread = readers
         while True:
@@ -108,24 +111,18 @@ class RedisDesk:
                 unread = [reader for reader in unread if not reader.rows and not reader.ended and not reader.pushed]
             if not heads:
                 return
-            *_, shard, row = heapq.heappop(heads)
+            *_, place, row = heapq.heappop(heads)
             yield row
-            _push(heads, readers[shard])
-            if not readers[shard].pushed and not readers[shard].ended:
-                unread = [readers[shard]]
+            _push(heads, readers[place])
+            if not readers[place].pushed and not readers[place].ended:
+                unread = [readers[place]]
 
     async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter, after: Cursor | None) -> None:
-        # A filter on due moments narrows the due set only: the other sets are sorted by other moments.
-        by_due = state is State.PARKED
-        start: int | str = wanted.due_from_ms if by_due and wanted.due_from_ms is not None else "-inf"
-        begin = b""
-        if after is not None and (start == "-inf" or after.at_ms >= int(start)):
-            start, begin = after.at_ms, after.id
-        end = wanted.due_before_ms if by_due and wanted.due_before_ms is not None else "+inf"
         calls = []
         for reader in readers:
             keys = self._keys.shards[reader.shard]
             place = {State.PARKED: keys.due, State.CLAIMED: keys.claimed, State.DEAD: keys.dead}[state]
+            start, end, begin = _range(reader, state, wanted, after)
             args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
             reader.page = min(reader.page * 2, _PAGE_MAX)
             calls.append(Call(self._scripts["page"], (place, keys.msg, keys.why), args))
@@ -246,7 +243,16 @@ class RedisDesk:
             refused,
             warnings,
             by_route(map(_look, counted, seen)),
+            sum(reply[7] for reply in counted),
         )
+
+    async def orders(self) -> RouteOrders:
+        """Return the orders of the routes that are paused or drain."""
+        return await self._store.orders()
+
+    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+        """Write the order, also while Redis is full."""
+        await self._ask([Call(self._scripts["order"], (self._keys.orders,), (route, state.value, by, reason))])
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Count by one script in each shard."""
@@ -328,13 +334,15 @@ class RedisDesk:
 
 @dataclass(slots=True)
 class _Reader:
-    """How far one shard is read.
+    """How far one shard is read, or the ``held`` messages of one. ``place`` is its index among all readers.
 
     ``skip`` is the next place to read (-1: at its end), ``page`` the number of places to read next, ``rows`` what was
     read and not yielded. ``pushed``: its next row is among the heads that are compared.
     """
 
     shard: int
+    place: int
+    held: bool = False
     skip: int = 0
     page: int = _PAGE_FIRST
     rows: deque[Row] = field(default_factory=deque)
@@ -345,11 +353,30 @@ class _Reader:
         return self.skip < 0
 
 
+def _range(reader: _Reader, state: State, wanted: Filter, after: Cursor | None) -> tuple[int | str, int | str, bytes]:
+    """Return the scores between which a reader reads, and the id to begin after where the score is the first one.
+
+    A filter on due moments narrows the due set only: the other sets are sorted by other moments.
+    """
+    by_due = state is State.PARKED
+    start = wanted.due_from_ms if by_due else None
+    end = wanted.due_before_ms if by_due else None
+    begin = b""
+    if after is not None and (start is None or after.at_ms >= start):
+        start, begin = after.at_ms, after.id
+    if reader.held:
+        return HELD_MS + (start or 0), "+inf" if end is None else HELD_MS + end, begin
+    least = "-inf" if start is None else start
+    if not by_due:
+        return least, "+inf", begin
+    return least, HELD_MS if end is None else end, begin
+
+
 def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
     reader.pushed = bool(reader.rows)
     if reader.rows:
         row = reader.rows.popleft()
-        heapq.heappush(heads, (row.at_ms, row.id, reader.shard, row))
+        heapq.heappush(heads, (row.at_ms, row.id, reader.place, row))
 
 
 def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:

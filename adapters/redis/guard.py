@@ -202,7 +202,7 @@ def count_call(keys: ShardKeys) -> Call:
 
 def counts_in(reply: Sequence[Any]) -> dict[bytes, int]:
     """Return the totals and the counts by route from the reply of ``count_call``."""
-    return {name: int(value) for name, value in zip(reply[7::2], reply[8::2], strict=True)}
+    return {name: int(value) for name, value in zip(reply[8::2], reply[9::2], strict=True)}
 
 
 def _mark(reply: Sequence[Any]) -> Mark:

@@ -3,7 +3,7 @@
 =====================  ======  ==========================================================================
 key                    type    holds
 =====================  ======  ==========================================================================
-{postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try
+{postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try; HELD_MS more while held
 {postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), whether parked, claimed or dead
 {postdate:K}:claimed   zset    id + claim token (8 bytes) -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
@@ -12,7 +12,8 @@ key                    type    holds
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
-{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered
+{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
+                               NUL, parked | held | dead, NUL, route -> the number of such messages now
 {postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
@@ -20,6 +21,7 @@ key                    type    holds
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
+{postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
 {postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
@@ -65,6 +67,7 @@ class StoreKeys:
         self.instances = f"{{{prefix}}}:instances"
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
+        self.orders = f"{{{prefix}}}:orders"
         self.store = f"{{{prefix}}}:store"
         self.operations = f"{{{prefix}}}:operations"
         self.audit = f"{{{prefix}}}:audit"

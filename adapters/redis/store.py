@@ -7,7 +7,7 @@ import secrets
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -23,7 +23,20 @@ from bridge.admin.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
-from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Parked, Piece, Release
+from bridge.core.orders import RouteOrder, RouteOrders, read_order
+from bridge.core.ports import (
+    FIRST_HELD,
+    Batch,
+    Claimed,
+    Dealt,
+    DeliveryCount,
+    Found,
+    Met,
+    Parked,
+    Piece,
+    Release,
+    Unheld,
+)
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
@@ -32,6 +45,8 @@ _RECOVER_MAX = 500
 #: The origin that the reject script gets for a message that has none.
 _NO_ORIGIN: Origin = (b"", 0)
 _LOST_MAX = 64
+#: How much of the bodies Redis reads in one step of unholding, to learn the routes.
+_UNHOLD_BYTES = 4 * 1024 * 1024
 #: How often a silent subscription is checked, so that a dead one is noticed.
 _LISTEN_S = 1.0
 #: The offsets hash, as ``lua/include/origins.lua`` keeps and describes it.
@@ -254,14 +269,15 @@ class RedisStore:
 
     async def release(self, releases: Iterable[Release]) -> int:
         """Park claimed messages again. Return how many claims were still held."""
-        by_shard = _by_shard(
-            (r.claim, (r.claim.id + r.claim.token, -1 if r.wait_ms is None else r.wait_ms, r.tries, r.reason))
-            for r in releases
-        )
+        by_shard = _by_shard((r.claim, (r.claim.id + r.claim.token, _wait_ms(r), r.tries, r.reason)) for r in releases)
         return await self._sum(
             by_shard,
             (
-                Call(self._scripts["release"], (keys.due, keys.msg, keys.claimed, keys.why), (keys.wake, *args))
+                Call(
+                    self._scripts["release"],
+                    (keys.due, keys.msg, keys.claimed, keys.why, keys.counts),
+                    (keys.wake, *args),
+                )
                 for keys, args in self._each(by_shard)
             ),
         )
@@ -322,6 +338,21 @@ class RedisStore:
         )
         return self._added([shard for shard, _ in wanted], replies)
 
+    async def unhold(
+        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
+    ) -> dict[int, Unheld | StoreUnavailable]:
+        """Unhold messages of running routes: one step for each shard."""
+        calls = []
+        for shard, after in shards.items():
+            keys = self._keys.shards[shard]
+            args = (self.instance, *after, limit, _UNHOLD_BYTES, *paused)
+            calls.append(Call(self._scripts["unhold"], (keys.due, keys.msg, keys.drain, keys.counts), args))
+        replies = await self._runner.many(calls)
+        return {
+            shard: reply if isinstance(reply, StoreUnavailable) else _unheld(reply)
+            for shard, reply in zip(shards, replies, strict=True)
+        }
+
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
@@ -332,16 +363,23 @@ class RedisStore:
         if wanted:
             await self._sum(wanted, (Call(script, (one.drain,), (self.instance, one.wake)) for one in keys))
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """Report this instance for ``ttl_ms``. Return the instances that can deliver."""
-        names = await self._runner.one(
+    async def orders(self) -> RouteOrders:
+        """Return what operators have ordered."""
+        client: Any = self._client
+        with store_errors():
+            return orders_in((await client.hgetall(self._keys.orders)).items())
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
+        """Report this instance for ``ttl_ms``. Return the instances that can deliver, and the orders."""
+        names, orders = await self._runner.one(
             Call(
                 self._scripts["meet"],
-                (self._keys.instances, self._keys.health),
+                (self._keys.instances, self._keys.health, self._keys.orders),
                 (self.instance, ttl_ms, f"{able:d}{health}"),
             )
         )
-        return [name.decode() for name in names]
+        pairs = zip(orders[::2], orders[1::2], strict=True)
+        return Met([name.decode() for name in names], orders_in(pairs))
 
     async def deal(self, read: str, wanted: str) -> Dealt:
         """Replace the deal if it is still the one that was read. Return the deal in force."""
@@ -385,6 +423,26 @@ class RedisStore:
             raise error
         worked = sum(reply for reply in replies if not isinstance(reply, StoreUnavailable))
         raise ShardsUnavailable(str(error), frozenset(errors), worked) from error
+
+
+def orders_in(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, RouteOrder]:
+    """Return the orders that the hash holds."""
+    return {route.decode("utf-8", "replace"): read_order(text.decode("utf-8", "replace")) for route, text in pairs}
+
+
+def _unheld(reply: Sequence[Any]) -> Unheld:
+    if not reply[0]:
+        return Unheld(False, None, FIRST_HELD, frozenset())
+    _, _, first_ms, *last, rest = *reply[:5], reply[5:]
+    routes = frozenset(route.decode("utf-8", "replace") for route in rest)
+    return Unheld(True, None if first_ms < 0 else first_ms, (last[0], last[1]), routes)
+
+
+def _wait_ms(release: Release) -> int:
+    """Return the wait as release.lua takes it."""
+    if release.held:
+        return -2
+    return -1 if release.wait_ms is None else release.wait_ms
 
 
 def _origin_args(batch: Batch) -> Iterator[bytes | int]:

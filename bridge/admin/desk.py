@@ -20,6 +20,7 @@ from bridge.admin.past import (
     Remembered,
     newest_first,
 )
+from bridge.core.orders import HELD_MS, RouteOrders, RouteState, latest
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
@@ -86,7 +87,8 @@ class Filter:
 class Row:
     """A message as a person sees it.
 
-    ``at_ms`` depends on the state. Parked: the next try. Claimed: the end of the lease, 0 if unknown. Dead: when it
+    ``at_ms`` depends on the state. Parked: the next try, or the due moment if it is ``held`` (its route is paused, and
+    it waits until that is resumed). Claimed: the end of the lease, 0 if unknown. Dead: when it
     died. ``size`` is the payload's size in bytes, and ``payload`` holds as many of them as were asked for.
     ``reason`` is the last reason why it was not delivered. ``first`` is the id of the first copy of a redelivered one.
     ``broker`` tells how to read the payload. It is "" for an envelope that cannot be opened: then route and key are
@@ -106,18 +108,23 @@ class Row:
     payload: bytes
     reason: str
     broker: str
+    held: bool = False
 
 
 def row_of(broker: str, one: bytes, state: State, at_ms: int, size: int, head: bytes, reason: str) -> Row:
     """Return a message as a row. ``head`` is the start of its envelope, which has ``size`` bytes. Pure."""
+    held = state is State.PARKED and at_ms >= HELD_MS
+    at_ms -= HELD_MS if held else 0
     try:
         envelope = unseal(head)
     except UnopenedEnvelope as error:
-        return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "")
+        return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "", held)
     due_ms, tries, arrived_ms, route, key, first, payload = envelope
     payload_size = size - (len(head) - len(payload))
     key = plain_key(key)
-    return Row(one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker)
+    return Row(
+        one, state, at_ms, due_ms, arrived_ms, tries, route, key, first, payload_size, payload, reason, broker, held
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +214,8 @@ def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
 class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock.
 
-    ``overdue`` goes by the next try, so a refused message that waits for it counts in ``refused`` only. ``ever`` has
+    ``overdue`` goes by the next try, so a refused message that waits for it counts in ``refused`` only. ``held`` are
+    parked messages that came due while their route was paused; they are not overdue. ``ever`` has
     totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
     an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
     """
@@ -225,6 +233,7 @@ class Stats:
     refused: int = 0
     warnings: Sequence[str] = ()
     by_route: Mapping[str, RouteStats] = field(default_factory=dict)
+    held: int = 0
 
 
 class Desk(PastDesk, Protocol):
@@ -257,6 +266,15 @@ class Desk(PastDesk, Protocol):
 
     async def stats(self) -> Stats:
         """Return the numbers. It is cheap enough to be asked every few seconds."""
+
+    async def orders(self) -> RouteOrders:
+        """Return the orders of the routes that are paused or drain."""
+
+    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+        """Pause a route, drain it, or let it run. All instances follow within about a second.
+
+        The caller checks that the settings have the route, and that it has a store.
+        """
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
@@ -330,6 +348,15 @@ class Desks:
         """Return the sums over all stores."""
         return together([await desk.stats() for desk in self._desks])
 
+    async def orders(self) -> RouteOrders:
+        """Return the orders of all stores."""
+        return latest([await desk.orders() for desk in self._desks])
+
+    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+        """Write the order to all stores. Those without the route ignore it."""
+        for desk in self._desks:
+            await desk.order(route, state, by, reason)
+
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return the sums over all stores."""
         return [sum(some) for some in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
@@ -400,4 +427,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         refused=sum(one.refused for one in stats),
         warnings=list(dict.fromkeys(warning for one in stats for warning in one.warnings)),
         by_route=_sums(one.by_route for one in stats),
+        held=sum(one.held for one in stats),
     )

@@ -27,16 +27,23 @@ class Message:
     key: bytes
 
 
-async def send(store: Store, ids: Ids, message: Message) -> bytes:
-    """Park a message with the configured durability. Return its id.
+def new_id(store: Store, ids: Ids, message: Message) -> bytes:
+    """Return an id for a message, in the shard of its order."""
+    return ids.next(store.clock.now_ms(), shard_for(_order(message), store.shards))
+
+
+async def send(store: Store, ids: Ids, message: Message, message_id: bytes = b"") -> bytes:
+    """Park a message with the configured durability. Return its id: ``message_id``, or a new one.
+
+    A message that is parked again with the same id stays one message.
 
     Raises ``Refused`` if a message with its key is parked and may not be replaced. Raises ``StoreUnavailable`` with the
     id, because the message may have been parked.
     """
     now_ms = store.clock.now_ms()
     route = message.route.encode()
-    shard = shard_for(_order(message), store.shards)
-    message_id = ids.next(now_ms, shard)
+    message_id = message_id or new_id(store, ids, message)
+    shard = shard_of(message_id)
     batch = Batch(store.new_token())
     due_ms = max(message.due_ms, now_ms)
     batch.messages.append((message_id, due_ms, seal(due_ms, now_ms, route, message.key, b"", message.payload)))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from bridge.app.brokers import Broker, RedisStore, broker_of
 from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
+from bridge.core.orders import RouteOrders
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
-from bridge.pipeline.claim import Claimer
+from bridge.pipeline.claim import Claimer, ClaimRules
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
+from bridge.pipeline.held import Ordered
 from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
@@ -29,6 +32,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.live import with_live
 from bridge.settings.plan import is_canary
 from bridge.telemetry.health import Health
 from bridge.telemetry.lateness import Lateness
@@ -49,11 +53,16 @@ def new_token() -> str:
 
 
 def build(
-    process: ProcessPlan, store: RedisStore, clock: StoreClock, instance: str, token: str, health: Health
+    process: ProcessPlan,
+    store: RedisStore,
+    orders: RouteOrders,
+    clock: StoreClock,
+    instance: str,
+    token: str,
+    health: Health,
 ) -> Service:
-    """Return the service of one process, on a store that is open."""
+    """Return the service of one process, on a store that is open and has these ``orders`` now."""
     settings, broker = process.settings, broker_of(process.broker)
-    limits = settings.limits
     lateness, wake = Lateness(), Wake(clock, _AHEAD_MS)
     # Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
     routes = [name for name in process.delivering.routes if not is_canary(name)]
@@ -67,22 +76,16 @@ def build(
     settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
-    claimer = Claimer(store, wake, leases, publisher, rules, health, metrics)
-    parker = Parker(
-        source,
-        store,
-        {name: route_rules(settings, name) for name in settings.routes},
-        Ids(token),
-        wake.heard,
-        health,
-        ParkLimits(limits.batch_max, limits.batch_bytes, ends.taken_max),
-        metrics,
-    )
+    ordered = Ordered(orders, source.hold, wake.nudge)
+    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered, metrics)
+    rules_of = {name: route_rules(settings, name) for name in settings.routes}
+    limits = ParkLimits(settings.limits.batch_max, settings.limits.batch_bytes, ends.taken_max)
+    parker = Parker(source, store, rules_of, Ids(token), wake.heard, health, limits, metrics)
     watch = Watch(clock, wake, claimer, health)
 
-    report = partial(_report, parker, leases, settler, watch, lateness, health, metrics)
+    report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered)
     sharing = Sharing(store, instance, routes, leases.elsewhere)
-    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing)
+    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing, ordered)
     return Service(
         Parts(
             store=store,
@@ -103,9 +106,24 @@ def build(
             historian=historian,
             broker=process.broker,
             metrics=metrics,
+            follow=_following(settings, parker, settler, claimer, rules),
             leaving=_leaving(settings, broker, clock, health, metrics),
         )
     )
+
+
+def _following(
+    settings: Settings, parker: Parker, settler: Settler, claimer: Claimer, rules: ClaimRules
+) -> Callable[[Settings], None]:
+    """Return what takes over the live settings of a reload."""
+
+    def follow(new: Settings) -> None:
+        live = with_live(settings, new)
+        parker.follow({name: route_rules(live, name) for name in live.routes})
+        settler.follow(retry_rules(live))
+        claimer.follow(replace(rules, pace_ms=live.dispatch.pace))
+
+    return follow
 
 
 def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:
@@ -115,8 +133,15 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     ends = broker.open_relays(settings, clock, health, mend)
     metrics = Metrics(list(settings.routes))
     relays = tuple(_relay(settings, one, clock, mend, health, metrics) for one in ends)
+
+    def follow(new: Settings) -> None:
+        live = with_live(settings, new)
+        rules = {name: level_rules(live, name) for name in live.routes}
+        for relay in relays:
+            relay.follow(rules, retry_rules(live))
+
     grace_ms = settings.bridge.shutdown_grace
-    return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, emptying))
+    return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, follow, emptying))
 
 
 def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
@@ -173,6 +198,7 @@ def _report(
     lateness: Lateness,
     health: Health,
     metrics: Metrics,
+    ordered: Ordered,
 ) -> dict[str, object]:
     """Return how this process is, for ``postdate stats``."""
     return {
@@ -188,4 +214,5 @@ def _report(
             "p99": lateness.percentile_ms(0.99),
             "max": round(lateness.max_ms, 3),
         },
+        **ordered.report(),
     }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Any, NamedTuple
@@ -21,9 +23,11 @@ from bridge.process import notify
 from bridge.process.frames import FrameLine, line_pair
 from bridge.process.handover import Handover, packed
 from bridge.process.http_child import HttpChild
+from bridge.process.reload import Reloader
 from bridge.process.report import Report
 from bridge.process.workers import Handed, Workers, end_with_parent, python_command
 from bridge.settings import ProcessPlan, Settings, plan
+from bridge.settings.live import with_live
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
 
@@ -40,8 +44,8 @@ _CALLS = 4
 _SIGN_S = 2.0
 
 
-def run_daemon(settings: Settings) -> int:
-    """Run until a signal. Return the exit code."""
+def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
+    """Run until a signal. Return the exit code. ``read`` reads all settings again, for a reload."""
     logs.set_up(settings.log)
     processes = plan(settings)
     health = Health()
@@ -49,12 +53,18 @@ def run_daemon(settings: Settings) -> int:
         beside = Beside(settings, 1, health)
         report = _to_supervisor(_stuck_s(settings), beside)
         work = run_process(processes[0], settings.bridge.setup, new_token(), report, health, settings)
-        return _until_end(beside.around(report.telling(work)), _loop_factory())
+        reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
+        return _until_end(beside.around(report.telling(work), reloader), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
     beside = Beside(settings, 1 + settings.bridge.workers * len(processes), health)
     report = _to_supervisor(_TURN_S, beside)
     work = _run_workers(settings, processes, report, beside, health)
-    return _until_end(beside.around(report.telling(work)), None)
+    reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
+    return _until_end(beside.around(report.telling(work), reloader), None)
+
+
+def _set_up_logs(settings: Settings, name: str = "") -> None:
+    logs.set_up(settings.log, name)
 
 
 class Beside:
@@ -70,8 +80,9 @@ class Beside:
         """Return the ends of the lines that tell; none without HTTP."""
         return [telling for _, telling in self._pairs]
 
-    async def around(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work``, and serve HTTP from before its start until after its end."""
+    async def around(self, work: Coroutine[Any, Any, None], reloader: Reloader) -> None:
+        """Do ``work``, and serve HTTP from before its start until after its end. Reload at SIGHUP."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
         if self.child is None:
             await work
             return
@@ -116,6 +127,13 @@ async def _run_workers(
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with declaring_later(settings, waits):
         workers = Workers(command, each, patience_s, lines, telling, health)
+
+        def follow(new: Settings) -> None:
+            plans = [replace(one, settings=with_live(one.settings, new)) for one in planned]
+            again = [packed(Plan(one, os.getpid(), *two)) for one, *two in zip(plans, fds, ends, strict=True)]
+            workers.hand(again, packed(new))
+
+        workers.on_reload = follow
         report.of(workers)
         await workers.run()
 
@@ -141,7 +159,16 @@ def run_worker() -> None:
     frames = None if handed.frames_fd is None else FrameLine(socket(fileno=handed.frames_fd))
     report = Report(line, _SIGN_S, _stuck_s(settings), frames=frames)
     work = run_process(handed.process, False, token, report, Health())
-    sys.exit(_until_end(report.telling(work), _loop_factory()))
+
+    def reload(new: Settings) -> None:
+        _set_up_logs(new, instance_name(settings, token))
+        report.follow(new)
+
+    async def following() -> None:
+        handover.follow(reload)
+        await report.telling(work)
+
+    sys.exit(_until_end(following(), _loop_factory()))
 
 
 def _until_end(work: Coroutine[Any, Any, None], loop_factory: LoopFactory | None) -> int:

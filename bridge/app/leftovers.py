@@ -141,6 +141,6 @@ async def _service(process: ProcessPlan, instance: str, token: str) -> AsyncIter
     try:
         for text in await store.open(redis.durability, redis.replicas, redis.timeout):
             log.warning("store", what=text)
-        yield build(process, store, clock, instance, token, Health())
+        yield build(process, store, await store.orders(), clock, instance, token, Health())
     finally:
         await store.close()

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bridge.admin.desk import Cursor, Desk, Filter, Row
+from bridge.admin.past import PastCursor, PastFilter
 from bridge.app.views import SHOWN_BYTES, open_payload
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
+from bridge.parking.history import HistoryRow
 from bridge.parking.identity import shard_of
 
 #: What one page may look at: messages, and seconds. A page that stops there has a cursor to go on.
@@ -47,6 +49,32 @@ async def page(desk: Desk, state: State, wanted: Wanted, after: Cursor | None, l
         if await takes(desk, row, wanted):
             rows.append(row)
     return Page(rows, None, looked_at)
+
+
+class PastPage(NamedTuple):
+    """Entries of the history. ``after`` is where the next page begins, None at its end."""
+
+    rows: list[HistoryRow]
+    after: Cursor | None
+    looked_at: int
+
+
+async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> PastPage:
+    """Return the next entries of the history that match, newest first."""
+    rows: list[HistoryRow] = []
+    looked_at, until = 0, time.monotonic() + LOOK_S
+    last: Cursor | None = None
+    if not desk.limits.most:
+        return PastPage(rows, None, 0)
+    narrow = PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
+    async for row in desk.history(narrow, PastCursor(after.at_ms, after.id) if after else None):
+        if len(rows) == limit or looked_at >= LOOKED_MAX or ((rows or looked_at > 1000) and time.monotonic() > until):
+            return PastPage(rows, last, looked_at)
+        looked_at += 1
+        last = Cursor(row.ended_ms, row.id)
+        if wanted.takes(row):
+            rows.append(row)
+    return PastPage(rows, None, looked_at)
 
 
 async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Wanted) -> Page | None:

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from bridge.admin.desk import Desk, Desks
 from bridge.admin.select import no_store
-from bridge.admin.send import Message
+from bridge.admin.send import Message, new_id
 from bridge.admin.send import send as park
 from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_store
 from bridge.app.build import instance_name, new_token
+from bridge.app.remote import ApiAddress, RemoteDesk, api_address
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.parking.history import HistoryLimits
@@ -22,6 +23,8 @@ from bridge.settings.plan import store_of, unused_stores, used_stores
 from bridge.telemetry.printable import complain
 
 T = TypeVar("T")
+#: Takes the id that a message would get; returns the one that it gets.
+Reserve = Callable[[bytes], Awaitable[bytes]]
 
 
 def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None = None) -> T:
@@ -30,7 +33,24 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
     Raises ``Refused`` where no route has a store and no store holds leftovers, ``StoreUnavailable``, ``StoreUnfit``,
     and what ``work`` raises.
     """
-    return asyncio.run(_visit(settings, work, route))
+    address = api_address()
+    if address is None:
+        return asyncio.run(_visit(settings, work, route))
+    if not address.wanted and settings.is_set("redis.url"):
+        try:
+            return asyncio.run(_visit(settings, work, route))
+        except StoreUnavailable as error:
+            complain(f"Redis does not answer ({error}). Using the API at {address.url}.")
+    return asyncio.run(at_api(address, work))
+
+
+async def at_api(address: ApiAddress, work: Callable[[RemoteDesk], Awaitable[T]]) -> T:
+    """Do ``work`` at the desk behind the API."""
+    desk = RemoteDesk(address)
+    try:
+        return await work(desk)
+    finally:
+        await desk.close()
 
 
 async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:
@@ -123,14 +143,18 @@ class _Parking:
         self._ids = Ids(token)
         self._opened = False
 
-    async def park(self, make: Callable[[int], Message]) -> tuple[bytes, Message]:
-        """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message."""
+    async def park(self, make: Callable[[int], Message], reserve: Reserve | None = None) -> tuple[bytes, Message]:
+        """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message.
+
+        ``reserve`` may replace the id that the message would get.
+        """
         if not self._opened:
             await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
             self._opened = True
         await self._store.look_at_clock()
         message = make(self._clock.now_ms())
-        return await park(self._store, self._ids, message), message
+        one = new_id(self._store, self._ids, message)
+        return await park(self._store, self._ids, message, await reserve(one) if reserve else one), message
 
     async def close(self) -> None:
         """Close the connections."""
@@ -162,12 +186,14 @@ class KeptStores:
                 self._client = client
             return self._desk
 
-    async def park(self, broker: BrokerKind, make: Callable[[int], Message]) -> tuple[bytes, Message]:
-        """Park a message in the store of a broker. Raises as ``park_message``."""
+    async def park(
+        self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
+    ) -> tuple[bytes, Message]:
+        """Park a message in the store of a broker. Raises as ``park_message``, and what ``reserve`` raises."""
         async with self._lock:  # a store takes one call at a time
             if broker not in self._parkings:
                 self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
-            return await self._parkings[broker].park(make)
+            return await self._parkings[broker].park(make, reserve)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -83,10 +83,10 @@ class Operation:
         return json.dumps({name: value for name, value in asdict(self).items() if name != "begun_s"})
 
 
-def act_of(verb: str, due_ms: int) -> Act:
+def act_of(verb: str, due_ms: int, reason: str) -> Act:
     """Return what a verb does to a batch."""
     acts: dict[str, Act] = {
-        "cancel": verbs.cancel,
+        "cancel": partial(verbs.cancel, reason=reason),
         "reschedule": partial(verbs.reschedule, due_ms=due_ms),
         "deliver": verbs.deliver,
         "retry": verbs.retry,
@@ -135,8 +135,10 @@ async def dry_run(desk: Desk, chosen: Selection) -> dict[str, Any]:
 class Operations:
     """The operations that this process runs, and those that the store knows."""
 
-    def __init__(self, desk: Callable[[], Awaitable[Desk]]) -> None:
+    def __init__(self, desk: Callable[[], Awaitable[Desk]], ended: Callable[[Operation], None]) -> None:
+        """``ended`` is called with each operation of this process that has ended."""
         self._desk = desk
+        self._ended = ended
         self._running: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
 
     async def all(self) -> list[dict[str, Any]]:
@@ -163,10 +165,11 @@ class Operations:
         now_ms = await desk.now_ms()
         operation = Operation(f"{now_ms:011x}{secrets.token_hex(3)}", verb, what, by, reason, now_ms, now_ms)
         await desk.put_operation(operation.id, operation.document())
-        run = _Run(desk, operation, chosen, act_of(verb, due_ms), rate or RATE)
+        run = _Run(desk, operation, chosen, act_of(verb, due_ms, reason), rate or RATE)
         task = asyncio.create_task(run.run())
         self._running[operation.id] = run, task
         task.add_done_callback(lambda _: self._running.pop(operation.id, None))
+        task.add_done_callback(lambda _: self._ended(operation))
         return shown(operation.document(), now_ms)
 
     async def close(self) -> None:

@@ -76,7 +76,10 @@ async def run_process(
         await _open(settings, store, report)
         if whole is not None:
             (process,) = await when_there(lambda: with_canaries(whole, [process]), report)
-        await _serve(settings, setup, report, whole, lambda: build(process, store, clock, instance, token, health))
+        orders = await when_there(store.orders, report)  # a paused route must not deliver until the first beat
+        await _serve(
+            settings, setup, report, whole, lambda: build(process, store, orders, clock, instance, token, health)
+        )
     finally:
         await store.close()
 

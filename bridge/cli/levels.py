@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.admin.leftovers import Intake, Place, Use
+from bridge.admin.leftovers import Use
 from bridge.admin.topology import Name, Standing
+from bridge.app import views
 from bridge.app.leftovers import count_intakes, never_removed, remove_levels, survey_levels
 from bridge.app.topology import verify_topology
 from bridge.cli.options import BeforeOption, ConfigOption, DryRunOption, Output, OutputOption, example
@@ -87,7 +88,7 @@ def remove(
     settings, old = settings_with_routes(config), _before(before)
     found = remove_levels(settings, old, everything, force, dry_run)
     gone = "removable" if dry_run else "removed"
-    rows(output, _COLUMNS, [_place(one, "kept" if one.kept else gone, one.kept) for one in found])
+    rows(output, _COLUMNS, [views.level(one, "kept" if one.kept else gone, one.kept) for one in found])
     if not found:
         say("Nothing to remove.")
     for text in never_removed(settings, old):
@@ -107,31 +108,13 @@ def stats(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     """
     settings = settings_with_routes(config)
     places, unknown = survey_levels(settings, _before(before))
-    found = [*map(_intake, count_intakes(settings)), *(_place(one, one.use, one.text) for one in places)]
+    found = [*map(views.intake, count_intakes(settings)), *(views.level(one, one.use, one.text) for one in places)]
     rows(output, _COLUMNS, found)
     _warn(unknown, found)
 
 
 def _standing(route: str, name: Name, state: str, text: str) -> dict[str, Any]:
     return {"route": route, "what": str(name), "state": str(state), "text": text}
-
-
-def _place(one: Place, state: str, text: str) -> dict[str, Any]:
-    return {
-        "route": one.route,
-        "kind": one.kind,
-        "name": one.name,
-        "messages": one.messages,
-        "state": str(state),
-        "text": text,
-        "is_dead": one.is_dead,
-        "uncounted": one.uncounted,
-    }
-
-
-def _intake(one: Intake) -> dict[str, Any]:
-    state = "intake" if one.readers else "intake, no consumer"
-    return {**_place(Place(one.route, one.kind, one.name, one.messages, Use.IN_USE), state, "")}
 
 
 def _warn(unknown: Sequence[str], found: Sequence[dict[str, Any]]) -> None:

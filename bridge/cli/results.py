@@ -18,7 +18,7 @@ _IN_WORDS: Mapping[str, str] = MappingProxyType({"claimed": "being sent", "gone"
 
 
 def answer(output: Output, results: Sequence[MessageResult], gone: str = "sent") -> None:
-    """Print the results and the refusals, and exit with the worst code: refused before not found.
+    """Print the results, refusals and remarks, and exit with the worst code: refused before not found.
 
     ``gone`` is how text output calls a message that has left the store.
     """
@@ -27,7 +27,7 @@ def answer(output: Output, results: Sequence[MessageResult], gone: str = "sent")
     text = [{**row, "state": words.get(str(row["state"]), row["state"])} for row in found]
     print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else found)
     for one in results:
-        if one.code:
+        if one.text:
             complain(f"{one.id.decode()}: {one.text}.")
     codes = {one.code for one in results}
     code = next((code for code in (REFUSED, NOT_FOUND) if code in codes), FINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ def run(
     """Run the bridge until SIGTERM or SIGINT.
 
     The first signal stops it gracefully: it finishes what it has claimed, within bridge.shutdown_grace. A second signal
-    stops it at once.
+    stops it at once. SIGHUP reloads the settings that can change live, and logs which ones need a restart.
     """
     overrides = {
         "bridge.workers": workers,
@@ -41,4 +42,5 @@ def run(
         "log.level": log_level,
         "log.format": log_format,
     }
-    raise typer.Exit(run_daemon(settings_with_routes(config, overrides)))
+    read = partial(settings_with_routes, config, overrides)
+    raise typer.Exit(run_daemon(read(), read))

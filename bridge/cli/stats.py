@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from bridge.admin.desk import Desk, Stats
 from bridge.app import views
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, wait
+from bridge.core.orders import RouteOrders
 from bridge.delay.duration import write_duration
 from bridge.settings import settings_from
 
@@ -22,24 +25,25 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     Totals count from the first message ever parked in this store.
     """
 
-    async def work(desk: Desk) -> Stats:
-        return await desk.stats()
+    async def work(desk: Desk) -> tuple[Stats, RouteOrders]:
+        return await desk.stats(), await desk.orders()
 
     settings = settings_from(config)
-    found = at_desk(settings, work)
+    found, orders = at_desk(settings, work)
     others = [name for name, route in settings.routes.items() if route.mode != "redis"]
-    text = as_text(found, len(others) < len(settings.routes) or not others)
+    text = as_text(found, len(others) < len(settings.routes) or not others, orders)
     if others:
         text.append(("without a store", f"{', '.join(others)}. `postdate levels stats` counts their messages."))
-    facts(output, {**views.stats(found), "without_store": others}, text)
+    facts(output, {**views.stats(found, orders), "without_store": others}, text)
 
 
-def as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
+def as_text(found: Stats, used: bool, orders: RouteOrders = MappingProxyType({})) -> list[tuple[str, str]]:
     """Return lines of name and value. ``used``: a route has a store, so an instance should be running."""
     oldest = f", the oldest by {write_duration(views.overdue_ms(found))}" if found.overdue else ""
     lines = [
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
+        *([("held", f"{found.held}, due on paused routes")] if found.held else []),
         ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "none"),
         ("overdue", f"{found.overdue}{oldest}"),
         *([("refused", f"{found.refused}, waiting for the next try")] if found.refused else []),
@@ -52,6 +56,8 @@ def as_text(found: Stats, used: bool) -> list[tuple[str, str]]:
         lines.append((f"memory of {one.server}", f"{_size(one.used)}{most}"))
     if found.bytes_each is not None:
         lines.append(("memory per message", f"about {_size(found.bytes_each)}"))
+    for name in views.route_names(found, orders):
+        lines.append((f"route {name or '(damaged messages)'}", _route(views.route(name, found, orders))))
     lines += [(f"instance {name}", _instance(report)) for name, report in found.instances.items()]
     if not found.instances:
         needed = "none. Start one with `postdate run`."
@@ -75,6 +81,18 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
         ("total out", f"{count(*_LEFT)} = {left}"),
         ("total moved", f"to dead letters {count('dead')}, by recovered leases {count('recovered')}"),
     ]
+
+
+def _route(facts: Mapping[str, Any]) -> str:
+    """Return one line: the state of a route, if it does not just run, and its counts."""
+    parts = []
+    if facts["state"] != "running":
+        reason = f" ({facts['reason']})" if facts["reason"] else ""
+        parts.append(f"{facts['state']} since {facts['since']} by {facts['by']}{reason}")
+    parts += [f"parked {facts['parked']}", *(f"{name} {facts[name]}" for name in ("held", "dead") if facts[name])]
+    if facts["overdue"]:
+        parts.append(f"overdue {facts['overdue']}, the oldest by {write_duration(facts['oldest_overdue_ms'])}")
+    return " · ".join(parts)
 
 
 def _instance(report: Mapping[str, object]) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Delivery, Origin, Outcome, Refusal
+from bridge.core.orders import RouteOrders
 
 #: A loop that keeps a connection to a broker.
 Link = Callable[[], Coroutine[None, None, None]]
@@ -85,12 +86,40 @@ class Found(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once."""
+    """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once.
+
+    ``held``: its route is paused, so it waits for ``Store.unhold``, with its due moment.
+    """
 
     claim: Claim
     wait_ms: int | None
     tries: int
     reason: str
+    held: bool = False
+
+
+class Unheld(NamedTuple):
+    """One step of unholding a shard. ``owned``: False if another instance drains it; then nothing was done.
+
+    ``first_ms`` is the earliest due moment of those that are no longer held. ``last`` is the due moment and id up to
+    which no message of a running route is held. ``rest``: running routes that have more, after that; empty at the end.
+    """
+
+    owned: bool
+    first_ms: int | None
+    last: tuple[int, bytes]
+    rest: frozenset[str]
+
+
+#: Before every held message.
+FIRST_HELD = (-1, b"")
+
+
+class Met(NamedTuple):
+    """The instances that can deliver, and what operators have ordered."""
+
+    able: list[str]
+    orders: RouteOrders
 
 
 class Piece(NamedTuple):
@@ -202,8 +231,20 @@ class Store(Protocol):
     async def hand_over(self, shards: Iterable[int]) -> None:
         """Stop draining these shards, so that another instance can start at once."""
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> list[str]:
-        """Announce this instance for ``ttl_ms`` (0: it leaves). Return the names of instances that can deliver."""
+    async def unhold(
+        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
+    ) -> dict[int, Unheld | StoreUnavailable]:
+        """Let held messages of routes that are not ``paused`` be due again, in their order. One step for each shard.
+
+        ``shards`` gives the due moment and id after which to go on, first ``FIRST_HELD``. ``limit`` bounds the messages
+        looked at. Only the instance that drains a shard changes it.
+        """
+
+    async def orders(self) -> RouteOrders:
+        """Return what operators have ordered."""
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
+        """Announce this instance for ``ttl_ms`` (0: it leaves). Learn who can deliver, and what was ordered."""
 
     async def deal(self, read: str, wanted: str) -> Dealt:
         """Agree on which instance drains each shard.
@@ -238,6 +279,12 @@ class Source(Protocol):
 
     def place(self, delivery: Delivery) -> dict[str, object]:
         """Return where a delivery was taken from, for the log; empty where the broker numbers no messages."""
+
+    def hold(self, routes: Collection[str]) -> None:
+        """Take nothing in for these routes until a call without them; the others go on. Each call replaces the last.
+
+        What was received stays in the buffer to be taken, if giving it back would change its order.
+        """
 
     def stop(self) -> None:
         """Ask the broker for nothing more. Taken deliveries may still be accepted.

@@ -1,7 +1,8 @@
 """The states of a message and every legal move between them. No message moves in any other way.
 
-A message is in one state at a time. PARKED: in the due set. CLAIMED: in the claimed set, under a lease that only the
-claimer's token can settle, release, bury or renew. DEAD: in the dead set, with a reason. GONE: not in the store.
+A message is in one state at a time. PARKED: in the due set, perhaps held there (``bridge.core.orders``). CLAIMED: in
+the claimed set, under a lease that only the claimer's token can settle, release, bury or renew. DEAD: in the dead set,
+with a reason. GONE: not in the store.
 Each move is one Lua script of the same name, which Redis carries out as a whole or not at all.
 
 The table is executed: the memory store asks ``follow`` for every move. A test compares the Lua scripts with it.
@@ -34,6 +35,7 @@ class Guard(Enum):
     LEASED = "the caller's token holds the lease"
     LAPSED = "the lease has expired, or the reply to its claim was lost"
     ASKED = "nothing else"
+    HELD = "it is held, and the caller names its route among those that run"
 
 
 class Move(NamedTuple):
@@ -58,7 +60,8 @@ MOVES = (
     Move("claim", State.PARKED, State.CLAIMED, Guard.DUE, "it is due"),
     Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
     Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),
-    Move("release", State.CLAIMED, State.PARKED, Guard.LEASED, "refused for now, or no answer"),
+    Move("release", State.CLAIMED, State.PARKED, Guard.LEASED, "refused for now, no answer, or its route is paused"),
+    Move("unhold", State.PARKED, State.PARKED, Guard.HELD, "its route was resumed"),
     Move("bury", State.CLAIMED, State.DEAD, Guard.LEASED, "refused for good, or damaged"),
     Move("recover", State.CLAIMED, State.PARKED, Guard.LAPSED, "its instance died or lost the store"),
     Move("retry", State.DEAD, State.PARKED, Guard.ASKED, "an operator fixed the cause"),

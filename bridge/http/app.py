@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from bridge import __version__
 from bridge.app.canary import CanaryState
-from bridge.http import messages, operations, routes, status
+from bridge.http import messages, operations, reload, routes, search, status, system
 from bridge.http.access import Gate, GuardedRoute
 from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
@@ -29,7 +29,11 @@ _ROUTERS = (
     operations.writes,
     routes.reads,
     routes.admin,
+    search.reads,
     status.reads,
+    reload.admin,
+    system.reads,
+    system.admin,
 )
 
 
@@ -58,7 +62,7 @@ def create_app(
         lifespan=lifespan,
         generate_unique_id_function=_operation_id,
     )
-    app.state.backend = Backend(settings, stores, processes)
+    app.state.backend = Backend(settings, stores, processes, canaries)
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
@@ -15,10 +15,12 @@ from starlette.responses import Response
 from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter, Row
 from bridge.admin.moments import due_ms, read_border_ms, read_due
+from bridge.admin.past import PastFilter
 from bridge.admin.payload import Draft
 from bridge.admin.select import ids_of_key, read_ids, refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.admin.verbs import MessageResult
+from bridge.admin.where import ended, ends, history_view, life_of, not_seen
 from bridge.app import lists, views
 from bridge.app.brokers import broker_of
 from bridge.app.lists import Wanted
@@ -31,24 +33,25 @@ from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem, as_sentence
 from bridge.http.schemas import (
-    ID,
     Anything,
     MessageDetails,
     MessageList,
     NewDue,
     NewMessage,
     Scheduled,
-    SearchResult,
     VerbResult,
     VerbResults,
     WithReason,
     problems,
 )
+from bridge.parking.history import HistoryRow
 
 reads = router(Role.VIEWER, "messages")
 writes = router(Role.OPERATOR, "messages")
 
 NAMES = ("in", "at")
+#: For how long the id for an Idempotency-Key is remembered, and how late the history may be.
+_REMEMBERED_MS, _HISTORY_S = 24 * 3_600_000, 1.2
 _ANSWERS: dict[int | str, Any] = {200: {"model": VerbResult}, **problems(404, 409)}
 _ALL_ANSWERS: dict[int | str, Any] = {200: {"model": VerbResults}, **problems(404, 409)}
 #: The commands that do the same as the API, for a person to copy.
@@ -66,7 +69,7 @@ Reason = Annotated[str, Query(max_length=500, description="why, for the audit lo
 @reads.get(
     "/messages",
     summary="List messages",
-    responses={200: {"model": MessageList}, **problems(501)},
+    responses={200: {"model": MessageList}, **problems()},
 )
 async def list_messages(
     here: Here,
@@ -87,7 +90,7 @@ async def list_messages(
     A page looks at a bounded number of messages: with a filter it may be short, or empty, and still have a next page.
     """
     if state == "history":
-        raise Problem(501, "The history is not available in this version.")
+        return await _history(here, route, key, due_after, due_before, reason, cursor, limit)
     desk = await here.desk()
     now_ms = await desk.now_ms()
     wanted = read_filter(now_ms, route, key, due_after, due_before, reason, header, min_size, min_tries)
@@ -100,6 +103,33 @@ async def list_messages(
             "next": lists.write_cursor(page.after),
             "looked_at": page.looked_at,
             "now_ms": now_ms,
+        }
+    )
+
+
+async def _history(
+    here: Backend,
+    route: str | None,
+    key: str | None,
+    after: str | None,
+    before: str | None,
+    reason: str | None,
+    cursor: str | None,
+    limit: int,
+) -> Response:
+    """Return a page of the history, newest first. The due moments of the filter count for the end of a message here."""
+    desk = await here.desk()
+    now_ms = await desk.now_ms()
+    base = read_filter(now_ms, route, key, after, before, reason).base
+    wanted = PastFilter(base.route, base.key, None, None, base.due_from_ms, base.due_before_ms, base.reason)
+    page = await lists.past_page(desk, wanted, lists.read_cursor(cursor), limit)
+    return reply(
+        {
+            "messages": [history_view(row) for row in page.rows],
+            "next": lists.write_cursor(page.after),
+            "looked_at": page.looked_at,
+            "now_ms": now_ms,
+            "text": "" if page.rows or page.after else await not_seen(desk),
         }
     )
 
@@ -142,6 +172,11 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
     """Show a message with properties, headers, the start of its body, and the moments of its life."""
     desk = await here.desk()
     row = await _row(desk, id, views.SHOWN_BYTES)
+    past = await _ended(desk, id)
+    if row is None:
+        if past is None:
+            raise await _unknown(desk, id)
+        return reply(_departed(past))
     opened = views.open_payload(row)
     headers, properties = _headers(opened.properties)
     return reply(
@@ -150,11 +185,28 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
             "properties": properties,
             "headers": _for_caller(here, who, headers),
             "origin": dict(opened.origin),
+            "hidden_in_other": sorted(opened.properties.keys() - opened.other.keys()),
             "body": await _body(here, who, desk, row),
-            "life": _life(row),
+            "life": _life(row, past),
             "commands": {verb: _command(verb, row) for verb in (*_COMMANDS[row.state], "show")},
         }
     )
+
+
+@reads.get(
+    "/messages/{id}/history",
+    summary="Read the life of a message",
+    responses={200: {"model": Anything}, **problems(404)},
+)
+async def read_history(id: str, here: Here) -> Response:
+    """Return the moments of a message, and what became of it if it has left the store."""
+    desk = await here.desk()
+    row, past = await _row(desk, id, views.SHOWN_BYTES), await _ended(desk, id)
+    if row is None and past is None:
+        raise Problem(404, as_sentence(f"No message has this id: {await not_seen(desk)}"), id=id, state="none")
+    life = _life(row, past) if row else life_of(past) if past else []
+    state = row.state.value if row else past.state.value if past else "none"
+    return reply({"id": id, "state": state, "life": life, "text": "" if row or not past else ended(past)})
 
 
 @reads.get(
@@ -167,7 +219,10 @@ async def read_body(id: str, here: Here, who: Who) -> Response:
     """Return the body byte for byte. The setting ui.bodies may not allow it."""
     if not bodies.sees_all(here.settings.ui.bodies, who.role is Role.ADMIN):
         raise Problem(403, f"{as_sentence(_hidden(here))} An admin token and ui.bodies decide who sees bodies.")
-    row = await _row(await here.desk(), id, -1)
+    desk = await here.desk()
+    row = await _row(desk, id, -1)
+    if row is None:
+        raise await _unknown(desk, id)
     headers = {"Content-Disposition": f'attachment; filename="{row.id.decode()}"'}
     return Response(views.open_payload(row).body, 200, headers, "application/octet-stream")
 
@@ -183,7 +238,7 @@ def _hidden(here: Backend) -> str:
     responses={
         200: {"model": Scheduled, "description": "Sent before with the same key"},
         201: {"model": Scheduled},
-        **problems(409, 501),
+        **problems(409),
     },
 )
 async def schedule(
@@ -196,12 +251,47 @@ async def schedule(
 
     With the header Idempotency-Key a repeated request parks no second message.
     """
-    if idempotency_key is not None:
-        raise Problem(501, "Idempotency-Key is not available in this version.")
     made = draft(here, new)
-    one, message = await here.stores.park(here.settings.routes[new.route].broker, made)
-    await here.note(who, "send", one.decode())
+    desk = await here.desk()
+    reserve = None
+    if idempotency_key is not None:
+        digest = sha256(new.model_dump_json(by_alias=True).encode()).digest()
+        reserve = partial(_reserve, desk, as_bytes("Idempotency-Key", idempotency_key), digest)
+    try:
+        one, message = await here.stores.park(here.settings.routes[new.route].broker, made, reserve)
+    except _SentBefore as before:
+        return reply(before.answer)
+    await here.note(who, "send", one.decode(), 1)
     return reply({"id": one.decode(), "due": write_moment(message.due_ms), "due_ms": message.due_ms}, 201)
+
+
+class _SentBefore(Exception):
+    """A request that was carried out before."""
+
+    def __init__(self, one: bytes, due_ms: int) -> None:
+        super().__init__()
+        self.answer = {"id": one.decode(), "due": write_moment(due_ms), "due_ms": due_ms}
+
+
+async def _reserve(desk: Desk, key: bytes, digest: bytes, one: bytes) -> bytes:
+    """Return the id for a request with an Idempotency-Key: the same one each time.
+
+    It is remembered before the message is parked. So a repeated request finds the message, or what became of it, or it
+    parks the message under the same id: the first request failed. Raises ``_SentBefore``.
+    """
+    known = await desk.remember(key, digest, one, _REMEMBERED_MS)
+    if known is None:
+        return one
+    if known.digest != digest:
+        raise Problem(422, "This Idempotency-Key was used for another message. Use a new key.")
+    for last in (False, True):
+        if rows := await desk.look([known.id], 0):
+            raise _SentBefore(known.id, rows[0].due_ms)
+        if entry := (await ends(desk, [known.id])).get(known.id):
+            raise _SentBefore(known.id, entry.due_ms)
+        if not last:  # the history is written once a second
+            await asyncio.sleep(_HISTORY_S)
+    return known.id
 
 
 def draft(here: Backend, new: NewMessage) -> Callable[[int], Message]:
@@ -277,7 +367,7 @@ async def retry(id: str, here: Here, who: Who, why: WithReason | None = None) ->
 @writes.delete("/messages/{id}", summary="Cancel a message", responses=_ANSWERS)
 async def cancel(id: str, here: Here, who: Who, reason: Reason = "") -> Response:
     """Delete a parked message or a dead letter. It is never delivered."""
-    return await _act(here, who, "cancel", id, reason, verbs.cancel)
+    return await _act(here, who, "cancel", id, reason, partial(verbs.cancel, reason=reason))
 
 
 @writes.delete("/keys/{key:path}", summary="Cancel by key", responses=_ALL_ANSWERS)
@@ -285,10 +375,11 @@ async def cancel_key(key: str, here: Here, who: Who, route: Text = None, reason:
     """Cancel the messages with a producer's key. The route may be left out where only one is configured."""
     desk = await here.desk()
     ids = await ids_of_key(desk, here.settings, as_bytes("key", key), route)
-    results = await verbs.cancel(desk, ids)
-    await here.note(who, "cancel", f"key {key}", reason)
-    if all(one.code for one in results):
-        raise _refusal(results[0])
+    results = await verbs.cancel(desk, ids, reason)
+    fine = sum(one.code == FINE for one in results)
+    if not fine:
+        raise await _refusal(desk, results[0])
+    await here.note(who, "cancel", f"key {key}", fine, reason)
     return reply({"results": [one.as_dict() for one in results]})
 
 
@@ -301,44 +392,37 @@ async def _act(
     act: Callable[[Desk, list[bytes]], Awaitable[list[MessageResult]]],
 ) -> Response:
     """Act on one message. Raises ``Problem`` where nothing was done."""
-    (result,) = await act(await here.desk(), _read_id(one))
-    if result.code is not FINE:
-        raise _refusal(result)
-    await here.note(who, verb, one, reason)
+    desk = await here.desk()
+    (result,) = await act(desk, _read_id(one))
+    if result.code != FINE:
+        raise await _refusal(desk, result)
+    await here.note(who, verb, one, 1, reason)
     return reply(result.as_dict())
 
 
-def _refusal(result: MessageResult) -> Problem:
-    status = 404 if result.code == NOT_FOUND else 409
-    return Problem(status, as_sentence(result.text), id=result.id.decode(), state=result.state)
+async def _refusal(desk: Desk, result: MessageResult) -> Problem:
+    """Return why nothing was done: the message's real state, also where it has left the store."""
+    if result.code == NOT_FOUND:
+        return await _unknown(desk, result.id.decode())
+    rows = await desk.look([result.id], 0)
+    lease_ms = next((row.at_ms for row in rows if row.state is State.CLAIMED and row.at_ms), None)
+    more = {} if lease_ms is None else {"lease_until": write_moment(lease_ms)}
+    return Problem(409, as_sentence(result.text), id=result.id.decode(), state=result.state, **more)
 
 
-# -- search -----------------------------------------------------------------------------------------------------------
+async def _unknown(desk: Desk, one: str) -> Problem:
+    """Return the problem for a message that is not in the store: 409 with its end, or 404."""
+    if entry := await _ended(desk, one):
+        more = {"at": write_moment(entry.ended_ms), "at_ms": entry.ended_ms}
+        return Problem(409, as_sentence(ended(entry)), id=one, state=entry.state.value, **more)
+    text = f"No message has this id: {await not_seen(desk)}"
+    return Problem(404, as_sentence(text), id=one, state="none")
 
 
-@reads.get("/search", summary="Find a message by id or key", responses={200: {"model": SearchResult}, **problems()})
-async def search(
-    here: Here, q: Annotated[str, Query(min_length=1, max_length=500, examples=[ID])], route: Text = None
-) -> Response:
-    """Find parked, claimed and dead messages by their id or by the producer's key."""
-    desk = await here.desk()
-    raw = as_bytes("q", q.strip())
-    ids: list[bytes] = []
-    with suppress(SettingsError):  # else it is a key
-        ids += read_ids([q.strip()])
-    for name in [route] if route else here.settings.routes:
-        ids += (await desk.find(name, raw)).ids
-    rows = await desk.look(list(dict.fromkeys(ids)), 256)
-    return reply({"found": [views.message(row) for row in rows[:100]], "text": "" if rows else "not found"})
-
-
-@reads.get("/dead/reasons", summary="Count dead letters by reason", responses={200: {"model": Anything}, **problems()})
-async def dead_reasons(here: Here, route: Text = None) -> Response:
-    """Count the dead letters by the kind of their reason. Looks at a bounded number of them."""
-    page = await lists.page(await here.desk(), State.DEAD, Wanted(Filter(route=route or None)), None, lists.LOOKED_MAX)
-    counts = Counter(row.reason.partition(":")[0] or "unknown" for row in page.rows)
-    reasons = [{"reason": reason, "count": count} for reason, count in counts.most_common(50)]
-    return reply({"reasons": reasons, "looked_at": page.looked_at, "complete": page.after is None})
+async def _ended(desk: Desk, one: str) -> HistoryRow | None:
+    """Return what became of a message, None if that is not known."""
+    (raw,) = _read_id(one)
+    return (await ends(desk, [raw])).get(raw)
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
@@ -352,8 +436,8 @@ def _read_id(text: str) -> list[bytes]:
         raise Problem(404, "This is not a message id. An id has 20 digits and letters, as in a list.") from None
 
 
-async def _row(desk: Desk, one: str, payload_bytes: int) -> Row:
-    """Return a message whose payload can be opened. Raises ``Problem`` (404)."""
+async def _row(desk: Desk, one: str, payload_bytes: int) -> Row | None:
+    """Return a message of the store whose payload can be opened; None if it is not there."""
     ids = _read_id(one)
     rows = await desk.look(ids, payload_bytes)
     try:
@@ -361,9 +445,7 @@ async def _row(desk: Desk, one: str, payload_bytes: int) -> Row:
             views.open_payload(row)
     except ValueError:  # properties larger than a frame: read all of it
         rows = await desk.look(ids, -1)
-    if not rows:
-        raise Problem(404, as_sentence(verbs.UNKNOWN), id=one, state="none")
-    return rows[0]
+    return rows[0] if rows else None
 
 
 def _headers(properties: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -404,12 +486,28 @@ async def _body(here: Backend, who: Caller, desk: Desk, row: Row) -> dict[str, A
     return {"size": opened.body_size, "text": part, "base64": None, "truncated": cut, "hidden": why}
 
 
-def _life(row: Row) -> list[dict[str, Any]]:
+def _life(row: Row, past: HistoryRow | None) -> list[dict[str, Any]]:
     """Return the known moments of a message that is in the store."""
+    if row.state is State.DEAD and past is not None:
+        return life_of(past)
     life: list[dict[str, Any]] = [{"what": "received", "at_ms": row.arrived_ms}, {"what": "due", "at_ms": row.due_ms}]
     if row.state is State.DEAD:
         life.append({"what": "dead", "at_ms": row.at_ms})
     return sorted(life, key=lambda one: int(one["at_ms"]))
+
+
+def _departed(entry: HistoryRow) -> dict[str, Any]:
+    """Return what the history knows of a message that has left the store."""
+    hidden = f"the message is no longer in the store: {ended(entry)}"
+    return {
+        "message": history_view(entry),
+        "properties": {},
+        "headers": {},
+        "origin": {},
+        "body": {"size": entry.size, "text": None, "base64": None, "truncated": False, "hidden": hidden},
+        "life": life_of(entry),
+        "commands": {"show": f"postdate show {entry.id.decode()}"},
+    }
 
 
 def _command(verb: str, row: Row) -> str:

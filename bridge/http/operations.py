@@ -45,7 +45,7 @@ async def bulk(asked: Bulk, here: Here, who: Who) -> Response:
         json.dumps(asked.filter.model_dump(exclude_defaults=True)) if asked.filter else f"ids: {len(asked.ids or ())}"
     )
     found = await here.operations.start(asked.verb, chosen, moment_ms, asked.max_rate, by, what, asked.reason)
-    await here.note(who, f"bulk {asked.verb}", what, asked.reason)
+    await here.note(who, f"bulk {asked.verb}", f"operation {found['id']}: {what}", 0, asked.reason)
     return reply(found, 202)
 
 
@@ -95,7 +95,7 @@ async def stop_operation(operation: str, here: Here, who: Who) -> Response:
     if found["state"] != "running":
         raise Problem(409, f"This operation is {found['state']} already.", state=found["state"])
     await here.operations.stop(operation, f"{who.who} ({who.via})")
-    await here.note(who, "stop", f"operation {operation}")
+    await here.note(who, "stop", f"operation {operation}", 0)
     return reply(found, 202)
 
 

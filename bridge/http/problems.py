@@ -31,7 +31,7 @@ _GENERAL = {
 class Problem(Exception):
     """A request that is answered with an error. ``more`` are further members, such as the message's state."""
 
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> None:
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, /, **more: object) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail

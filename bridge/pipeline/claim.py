@@ -16,6 +16,7 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
 from bridge.core.ports import Claimed, Store
+from bridge.pipeline.held import Held, Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import IDLE_S, Wake, pace_s
@@ -67,6 +68,7 @@ class Claimer:
         publisher: Publisher,
         rules: ClaimRules,
         health: Health,
+        ordered: Ordered,
         metrics: Metrics | None = None,
     ) -> None:
         self._store = store
@@ -77,6 +79,7 @@ class Claimer:
         self._health = health
         self._metrics = metrics or Metrics()
         self._reconnect = Reconnect()
+        self._held = Held(store, wake, ordered)
         self._largest = 0
         self._damaged: list[tuple[Claim, str]] = []
         self._told_newer: set[bytes] = set()
@@ -91,6 +94,10 @@ class Claimer:
         self._stopping = True
         self._wake.nudge()
         self._wake.room_again()
+
+    def follow(self, rules: ClaimRules) -> None:
+        """Use these rules from the next pass on."""
+        self._rules = rules
 
     def mark(self) -> object:
         """Return what changes with every turn of the loop; None after a stop."""
@@ -132,10 +139,15 @@ class Claimer:
 
         An idle pass asks every shard, other passes ask those that are known to have something due.
         """
+        failed = await self._held.advance(self._leases.shards(), idle)
         shards = self._wake.awake(self._leases.claimable()) if idle else self._wake.due()
+        if unknown := self._held.unknown():
+            shards = [shard for shard in shards if shard not in unknown]
         if idle:
             self.passed_at = time.monotonic()
         room, room_bytes = self._room()
+        if failed and not shards:
+            self._note(frozenset(), failed)
         if not shards or room <= 0 or self._stopping:
             return 0
         if room < len(shards):
@@ -147,7 +159,6 @@ class Claimer:
         limit = min(batch_max, room // len(shards))
         bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
         taken = 0
-        failed: dict[int, StoreUnavailable] = {}
         self._wake.asking(shards)
         lease_ms, drain_ms = self._rules.lease_ms, self._rules.drain_ms
         began_s = time.monotonic()
@@ -159,6 +170,7 @@ class Claimer:
             else:
                 taken += self._take(shard, reply)
         await self._publisher.once()
+        await self._held.give_back()
         self._note(replies.keys() - failed.keys(), failed)
         await self._bury_damaged()
         return taken
@@ -170,14 +182,14 @@ class Claimer:
         self._wake.learnt(shard, claimed.next_due_ms)
         if claimed.ghosts or claimed.newer or claimed.damaged:
             self._complain(shard, claimed)
-        claims = claimed.claims
+        claims = self._held.sorted(shard, claimed.claims)
         if not claims:
-            return 0
+            return len(claimed.claims)
         largest = max(len(claim.payload) for claim in claims)
         self._largest = max(largest, int(self._largest * _LARGEST_FADES))
         self._leases.hold(shard, claims)
         self._publisher.add(claims)
-        return len(claims)
+        return len(claimed.claims)
 
     def _note(self, answered: Set[int], failed: Mapping[int, StoreUnavailable]) -> None:
         """Let shards that cannot be asked rest, as long as others can be. Raises where none can."""

@@ -68,7 +68,7 @@ class Parker:
         """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard."""
         self._source = source
         self._store = store
-        self._routes = routes
+        self._routes = dict(routes)
         self._health = health
         self._limits = limits
         self._metrics = metrics or Metrics()
@@ -77,7 +77,7 @@ class Parker:
         self._parts = RoundParts(
             source,
             store,
-            routes,
+            self._routes,
             ids,
             parked,
             limits.recent_max,
@@ -98,6 +98,10 @@ class Parker:
         self.received = 0
         self._rounds = 0
         self._failures = 0
+
+    def follow(self, routes: Mapping[str, RouteRules]) -> None:
+        """Use these rules for deliveries from now on."""
+        self._routes.update(routes)
 
     def mark(self) -> object:
         """Return what changes with every round and every failure of the store; None while nothing is to be parked."""

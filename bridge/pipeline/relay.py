@@ -156,6 +156,11 @@ class Relay:
         """Return whether the sink is connected."""
         return self._sink.able()
 
+    def follow(self, rules: Mapping[str, LevelRules], retries: RetryRules) -> None:
+        """Use these rules for deliveries from now on."""
+        self._rules = {name: rules[name] for name in self._rules}
+        self._retries = retries
+
     def mark(self) -> object:
         """Return what changes with every turn of the loop; None while it waits for deliveries."""
         return None if self._idle else self._turns

@@ -210,6 +210,10 @@ class Settler:
         self._refused.tell("refused", claim.route, reason, **facts)
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, str(reason)))
 
+    def follow(self, rules: RetryRules) -> None:
+        """Use these rules for answers from now on."""
+        self._rules = rules
+
     def pending(self) -> int:
         """Return how many results the store has not recorded yet."""
         return len(self._confirmed) + len(self._releases) + len(self._burials) + self._aside

@@ -28,7 +28,7 @@ class TracedSource:
     def __init__(self, source: Source, tracer: MessageTracer) -> None:
         self._source = source
         self._tracer = tracer
-        self.take, self.more, self.drop = source.take, source.more, source.drop
+        self.take, self.more, self.drop, self.hold = source.take, source.more, source.drop, source.hold
         self.alive, self.place, self.stop, self.emptied = source.alive, source.place, source.stop, source.emptied
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:

@@ -166,6 +166,9 @@ class NoIntake:
         """Do nothing."""
         return {}
 
+    def hold(self, routes: Collection[str]) -> None:
+        """Do nothing."""
+
     def stop(self) -> None:
         """Do nothing."""
 

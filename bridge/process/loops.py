@@ -10,6 +10,8 @@ from typing import Any
 
 import structlog
 
+from bridge.settings import Settings
+
 log = structlog.get_logger("postdate")
 
 _TURN_S = 0.02
@@ -78,6 +80,10 @@ class Running:
 
     def marks(self) -> Mapping[str, object]:
         """Return what changes with every turn of each loop; None for a loop with nothing to do."""
+        raise NotImplementedError
+
+    def follow(self, settings: Settings) -> None:
+        """Take over the live settings of a reload."""
         raise NotImplementedError
 
     def frame(self) -> Mapping[str, object]:

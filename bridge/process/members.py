@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Store
+from bridge.pipeline.held import Ordered
 from bridge.pipeline.leases import Leases, RoutesElsewhere
 from bridge.process.deal import WINDOW_S, deal
 from bridge.telemetry.health import Health
@@ -161,6 +162,7 @@ class Members:
         report: Callable[[], dict[str, object]],
         health: Health,
         sharing: Sharing,
+        ordered: Ordered,
     ) -> None:
         """``able``: whether this instance can deliver anything. While it cannot, others take its shards.
 
@@ -173,6 +175,7 @@ class Members:
         self._report = report
         self._health = health
         self._sharing = sharing
+        self._ordered = ordered
         self._left = False
         self._said_able = False
         self._meeting = asyncio.Lock()
@@ -196,15 +199,16 @@ class Members:
                 return
 
     async def once(self) -> None:
-        """One pass: report, learn which instances run, renew leases, and recover expired ones."""
+        """One pass: report, learn which instances run and what was ordered, renew leases, and recover expired ones."""
         async with self._meeting:
             if self._left:
                 return
             report = {**self._report(), **self._sharing.report(self._leases.taken())}
             self._said_able = self._able()
             try:
-                names = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
-                mine = await self._sharing.mine(names)
+                met = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
+                self._ordered.learn(met.orders)
+                mine = await self._sharing.mine(met.able)
                 if mine != self._leases.shards():
                     self._leases.take_over(mine)
             finally:  # a Cluster keeps the list on one node. Leases on other nodes must survive its absence.

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import structlog
 
 from bridge.process.frames import FrameLine
-from bridge.process.notify import ALIVE, READY, STATUS, STOPPING, NotifyLine
+from bridge.process.notify import ALIVE, READY, RELOADING, STATUS, STOPPING, NotifyLine
+from bridge.settings import Settings
 
 log = structlog.get_logger("postdate")
 
@@ -41,6 +42,9 @@ class Reported(Protocol):
 
     def marks(self) -> Mapping[str, object]:
         """Return a value for each loop that changes with every pass; None for an idle loop."""
+
+    def follow(self, settings: Settings) -> None:
+        """Take over the live settings of a reload."""
 
     def frame(self) -> Mapping[str, object]:
         """Return what else the HTTP process needs: connections, troubles, metrics."""
@@ -92,6 +96,7 @@ class Report:
         self._ready = self._stopping = False
         self._status = self._stuck = ""
         self._waits = "Starting."
+        self._reloaded: Settings | None = None
 
     @property
     def wanted(self) -> bool:
@@ -105,6 +110,19 @@ class Report:
     def of(self, subject: Reported) -> None:
         """Report about ``subject`` from now on."""
         self._subject = subject
+        if self._reloaded is not None:
+            subject.follow(self._reloaded)
+
+    def follow(self, settings: Settings) -> None:
+        """Pass on the settings of a reload, also to a process that has no loops yet."""
+        self._reloaded = settings
+        if self._subject is not None:
+            self._subject.follow(settings)
+
+    def reloading(self, begins: bool) -> None:
+        """Report that a reload begins or has ended."""
+        if self._line is not None and self._ready and not self._stopping:
+            self._line.tell(RELOADING if begins else READY)
 
     async def telling(self, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work``, and report meanwhile."""

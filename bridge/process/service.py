@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -29,6 +29,7 @@ from bridge.process.leftovers import LevelsDrain, StoreDrain
 from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.watchdog import StoreWatch, Watch
+from bridge.settings import Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
@@ -77,6 +78,7 @@ class Parts:
     grace_ms: int
     broker: str
     metrics: Metrics
+    follow: Callable[[Settings], None]
     historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
@@ -114,6 +116,10 @@ class Service(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
+
+    def follow(self, settings: Settings) -> None:
+        self._grace_ms = settings.bridge.shutdown_grace
+        self._parts.follow(settings)
 
     def frame(self) -> Mapping[str, object]:
         parts, troubles = self._parts, self._parts.health.troubles()
@@ -177,6 +183,7 @@ class RelayParts:
     grace_ms: int
     broker: str
     metrics: Metrics
+    follow: Callable[[Settings], None]
     emptying: StoreDrain | None = None
 
 
@@ -204,6 +211,10 @@ class RelayService(Running):
 
     def marks(self) -> Mapping[str, object]:
         return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
+
+    def follow(self, settings: Settings) -> None:
+        self._grace_ms = settings.bridge.shutdown_grace
+        self._parts.follow(settings)
 
     def frame(self) -> Mapping[str, object]:
         parts, troubles = self._parts, self._parts.health.troubles()

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import structlog
 
 from bridge.process.notify import ALIVE, READY, STATUS, heard
+from bridge.settings import Settings
 from bridge.telemetry.health import WELL, Health
 from bridge.telemetry.reconnect import reconnect_wait_s
 
@@ -84,6 +85,7 @@ class Workers:
         self._handed = list(handed)
         self._inherited = inherited
         self._health = health or Health()
+        self.on_reload: Callable[[Settings], None] = lambda settings: None
         self._patience_s = patience_s
         self.stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
@@ -116,12 +118,12 @@ class Workers:
         self.stopping.set()
         self._signal_all(signal.SIGTERM)
 
-    def hand(self, handed: Sequence[bytes], later: Sequence[bytes]) -> None:
-        """Give each running worker its value of ``later``, and workers that start from now on theirs of ``handed``."""
+    def hand(self, handed: Sequence[bytes], later: bytes) -> None:
+        """Give each running worker ``later``, and workers that start from now on theirs of ``handed``."""
         self._handed = list(handed)
-        for number, process in self._running.items():
+        for process in self._running.values():
             if process.stdin is not None:
-                process.stdin.write(later[number - 1])
+                process.stdin.write(later)
 
     def up(self) -> bool:
         """Return whether every worker is ready."""
@@ -138,6 +140,10 @@ class Workers:
         """Return each worker's signs of life; None for one that is being restarted."""
         self._hear()
         return {f"worker {n}": one.signs if n in self._running else None for n, one in enumerate(self._told, 1)}
+
+    def follow(self, settings: Settings) -> None:
+        """Pass the settings of a reload on to the workers."""
+        self.on_reload(settings)
 
     def frame(self) -> Mapping[str, object]:
         """Return the parent's troubles. Each worker reports its own."""

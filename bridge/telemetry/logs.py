@@ -17,6 +17,7 @@ from bridge.telemetry.printable import printable
 
 _Event = MutableMapping[str, Any]
 _EVENT_WIDTH = 30
+_PROCESSORS: list[Processor] = []
 
 #: pika logs a traceback for every lost connection, and aiokafka a line for every retry; postdate logs one sentence.
 _QUIET = {
@@ -37,9 +38,12 @@ def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:
         _named(name),
     ]
     last = _last(settings.format, stream)
+    # A second call changes the list in place: loggers that were used keep it.
+    first, *others = chain
+    _PROCESSORS[:] = [first, _not_below(level), *others, *last]
     structlog.configure(
-        processors=[*chain, *last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=_PROCESSORS,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
@@ -54,6 +58,15 @@ def set_up(settings: Log, name: str = "", stream: TextIO = sys.stderr) -> None:
     logging.captureWarnings(True)
     for library, quiet in _QUIET.items():
         logging.getLogger(library).setLevel(max(level, quiet))
+
+
+def _not_below(level: int) -> Processor:
+    def drop(_logger: Any, _method: str, event: _Event) -> _Event:
+        if logging.getLevelNamesMapping()[event["level"].upper()] < level:
+            raise structlog.DropEvent
+        return event
+
+    return drop
 
 
 def _last(form: str, stream: TextIO) -> list[Processor]:

@@ -161,7 +161,7 @@ async def main(file: str, step: str, nth: str) -> None:
     store = open_store(settings, clock, instance)
     try:
         await store.open(settings.redis.durability, settings.redis.replicas, settings.redis.timeout)
-        service = build(process, store, clock, instance, token, Health())
+        service = build(process, store, await store.orders(), clock, instance, token, Health())
         arm(service._parts, step, int(nth))
         await service.run()
     finally:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.admin.desk import HEAD_BYTES, Filter
+from bridge.admin.desk import HEAD_BYTES, Filter, RouteStats, Row
 from bridge.core.errors import Refused
+from bridge.core.orders import RouteOrder, RouteState
 from bridge.core.ports import Batch, Keyed, Release
 from bridge.core.state import State
 from bridge.parking.envelope import index_field, seal
@@ -393,5 +394,75 @@ class CountByRoute:
         assert await desk_rig.desk.density(bounds_ms[:1]) == []
 
 
-class DeskSuite(List, Show, Find, Change, Send, Count, CountByRoute, Lead, PastSuite):
+class Order:
+    """``orders`` and ``order``; held messages as an operator sees them."""
+
+    async def hold(self, desk_rig: DeskRig, **more: Any) -> Row:
+        """Park a message that is due, and hold it as the claim loop does."""
+        one = await desk_rig.park(0, **more)
+        await desk_rig.store.release([Release(claim, None, 0, "", held=True) for claim in await desk_rig.claim()])
+        (row,) = await desk_rig.desk.look([one], 0)
+        return row
+
+    async def test_an_order_is_kept_until_the_route_runs_again(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.orders() == {}
+        before_ms = await desk.now_ms()
+        await desk.order("orders", RouteState.PAUSED, "admin", 'the bank said "stop" – ü')
+        await desk.order("bills", RouteState.DRAINING, "anna", "")
+        orders = await desk.orders()
+        since_ms = orders["orders"].since_ms
+        assert before_ms <= since_ms <= await desk.now_ms()
+        assert orders["orders"] == RouteOrder(RouteState.PAUSED, since_ms, "admin", 'the bank said "stop" – ü')
+        assert (orders["bills"].state, orders["bills"].by) == (RouteState.DRAINING, "anna")
+        assert (await desk_rig.store.meet(60_000, True, "{}")).orders == await desk_rig.store.orders() == orders
+        await desk.order("orders", RouteState.RUNNING, "admin", "")
+        assert (await desk.orders()).keys() == {"bills"}
+
+    async def test_an_order_that_is_repeated_keeps_its_moment(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        await desk.order("orders", RouteState.PAUSED, "admin", "first")
+        first = (await desk.orders())["orders"]
+        await desk_rig.pass_by(first.since_ms)
+        await desk.order("orders", RouteState.PAUSED, "anna", "second")
+        again = (await desk.orders())["orders"]
+        assert again == RouteOrder(RouteState.PAUSED, first.since_ms, "anna", "second")
+        await desk.order("orders", RouteState.DRAINING, "anna", "third")
+        assert (await desk.orders())["orders"].since_ms > first.since_ms
+
+    async def test_a_held_message_is_shown_and_listed_at_its_due_moment(self, desk_rig: DeskRig) -> None:
+        row = await self.hold(desk_rig)
+        assert (row.state, row.held, row.at_ms) == (State.PARKED, True, row.due_ms)
+        later = await desk_rig.park(HOUR_MS)
+        assert [(one.id, one.held) for one in await desk_rig.listed(State.PARKED)] == [(row.id, True), (later, False)]
+        due = Filter(due_from_ms=row.due_ms, due_before_ms=row.due_ms + 1)
+        assert [one.id for one in await desk_rig.listed(State.PARKED, due)] == [row.id]
+        assert await desk_rig.listed(State.PARKED, Filter(due_before_ms=row.due_ms)) == []
+        after = Filter(due_from_ms=row.due_ms + 1)
+        assert [one.id for one in await desk_rig.listed(State.PARKED, after)] == [later]
+
+    async def test_a_held_message_is_counted_as_held_and_is_not_overdue(self, desk_rig: DeskRig) -> None:
+        row = await self.hold(desk_rig)
+        await desk_rig.park(HOUR_MS, route="bills")
+        await desk_rig.pass_by(row.due_ms + 5)
+        stats = await desk_rig.desk.stats()
+        assert (stats.parked, stats.held, stats.overdue) == (2, 1, 0)
+        assert stats.next_due_ms is not None
+        assert stats.next_due_ms > stats.now_ms
+        orders = stats.by_route["orders"]
+        assert orders == RouteStats(parked=1, held=1)
+        assert await desk_rig.desk.density([0, row.due_ms + HOUR_MS * 2]) == [1]
+
+    async def test_a_held_message_that_is_rescheduled_stays_held_and_a_cancelled_one_is_gone(
+        self, desk_rig: DeskRig
+    ) -> None:
+        row = await self.hold(desk_rig)
+        assert await desk_rig.desk.reschedule([row.id], row.due_ms + HOUR_MS) == {row.id: "parked"}
+        (moved,) = await desk_rig.desk.look([row.id], 0)
+        assert (moved.held, moved.at_ms, moved.due_ms) == (True, row.due_ms + HOUR_MS, row.due_ms + HOUR_MS)
+        assert await desk_rig.desk.cancel([row.id]) == {row.id: "parked"}
+        assert (await desk_rig.desk.stats()).by_route == {}
+
+
+class DeskSuite(List, Show, Find, Change, Send, Count, CountByRoute, Order, Lead, PastSuite):
     """Every promise of a desk. A subclass has a fixture ``desk_rig``."""

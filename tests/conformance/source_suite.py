@@ -216,5 +216,55 @@ class Stop:
         await nothing_comes(source)
 
 
-class SourceSuite(Take, Accept, Stop):
+class Hold:
+    """``hold``: routes of which nothing is taken in."""
+
+    async def test_nothing_of_a_held_route_comes_until_it_is_let_go_and_others_go_on(
+        self, source_rig: SourceRig
+    ) -> None:
+        source = await source_rig.open()
+        held, other = source_rig.routes
+        await source_rig.feed(b"first")
+        source.accept(await take(source, 1))
+        source.hold([held])
+        await asyncio.sleep(QUIET_S)
+        await source_rig.feed(*numbered(20))
+        await source_rig.feed(b"other", route=1)
+        [delivery] = await take(source, 1)
+        assert delivery.route == other
+        source.accept([delivery])
+        await nothing_comes(source)
+        source.hold([])
+        taken = await take(source, 20)
+        assert bodies(source_rig, taken) == numbered(20)
+        source.accept(taken)
+        await nothing_comes(source)
+
+    async def test_what_was_taken_before_a_hold_is_accepted_and_comes_no_second_time(
+        self, source_rig: SourceRig
+    ) -> None:
+        source = await source_rig.open()
+        await source_rig.feed(*numbered(5))
+        taken = await take(source, 5)
+        source.hold(source_rig.routes)
+        await asyncio.sleep(QUIET_S)
+        assert all(map(source.alive, taken))
+        source.accept(taken)
+        source.hold([])
+        await source_rig.feed(b"next")
+        assert bodies(source_rig, await take(source, 1)) == [b"next"]
+        await nothing_comes(source)
+
+    async def test_a_held_route_stays_held_when_the_connection_is_lost(self, source_rig: SourceRig) -> None:
+        source_rig.need(EndFeature.DELIVERIES_DIE_WITH_THE_CONNECTION)
+        source = await source_rig.open()
+        source.hold(source_rig.routes)
+        await source_rig.lose_connection()
+        await source_rig.feed(b"later")
+        await nothing_comes(source)
+        source.hold([])
+        assert bodies(source_rig, await take(source, 1)) == [b"later"]
+
+
+class SourceSuite(Take, Accept, Hold, Stop):
     """Every promise of a source. A subclass has a fixture ``source_rig``."""

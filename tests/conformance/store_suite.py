@@ -11,6 +11,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Batch, Claimed, Found, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, unseal
 from bridge.parking.identity import shard_of
+from tests.conformance.holding_suite import Holding
 from tests.conformance.origins_suite import Origins
 from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
@@ -695,25 +696,25 @@ class Instances:
 
     async def test_instances_that_can_deliver_meet(self, rig: Rig) -> None:
         one, other, third = await rig.open("b"), await rig.open("a"), await rig.open("c")
-        assert await one.meet(60_000, True, "{}") == ["b"]
-        assert await other.meet(60_000, True, "{}") == ["a", "b"]
-        assert await third.meet(60_000, False, "{}") == ["a", "b"]
-        assert await third.meet(60_000, True, "{}") == ["a", "b", "c"]
-        assert await one.meet(60_000, False, "{}") == ["a", "c"]
+        assert (await one.meet(60_000, True, "{}")).able == ["b"]
+        assert (await other.meet(60_000, True, "{}")).able == ["a", "b"]
+        assert (await third.meet(60_000, False, "{}")).able == ["a", "b"]
+        assert (await third.meet(60_000, True, "{}")).able == ["a", "b", "c"]
+        assert (await one.meet(60_000, False, "{}")).able == ["a", "c"]
 
     async def test_an_instance_that_leaves_is_gone_at_once(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         await one.meet(60_000, True, "{}")
         await other.meet(60_000, True, "{}")
-        assert await one.meet(0, False, "{}") == ["b"]
-        assert await other.meet(60_000, True, "{}") == ["b"]
+        assert (await one.meet(0, False, "{}")).able == ["b"]
+        assert (await other.meet(60_000, True, "{}")).able == ["b"]
 
     async def test_an_instance_that_says_nothing_more_is_gone_after_its_time(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
         await one.meet(60_000, True, "{}")
         await rig.after_leases()
-        assert await other.meet(60_000, True, "{}") == ["b"]
-        assert await one.meet(60_000, True, "{}") == ["a", "b"]
+        assert (await other.meet(60_000, True, "{}")).able == ["b"]
+        assert (await one.meet(60_000, True, "{}")).able == ["a", "b"]
 
     async def test_a_deal_is_in_force_until_an_instance_that_has_read_it_writes_another(self, rig: Rig) -> None:
         one, other = await rig.open("a"), await rig.open("b")
@@ -757,5 +758,5 @@ class Instances:
             await asyncio.gather(listening, return_exceptions=True)
 
 
-class StoreSuite(Park, Keys, Origins, Claims, Endings, DeadLetters, Instances):
+class StoreSuite(Park, Keys, Origins, Claims, Endings, DeadLetters, Holding, Instances):
     """All of it."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.bridge_process import Bridge
+from tests.bridge_process import ROOT, Bridge
 from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
@@ -81,3 +84,50 @@ def test_one_address_serves_for_a_parent_and_its_workers(line: Line, http: HttpL
     delivers(line)
     http.wait("/readyz", 200)
     assert bridge.terminate() == 0
+
+
+def test_a_reload_takes_over_what_it_can_and_a_broken_file_changes_nothing(line: Line, http: HttpLine) -> None:
+    bridge = line.start()
+    http.wait("/readyz", 200)
+    before = http_process(bridge)
+    file = bridge.settings_file
+    good = file.read_text()
+    file.write_text(good + "\n[limits]\nmax_delay = '1m'\n[kafka]\ngroup = 'other'\n")
+    told = http.get("/-/reload", "POST")
+    assert (told.status, json.loads(told.text)["text"]) == (
+        200,
+        "Changed: limits.max_delay. Needs a restart: kafka.group.",
+    )
+    wait_for(lambda: http_process(bridge) != before, "another HTTP process, with the new limit")
+    http.wait("/readyz", 200)
+    line.publish(Props([delay(120_000)]), b"too long")
+    assert "limits.max_delay" in line.wait_dead()[0]
+    file.write_text(good + "\n[limits]\nmax_delai = '1m'\n")
+    bridge.signal(signal.SIGHUP)
+    bridge.wait_log("reload failed, and nothing was changed")
+    http.wait("/readyz", 200)
+    wait_for(lambda: "postdate_config_last_reload_successful 0" in http.get("/metrics").text, "the metric says so")
+    delivers(line)
+
+
+def test_workers_follow_a_reload_of_their_parent(line: Line, http: HttpLine) -> None:
+    bridge = line.bridge({"bridge": {"workers": 2}}).start()
+    http.wait("/readyz", 200)
+    bridge.settings_file.write_text(bridge.settings_file.read_text() + "\n[limits]\nmax_delay = '1m'\n")
+    assert http.get("/-/reload", "POST").status == 200
+    line.publish(Props([delay(120_000)]), b"too long")
+    assert "limits.max_delay" in line.wait_dead()[0]
+    assert bridge.terminate() == 0
+
+
+def test_healthcheck_asks_the_running_bridge(line: Line, http: HttpLine) -> None:
+    assert healthcheck(line).returncode == 1
+    bridge = line.start()
+    http.wait("/readyz", 200)
+    assert healthcheck(line).returncode == healthcheck(line, "--live").returncode == 0
+    bridge.terminate()
+
+
+def healthcheck(line: Line, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bridge.cli", "healthcheck", "--config", str(line.file()), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.memory.shard import Shard
+from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import connect
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
-from bridge.core.ports import Batch, Claimed, Keyed, Parked, Release
+from bridge.core.orders import HELD_MS
+from bridge.core.ports import FIRST_HELD, Batch, Claimed, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, route_in, seal
+from bridge.parking.history import unpack_entries
 from bridge.parking.identity import Ids, shard_of
 from tests.conformance.redis_rig import RedisRig
 
@@ -46,6 +50,7 @@ modes = st.sampled_from(["none", "find", "replace", "keep", "reject"])
 places = st.integers(-6, 2)
 rises = st.integers(1, 2)
 logs = st.sampled_from([b"orders-0", b"orders-1"])
+routes = st.sets(st.sampled_from(["orders", "bills"]))
 messages = st.tuples(moments, modes, st.sampled_from([b"k", b"m"]))
 
 
@@ -64,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.keys = StoreKeys(self.prefix, SHARDS, "a")
         self.base_ms = 0
         self.hints: list[int] = []
-        self.model = [Shard(lambda: self.base_ms, self.hints.append) for _ in range(SHARDS)]
+        self.model = [Shard(lambda: self.base_ms, self.hints.append, limits=HISTORY_LIMITS) for _ in range(SHARDS)]
         self.ids = Ids("tester")
         self.known: list[bytes] = []  # every id there ever was
         self.claims: list[Claim] = []  # every claim there ever was
@@ -82,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.stores[name] = self.do(self.open(name))
 
     async def open(self, name: str) -> RedisStore:
-        store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock())
+        store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock(), HISTORY_LIMITS)
         await store.open("everysec", 1, 1000)
         return store
 
@@ -259,11 +264,30 @@ class StoreMachine(RuleBasedStateMachine):
         wait_ms=st.sampled_from([None, None, HOUR_MS]),
         tries=st.integers(0, 9),
     )
-    def release(self, picked: list[int], wait_ms: int | None, tries: int) -> None:
+    def release(self, picked: list[int], wait_ms: int | None, tries: int, held: bool = False) -> None:
         claims, reason = self.some(picked), "nacked: full" if tries else ""
-        expected = sum(self.model[c.shard].release([(c.id + c.token, wait_ms, tries, reason)]) for c in claims)
-        releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
+        releases = [Release(claim, wait_ms, tries, reason, held) for claim in claims]
+        expected = 0
+        for one in releases:
+            model = self.model[one.claim.shard]
+            expected += model.release([(one.claim.id + one.claim.token, wait_ms, tries, reason, held)])
         assert self.do(self.stores["a"].release(releases)) == expected
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def hold(self, picked: list[int]) -> None:
+        self.release(picked, None, 0, held=True)
+
+    @rule(instance=instances, shard=shards, paused=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
+    def unhold(self, instance: str, shard: int, paused: set[str], limit: int, steps: int) -> None:
+        after = FIRST_HELD
+        for _ in range(steps):
+            expected = self.model[shard].unhold(instance, after, paused, limit)
+            [reply] = self.do(self.stores[instance].unhold({shard: after}, paused, limit)).values()
+            assert reply == expected
+            if not expected.rest:
+                return
+            after = expected.last
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
@@ -362,6 +386,7 @@ class StoreMachine(RuleBasedStateMachine):
         for log, owed in model.offsets.owed.items():
             offsets[log + b"\0owed"] = b"".join(offset.to_bytes(8, "big") for offset in sorted(owed))
         assert real["offsets"] == offsets
+        assert real["history"] == Counter(replace(row, ended_ms=0) for row in model.history)
         found = {field: model.keys.found(field) for field in model.keys.fields()}
         expected = {field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()}
         assert real["keys"] == expected
@@ -371,6 +396,8 @@ class StoreMachine(RuleBasedStateMachine):
         found = Counter[tuple[str, bytes]]()
         for message_id, envelope in real["messages"].items():
             found["dead" if message_id in real["dead"] else "parked", route_in(envelope)] += 1
+            if real["due"].get(message_id, 0) >= HELD_MS:
+                found["held", route_in(envelope)] += 1
         return found
 
     def every_message_is_in_one_place(self, real: dict[str, Any]) -> None:
@@ -386,8 +413,8 @@ class StoreMachine(RuleBasedStateMachine):
         pipe.zrange(keys.claimed, 0, -1)
         pipe.zrange(keys.dead, 0, -1)
         pipe.hgetall(keys.msg).hgetall(keys.why).hgetall(keys.keys).hgetall(keys.counts)
-        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets)
-        due, claimed, dead, stored, why, index, counts, recent, offsets = await pipe.execute()
+        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets).xrange(keys.history)
+        due, claimed, dead, stored, why, index, counts, recent, offsets, history = await pipe.execute()
         return {
             "due": {message_id: int(score) for message_id, score in due},
             "claimed": set(claimed),
@@ -398,4 +425,5 @@ class StoreMachine(RuleBasedStateMachine):
             "counts": {name: int(number) for name, number in counts.items() if int(number)},
             "recent": b"".join(entry[8:] for entry in recent),
             "offsets": offsets,
+            "history": Counter(replace(row, ended_ms=0) for _, entry in history for row in unpack_entries(entry[b"m"])),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from bridge.delay.header import HeaderRules
 from bridge.parking.identity import Ids
 from bridge.pipeline.claim import Claimer, ClaimRules
 from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.held import Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker, ParkLimits
 from bridge.pipeline.publish import Publisher
@@ -40,6 +42,7 @@ class House:
         rules: ClaimRules = RULES,
         window: int = 1000,
         ahead_ms: int = 0,
+        also: Sequence[str] = (),
         **changes: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -52,12 +55,13 @@ class House:
         self.wake = Wake(self.clock, ahead_ms)
         self.lateness = Lateness()
         self.sink = MemorySink(window)
+        self.ordered = Ordered({}, self.source.hold, self.wake.nudge)
         self.leases = Leases(self.store, self.wake, rules.lease_ms)
         self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.leases, self.health)
         self.publisher = Publisher(self.sink, self.settler, self.leases, self.wake, self.clock)
         self.sink.on_answers(self.publisher.answered)
-        self.claimer = Claimer(self.store, self.wake, self.leases, self.publisher, rules, self.health)
-        routes = {"orders": replace(route, **changes)}
+        self.claimer = Claimer(self.store, self.wake, self.leases, self.publisher, rules, self.health, self.ordered)
+        routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         self.parker = Parker(self.source, self.store, routes, Ids(instance), self.wake.heard, self.health, limits)
         self.leases.take_over(frozenset(range(SHARDS)))
@@ -65,7 +69,7 @@ class House:
     def members(self, *routes: str) -> Members:
         """Its place among the instances; it can deliver these routes."""
         sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.leases.elsewhere)
-        return Members(self.store, self.leases, DRAIN_MS, self.sink.able, dict, self.health, sharing)
+        return Members(self.store, self.leases, DRAIN_MS, self.sink.able, dict, self.health, sharing, self.ordered)
 
     def publish(self, body: str, delay_ms: HeaderValue = 0, order_key: str = "", **how: Any) -> None:
         """A producer sends a message to be delivered later."""

@@ -14,6 +14,7 @@ from adapters.memory import Memory
 from adapters.memory.sink import HOLD
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Outcome
+from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
@@ -276,7 +277,7 @@ async def test_a_beat_under_way_does_not_list_an_instance_that_has_left(monkeypa
     members = house.members()
     meet = house.store.meet
 
-    async def slow(ttl_ms: int, able: bool, health: str) -> list[str]:
+    async def slow(ttl_ms: int, able: bool, health: str) -> Met:
         await answer.wait()
         return await meet(ttl_ms, able, health)
 

@@ -25,11 +25,13 @@ ROLES = {
     ("POST", "/api/v1/messages/{id}/deliver"): Role.OPERATOR,
     ("POST", "/api/v1/messages/{id}/retry"): Role.OPERATOR,
     ("DELETE", "/api/v1/keys/{key:path}"): Role.OPERATOR,
+    ("GET", "/api/v1/config"): Role.ADMIN,
     ("POST", "/api/v1/bulk"): Role.OPERATOR,
     ("DELETE", "/api/v1/operations/{operation}"): Role.OPERATOR,
     ("PUT", "/api/v1/routes/{route}/pause"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/resume"): Role.ADMIN,
     ("PUT", "/api/v1/routes/{route}/drain"): Role.ADMIN,
+    ("POST", "/-/reload"): Role.ADMIN,
 }
 
 
@@ -72,7 +74,7 @@ async def test_a_role_may_do_what_is_its_own_and_nothing_above(role: Role | None
     async with api(role, settings(ui=Ui(bodies="on"))) as client:
         for method, route in endpoints():
             path = route.path.replace("{id}", "1gd4r5kq2000ab3c9d00").replace("{route}", "orders")
-            if path.endswith("/events"):
+            if path.endswith(("/events", "/levels", "/doctor")):  # one never ends, two ask brokers
                 continue
             path = path.replace("{key:path}", "k").replace("{operation}", "x")
             answer = await client.client.request(method, path, headers={"Content-Type": "application/json"})

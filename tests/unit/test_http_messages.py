@@ -30,7 +30,7 @@ async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_can
         assert now["due_ms"] == client.stores.memory.now_ms()
         assert (await client.call("DELETE", f"/messages/{one}"))["state"] == "gone"
         assert (await client.get("/messages"))["messages"] == []
-        assert (await client.get(f"/messages/{one}", 404))["state"] == "none"
+        await client.get("/messages/1gd4r5kq2000ab3c9d00", 404)
 
 
 async def test_pages_follow_each_other_without_gaps_or_repeats_also_among_equal_due_moments() -> None:
@@ -130,6 +130,57 @@ async def test_a_wrong_message_is_refused_in_a_sentence(wrong: dict[str, object]
         new = {"route": "orders", "routing_key": "new", "body": "x", "in": "1h"} | wrong
         assert why in (await client.call("POST", "/messages", 422, new))["detail"]
         assert (await client.get("/messages"))["messages"] == []
+
+
+async def test_a_message_that_left_the_store_is_answered_from_the_history() -> None:
+    async with api() as client:
+        one = await client.schedule(key="order-3")
+        await client.call("DELETE", f"/messages/{one}?reason=wrong%20address")
+        problem = await client.call("DELETE", f"/messages/{one}", 409)
+        assert (problem["state"], "was cancelled at" in problem["detail"]) == ("cancelled", True)
+        details = await client.get(f"/messages/{one}")
+        assert details["message"]["state"] == "cancelled"
+        assert {event["what"] for event in details["life"]} == {"received", "due", "cancelled"}
+        assert "no longer in the store" in details["body"]["hidden"]
+        (row,) = (await client.get("/messages", state="history"))["messages"]
+        assert (row["id"], row["reason"]) == (one, "wrong address")
+        assert (await client.get("/messages", state="history", route="bills"))["messages"] == []
+        assert [found["id"] for found in (await client.get("/search", q="order-3"))["found"]] == [one]
+        assert (await client.get(f"/messages/{one}/history"))["state"] == "cancelled"
+        missing = await client.get("/messages/1gd4r5kq2000ab3c9d00", 404)
+        assert "not seen in the last" in missing["detail"]
+
+
+async def test_every_verb_leaves_an_entry_with_who_via_and_why() -> None:
+    async with api(Role.OPERATOR) as client:
+        one = await client.schedule()
+        await client.call("PATCH", f"/messages/{one}", body={"in": "5m", "reason": "sooner"})
+        await client.call("DELETE", f"/messages/{one}?reason=wrong", 200, None, X_Postdate_Via="ui")
+        await client.call("DELETE", f"/messages/{one}", 409)
+        entries = (await client.get("/audit"))["audit"]
+        told = [(one["verb"], one["who"], one["via"], one["reason"], one["messages"]) for one in entries]
+        assert told == [
+            ("cancel", "operator", "ui", "wrong", 1),
+            ("reschedule", "operator", "api", "sooner", 1),
+            ("send", "operator", "api", "", 1),
+        ]
+        page = await client.get("/audit", limit=2)
+        rest = await client.get("/audit", before=page["next"])
+        assert [one["verb"] for one in rest["audit"]] == ["send"]
+
+
+async def test_a_repeated_request_parks_one_message_and_a_failed_one_is_repeated_safely() -> None:
+    async with api() as client:
+        new = {"route": "orders", "routing_key": "new", "body": "x", "in": "1h"}
+        first = await client.call("POST", "/messages", 201, new, Idempotency_Key="abc")
+        again = await client.call("POST", "/messages", 200, new, Idempotency_Key="abc")
+        assert again == first
+        await client.call("POST", "/messages", 422, new | {"body": "y"}, Idempotency_Key="abc")
+        client.stores.memory.full = True
+        await client.call("POST", "/messages", 503, new, Idempotency_Key="def")
+        client.stores.memory.full = False
+        repeated = await client.call("POST", "/messages", 201, new, Idempotency_Key="def")
+        assert {one["id"] for one in (await client.get("/messages"))["messages"]} == {first["id"], repeated["id"]}
 
 
 SECRET = '{"card_number": "4111", "n": {"password": "x", "m": 1}}'

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import cast
 
 import pytest
 
 from bridge.core.message import HeaderValue
-from bridge.pipeline.decide import RouteRules
 from tests.unit.house import House
 
 HOUR = 3_600_000
@@ -28,7 +26,7 @@ async def test_what_a_dead_connection_gave_is_not_carried_out_beside_another_rou
     """Redis is away while it dies, and is back when another instance has gone on."""
     monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
     one = House()
-    routes = cast(dict[str, RouteRules], one.parker._routes)
+    routes = one.parker._routes
     routes["other"] = routes["orders"]
     other = House(one.memory, "bbbbbb")
     dead: set[str] = set()

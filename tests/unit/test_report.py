@@ -13,6 +13,7 @@ from adapters.memory import MemoryStore
 from bridge.core.errors import StoreUnavailable
 from bridge.process import notify
 from bridge.process.report import Report, StuckLoops
+from bridge.settings import Settings
 from tests.unit.house import House, turns
 
 WATCHDOG_S = 10.0
@@ -54,6 +55,9 @@ class Subject:
 
     def marks(self) -> Mapping[str, object]:
         return dict(self.turns)
+
+    def follow(self, settings: Settings) -> None:
+        pass
 
     def frame(self) -> Mapping[str, object]:
         return {"peers": {"redis": self.is_up}}

@@ -6,12 +6,14 @@
 -- Returns  {now us, score of the last message seen or -1 if that is all, then three values for each route: route, score
 --          of its first message, how many were seen that are overdue}
 --- @include include/envelope
+--- @include include/held
 --- @include include/now
 local DUE, MESSAGES = KEYS[1], KEYS[2]
 local limit, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local found = redis.call('ZRANGE', DUE, 0, limit - 1, 'WITHSCORES')
+local end_ms = '(' .. string.format('%d', HELD_MS)
+local found = redis.call('ZRANGEBYSCORE', DUE, '-inf', end_ms, 'WITHSCORES', 'LIMIT', 0, limit)
 local reply, places = {now, #found < limit * 2 and -1 or tonumber(found[#found])}, {}
 for at = 1, #found, 2 do
   local id, score = found[at], tonumber(found[at + 1])

@@ -6,3 +6,12 @@ local function route_add(counts, state, route, number)
   local field = '\0' .. state .. '\0' .. route
   if redis.call('HINCRBY', counts, field, number) <= 0 then redis.call('HDEL', counts, field) end
 end
+
+-- Returns the routes that have messages in a state, as the keys of a table.
+local function routes_in(counts, state)
+  local head, routes = '\0' .. state .. '\0', {}
+  for _, field in ipairs(redis.call('HKEYS', counts)) do
+    if string.sub(field, 1, #head) == head then routes[string.sub(field, #head + 1)] = true end
+  end
+  return routes
+end

@@ -8,6 +8,7 @@
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
 --- @include include/key_index
 --- @include include/envelope
+--- @include include/held
 --- @include include/routes
 --- @include include/history
 local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -20,7 +21,10 @@ for at = 6, #ARGV do
   local envelope = redis.call('HGET', MESSAGES, id)
   local was = 'none'
   if envelope then
-    if redis.call('ZREM', DUE, id) == 1 then
+    local due = redis.call('ZSCORE', DUE, id)
+    if due then
+      redis.call('ZREM', DUE, id)
+      if tonumber(due) >= HELD_MS then route_add(COUNTS, 'held', envelope_route(envelope), -1) end
       was = 'parked'
     elseif redis.call('ZSCORE', DEAD, id) then
       was = 'dead'

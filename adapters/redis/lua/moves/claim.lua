@@ -9,6 +9,7 @@
 -- Returns  {0, now us, instance} when another instance drains the shard; else
 --          {1, now us, next due ms or -1, ghosts, id, envelope, id, envelope, ...}; a ghost is an id without an
 --          envelope, which someone deleted by hand: it is removed and counted
+--- @include include/held
 --- @include include/now
 --- @include include/pieces
 local DUE, MESSAGES, CLAIMED, DRAIN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -59,6 +60,7 @@ if taken > 0 then
   in_pieces('ZADD', CLAIMED, leases)
 end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
-reply[3] = tonumber(head[2]) or -1
+local next_ms = tonumber(head[2]) or HELD_MS
+reply[3] = next_ms < HELD_MS and next_ms or -1
 reply[4] = ghosts
 return reply

@@ -17,6 +17,7 @@
 -- Returns  three lists of positions: not parked because an older message is kept; not parked and to be rejected;
 --          dealt with before
 --- @include include/envelope
+--- @include include/held
 --- @include include/history
 --- @include include/key_index
 --- @include include/origins
@@ -68,7 +69,8 @@ local function older_stays(field, mode)
   local stays = false
   for at = 1, #older, 20 do
     local other = string.sub(older, at, at + 19)
-    if redis.call('ZSCORE', DUE, other) then
+    local due = redis.call('ZSCORE', DUE, other)
+    if due then
       if mode == 'replace' then
         replaced[#replaced + 1] = {REPLACED, other, redis.call('HGET', MESSAGES, other) or '', ''}
         redis.call('ZREM', DUE, other)
@@ -76,7 +78,9 @@ local function older_stays(field, mode)
         redis.call('HDEL', WHY, other)
         index_remove(INDEX, field, other)
         redis.call('HINCRBY', COUNTS, 'replaced', 1)
-        route_add(COUNTS, 'parked', string.match(field, '^[^%z]*'), -1)
+        local route = string.match(field, '^[^%z]*')
+        route_add(COUNTS, 'parked', route, -1)
+        if tonumber(due) >= HELD_MS then route_add(COUNTS, 'held', route, -1) end
       else
         stays = true
       end

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- parked -> parked at another due moment.
+-- parked -> parked at another due moment. A held message stays held.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)
 -- ARGV  1 wake channel   2 due ms (0: now, by the store's clock), then ids
 -- Returns  one word for each id: parked (moved), dead, claimed (too late), none
 --- @include include/now
 --- @include include/envelope
+--- @include include/held
 --- @include include/wake
 local DUE, MESSAGES, DEAD = KEYS[1], KEYS[2], KEYS[3]
 local channel, due = ARGV[1], tonumber(ARGV[2])
@@ -16,13 +17,17 @@ for at = 3, #ARGV do
   local envelope = redis.call('HGET', MESSAGES, id)
   if not envelope then
     reply[#reply + 1] = 'none'
-  elseif redis.call('ZSCORE', DUE, id) then
-    redis.call('ZADD', DUE, due, id)
-    redis.call('HSET', MESSAGES, id, envelope_with(envelope, due, nil))
-    reply[#reply + 1] = 'parked'
-    any = true
   else
-    reply[#reply + 1] = redis.call('ZSCORE', DEAD, id) and 'dead' or 'claimed'
+    local score = redis.call('ZSCORE', DUE, id)
+    if score then
+      local held = tonumber(score) >= HELD_MS
+      redis.call('ZADD', DUE, held and due + HELD_MS or due, id)
+      redis.call('HSET', MESSAGES, id, envelope_with(envelope, due, nil))
+      reply[#reply + 1] = 'parked'
+      any = any or not held
+    else
+      reply[#reply + 1] = redis.call('ZSCORE', DEAD, id) and 'dead' or 'claimed'
+    end
   end
 end
 if any then wake_if_nearer(DUE, channel, due) end

@@ -1,0 +1,92 @@
+"""Reload at SIGHUP: reads all settings again, and takes over what may change while the process runs. All or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from bridge.core.errors import PostdateError
+from bridge.process.http_child import Reloading
+from bridge.process.report import Report
+from bridge.settings import Settings
+from bridge.settings.live import Changes, changes, with_live
+
+log = structlog.get_logger("postdate")
+
+
+class HttpSide(Protocol):
+    """The part of ``HttpChild`` that a reload needs."""
+
+    def reloaded(self, settings: Settings, reloading: Reloading, restart: bool) -> None:
+        """Tell the HTTP process."""
+
+
+class Reloader:
+    """Reloads the settings of one `postdate run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        read: Callable[[], Settings],
+        report: Report,
+        child: HttpSide | None,
+        set_up_logs: Callable[[Settings], None],
+    ) -> None:
+        """``read`` reads all settings, blocking, and raises ``SettingsError``."""
+        self.settings = settings
+        self._read = read
+        self._report = report
+        self._child = child
+        self._set_up_logs = set_up_logs
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def ask(self) -> None:
+        """Reload, in a running loop. A request during a reload starts another one after it."""
+        if self._task is not None and not self._task.done():
+            self._again = True
+        else:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        await self.once()
+        while self._again:
+            self._again = False
+            await self.once()
+
+    async def once(self) -> None:
+        """One reload."""
+        self._report.reloading(True)
+        try:
+            # In a thread: reading takes some milliseconds, which would delay messages.
+            read = await asyncio.to_thread(self._read)
+        except PostdateError as error:
+            log.error("reload failed, and nothing was changed", because=str(error))
+            self._tell(Reloading(False, time.time(), str(error)), False)
+        else:
+            self._take(read)
+        finally:
+            self._report.reloading(False)
+
+    def _take(self, read: Settings) -> None:
+        found = changes(self.settings, read)
+        self.settings = with_live(self.settings, read)
+        self._set_up_logs(self.settings)
+        self._report.follow(self.settings)
+        log.info("reloaded", changed=list(found.live), needs_restart=list(found.restart))
+        # A certificate may have been renewed under the same name.
+        self._tell(Reloading(True, time.time(), _said(found)), found.concern_http or bool(self.settings.http.cert_file))
+
+    def _tell(self, reloading: Reloading, restart: bool) -> None:
+        if self._child is not None:
+            self._child.reloaded(self.settings, reloading, restart)
+
+
+def _said(found: Changes) -> str:
+    """Return the result for a person. Pure."""
+    live = f"Changed: {', '.join(found.live)}." if found.live else "No live setting changed."
+    return f"{live} Needs a restart: {', '.join(found.restart)}." if found.restart else live

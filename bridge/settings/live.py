@@ -1,0 +1,100 @@
+"""Which settings a running process takes over at a reload. All others need a restart.
+
+Live are those that no connection, no topology and no other instance depends on. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bridge.settings.model import Route, Settings
+
+#: Dotted names; a section alone stands for all of its settings.
+_LIVE = (
+    "auth",
+    "bridge.shutdown_grace",
+    "canary.delay",
+    "canary.every",
+    "dispatch.pace",
+    "headers.message_id",
+    "headers.on_bad",
+    "headers.on_same_key",
+    "http.base_path",
+    "http.cert_file",
+    "http.key_file",
+    "http.request_max",
+    "http.requests_per_second",
+    "limits.max_body",
+    "limits.max_delay",
+    "log",
+    "retry",
+    "ui",
+    "webhook",
+)
+_LIVE_OF_ROUTES = ("on_bad", "on_same_key")
+#: The HTTP process is replaced if one of these sections changes.
+_OF_HTTP = ("auth", "canary", "http", "limits", "log", "ui", "webhook")
+_ROUTES, _ORIGIN = "routes", "origin"
+
+
+class Changes(NamedTuple):
+    """The dotted names of changed settings: those that are taken over, and those that need a restart."""
+
+    live: tuple[str, ...]
+    restart: tuple[str, ...]
+
+    @property
+    def concern_http(self) -> bool:
+        """Whether the HTTP process needs the changes."""
+        return any(name.partition(".")[0] in _OF_HTTP for name in self.live)
+
+
+def is_live(name: str) -> bool:
+    """Return whether a setting (dotted name) can change while the process runs."""
+    section, _, rest = name.partition(".")
+    if section == _ROUTES:
+        return rest.rpartition(".")[2] in _LIVE_OF_ROUTES
+    return section in _LIVE or name in _LIVE
+
+
+def changes(old: Settings, new: Settings) -> Changes:
+    """Return what differs."""
+    names = sorted(_differing(old, new))
+    return Changes(tuple(filter(is_live, names)), tuple(name for name in names if not is_live(name)))
+
+
+def with_live(old: Settings, new: Settings) -> Settings:
+    """Return ``old`` with the live settings of ``new``. Routes that only one of them has stay as they are."""
+    sections = {}
+    for section in Settings.model_fields:
+        if section in (_ROUTES, _ORIGIN):
+            continue
+        before, after = getattr(old, section), getattr(new, section)
+        live = {name: getattr(after, name) for name in type(before).model_fields if is_live(f"{section}.{name}")}
+        sections[section] = before.model_copy(update=live)
+    routes = {
+        name: route.model_copy(update={one: getattr(new.routes[name], one) for one in _LIVE_OF_ROUTES})
+        if name in new.routes
+        else route
+        for name, route in old.routes.items()
+    }
+    return old.model_copy(update={**sections, _ROUTES: routes})
+
+
+def _differing(old: Settings, new: Settings) -> Iterator[str]:
+    for section in Settings.model_fields:
+        if section in (_ROUTES, _ORIGIN):
+            continue
+        before, after = getattr(old, section), getattr(new, section)
+        yield from (
+            f"{section}.{name}" for name in type(before).model_fields if getattr(before, name) != getattr(after, name)
+        )
+    for name in old.routes.keys() | new.routes.keys():
+        if name not in old.routes or name not in new.routes:
+            yield f"{_ROUTES}.{name}"
+            continue
+        one, other = old.routes[name], new.routes[name]
+        yield from (
+            f"{_ROUTES}.{name}.{field}" for field in Route.model_fields if getattr(one, field) != getattr(other, field)
+        )
