@@ -1,6 +1,7 @@
 """Draws the screenshots of the README from a running postdate: `make screens`.
 
-Four routes on RabbitMQ and Kafka take a trickle of messages for twenty minutes: the longer, the fuller is the left half of the timeline.
+Four routes on RabbitMQ and Kafka take a trickle of messages for twenty minutes. The longer, the fuller is the left half
+of the timeline.
 """
 
 from __future__ import annotations
