@@ -138,7 +138,7 @@ async def api(
 ) -> AsyncIterator[Api]:
     """An app with three tokens, and a client with the token of ``role``; None: without one."""
     stores = stores or MemoryStores()
-    app = create_app(given or settings(), stores, Processes(1))
+    app = create_app(given or settings(), stores, Processes())
     headers = {"Authorization": f"Bearer {TOKENS[role]}"} if role else {}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8480", headers=headers) as client:

@@ -12,6 +12,7 @@ from bridge.admin.send import Message, new_id
 from bridge.admin.send import send as park
 from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_store
 from bridge.app.build import instance_name, new_token
+from bridge.app.remote import ApiAddress, RemoteDesk, api_address
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.parking.history import HistoryLimits
@@ -32,7 +33,24 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
     Raises ``Refused`` where no route has a store and no store holds leftovers, ``StoreUnavailable``, ``StoreUnfit``,
     and what ``work`` raises.
     """
-    return asyncio.run(_visit(settings, work, route))
+    address = api_address()
+    if address is None:
+        return asyncio.run(_visit(settings, work, route))
+    if not address.wanted and settings.is_set("redis.url"):
+        try:
+            return asyncio.run(_visit(settings, work, route))
+        except StoreUnavailable as error:
+            complain(f"Redis does not answer ({error}). Using the API at {address.url}.")
+    return asyncio.run(at_api(address, work))
+
+
+async def at_api(address: ApiAddress, work: Callable[[RemoteDesk], Awaitable[T]]) -> T:
+    """Do ``work`` at the desk behind the API."""
+    desk = RemoteDesk(address)
+    try:
+        return await work(desk)
+    finally:
+        await desk.close()
 
 
 async def _visit(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str | None) -> T:

@@ -15,11 +15,13 @@ from bridge.admin.desk import RouteStats, Row, Stats
 from bridge.admin.leftovers import Intake, Place, Use
 from bridge.admin.payload import Opened, text_of
 from bridge.app.brokers import broker_of
+from bridge.app.remote import ToldRow
 from bridge.core.orders import RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.settings import Settings, mask_url
 from bridge.settings.names import dotted, is_secret, leaves, rule_of
+from bridge.settings.plan import is_canary
 from bridge.settings.urls import DOTS, Url
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
@@ -29,6 +31,8 @@ SHOWN_BYTES = 260 + 256 * 1024 + BODY_BYTES
 
 def message(row: Row) -> dict[str, Any]:
     """Return the facts of a message as JSON values. Bytes that are not UTF-8 are written as ``\\xNN``."""
+    if isinstance(row, ToldRow):
+        return dict(row.facts)
     facts: dict[str, Any] = {
         "id": row.id.decode(),
         "state": row.state.value,
@@ -58,6 +62,8 @@ def message(row: Row) -> dict[str, Any]:
 
 def open_payload(row: Row) -> Opened:
     """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if isinstance(row, ToldRow) and row.opened is not None:
+        return row.opened
     if not row.broker:
         return Opened({}, {}, {}, row.payload, row.size)
     return broker_of(row.broker).open_payload(row)
@@ -95,9 +101,14 @@ def stats(found: Stats, orders: RouteOrders = MappingProxyType({})) -> dict[str,
         "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
         "bytes_per_message": found.bytes_each,
         "warnings": list(found.warnings),
-        "routes": [route(name, found, orders) for name in sorted(found.by_route.keys() | orders.keys())],
+        "routes": [route(name, found, orders) for name in route_names(found, orders)],
         "instances": instances(found),
     }
+
+
+def route_names(found: Stats, orders: RouteOrders) -> list[str]:
+    """Return the routes with messages or an order, without the canaries."""
+    return sorted(name for name in found.by_route.keys() | orders.keys() if not is_canary(name))
 
 
 def route(name: str, found: Stats, orders: RouteOrders) -> dict[str, Any]:

@@ -7,6 +7,9 @@ this package would hide Python's own.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -128,6 +131,16 @@ COMMANDS = {
     "levels": Command("bridge.cli.levels:levels", "Manage the queues and topics of routes without a store."),
 }
 
+#: The commands that can act over the API.
+_OVER_HTTP = frozenset(
+    ("list", "show", "cancel", "reschedule", "deliver", "retry", "send", "stats", "pause", "resume", "drain")
+)
+
+_ApiOption = Annotated[
+    str | None,
+    typer.Option("--api", metavar="URL", help="Act over the API of a running postdate. Default: $POSTDATE_API."),
+]
+
 _EXIT_CODES = (
     "\b\nExit codes: 0 success, 1 failed, 2 wrong usage or settings, 3 not found,\n"
     "4 broker or Redis unreachable, 5 refused (already being sent, or not allowed),\n"
@@ -157,8 +170,24 @@ def _imported(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return get_command(target)
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, epilog=example(*command.examples))(target)
+    one.command(name, epilog=example(*command.examples))(_with_api(target) if name in _OVER_HTTP else target)
     return get_command(one)
+
+
+def _with_api(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option --api to a command. The command does not see it: its desk is chosen by it."""
+
+    @wraps(target)
+    def command(*, api: str | None, **given: Any) -> Any:
+        import_module("bridge.app.remote").NAMED.set(api or "")  # slow to import, and --help does not need it
+        return target(**given)
+
+    signature = inspect.signature(target, eval_str=True)
+    option = inspect.Parameter("api", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ApiOption)
+    found = {**signature.parameters, "api": option}
+    command.__signature__ = signature.replace(parameters=list(found.values()))  # type: ignore[attr-defined]
+    command.__annotations__ = {name: one.annotation for name, one in found.items()}
+    return command
 
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.

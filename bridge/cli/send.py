@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from base64 import b64encode
 from typing import Annotated
 
 import typer
@@ -13,14 +15,15 @@ from bridge.admin.payload import Draft
 from bridge.admin.select import refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.app.brokers import broker_of
-from bridge.app.open_desk import at_desk, park_message
+from bridge.app.open_desk import at_api, at_desk, park_message
+from bridge.app.remote import api_address
 from bridge.cli.audited import note
 from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption
 from bridge.cli.output import facts
 from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
-from bridge.settings import Route, Settings, settings_with_routes
+from bridge.settings import Route, Settings, require_routes, settings_from
 from bridge.settings.plan import store_of
 from bridge.telemetry.printable import say
 
@@ -61,10 +64,15 @@ def send(
     Give either --in or --at. Prints the id of the message.
     """
     read = read_due(after, at)
-    settings = settings_with_routes(config)
-    found = _route(settings, route)
+    settings = settings_from(config)
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     draft = Draft(content, _headers(header or []), routing_key, record_key, topic, content_type, message_id)
+    if (address := api_address()) and (address.wanted or not settings.is_set("redis.url")):
+        told = _told(route, draft, key, after, at)
+        _print(output, *asyncio.run(at_api(address, lambda desk: desk.send(told))))
+        return
+    require_routes(settings)
+    found = _route(settings, route)
     order_key, payload = broker_of(found.broker).pack(settings, route, draft)
     if len(payload) > settings.limits.max_body:
         raise SettingsError(
@@ -92,6 +100,12 @@ def _print(output: Output, one: str, due_ms: int) -> None:
     due = write_moment(due_ms)
     facts(output, {"id": one, "state": "parked", "due": due, "due_ms": due_ms}, [("id", one), ("due", due)])
     say(f"To cancel it: postdate cancel {one}")
+
+
+def _told(route: str, draft: Draft, key: str, after: str | None, at: str | None) -> dict[str, object]:
+    """Return a message as the API takes it."""
+    body = {"body_base64": b64encode(draft.body).decode()}
+    return {**draft._asdict(), "route": route, "key": key, "in": after, "at": at, **body} | {"body": None}
 
 
 def _route(settings: Settings, name: str) -> Route:

@@ -185,6 +185,7 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
             "properties": properties,
             "headers": _for_caller(here, who, headers),
             "origin": dict(opened.origin),
+            "hidden_in_other": sorted(opened.properties.keys() - opened.other.keys()),
             "body": await _body(here, who, desk, row),
             "life": _life(row, past),
             "commands": {verb: _command(verb, row) for verb in (*_COMMANDS[row.state], "show")},

@@ -50,6 +50,8 @@ from bridge.settings.names import (
 from bridge.settings.values import RULE_ERROR, ListOf, OneOf, shown
 
 CONFIG = "POSTDATE_CONFIG"
+#: Read by commands: where the API is, and its token.
+_API = ("POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE")
 DEFAULT_FILE = "postdate.toml"
 _FLAG = "flag"
 _FILE = "_FILE"
@@ -291,7 +293,7 @@ def _read_environment(environ: Mapping[str, str]) -> tuple[_Layer, _Layer]:
     """Read all variables with our prefix. Returns the layer of the environment and the layer of the secret files."""
     direct, files = _Layer(ENVIRONMENT), _Layer("file")
     for name in sorted(environ):
-        if not name.upper().startswith(PREFIX) or name == CONFIG or _is_not_ours(name, environ[name]):
+        if not name.upper().startswith(PREFIX) or name in (CONFIG, *_API) or _is_not_ours(name, environ[name]):
             continue
         place = Location(ENVIRONMENT, name)
         if path := _path_of(name):

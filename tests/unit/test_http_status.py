@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from bridge.http.access import Role
-from bridge.http.line import Frame
+from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
 from bridge.settings.model import Redis, Route, Settings
 from tests.api import AUTH, api, settings
@@ -33,6 +33,7 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
 async def test_the_troubles_of_a_process_on_this_machine_are_told() -> None:
     async with api() as client:
         frame = Frame("a-1", "rabbitmq", 1, "running", "", troubles={"rabbitmq": "connection refused."})
+        client.backend.processes = Processes(1)
         client.backend.processes.take(0, frame)
         told = await client.get("/status")
         assert told["troubles"] == [{"instance": "a-1", "subject": "rabbitmq", "text": "connection refused."}]

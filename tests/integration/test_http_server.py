@@ -1,0 +1,212 @@
+"""The API behind the real server over a real Redis: the commands through it, and hostile clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from bridge.cli import run_command
+from bridge.settings import Redis as RedisSettings
+from bridge.settings import Settings
+from tests.api import ADMIN, AUTH, ROUTES, VIEWER
+from tests.bridge_process import toml
+from tests.devstack.redis import Redis
+from tests.http_server import served
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def given(redis_server: Redis) -> Settings:
+    prefix = f"http{time.time_ns()}"
+    section = RedisSettings.model_validate({"url": redis_server.url, "durability": "none", "key_prefix": prefix})
+    return Settings(routes=ROUTES, redis=section, auth=AUTH)
+
+
+@pytest.fixture
+def port(given: Settings) -> Iterator[int]:
+    # The server would log into the output of this process, which the tests read.
+    with Path(os.devnull).open("w") as nowhere:
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(nowhere), cache_logger_on_first_use=False)
+        with served(given) as one:
+            yield one
+    structlog.reset_defaults()
+
+
+class Console:
+    """Runs commands in this process: at the store, or over the API."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], file: Path, url: str) -> None:
+        self._capsys = capsys
+        self._file = file
+        self._url = url
+
+    def __call__(self, *arguments: str, api: bool) -> tuple[int, str, str]:
+        where = ("--api", self._url) if api else ("--config", str(self._file))
+        code = run_command([*arguments, *where])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+
+@pytest.fixture
+def console(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, port: int, given: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Console:
+    file = tmp_path / "postdate.toml"
+    routes = {name: {"intercept": one.intercept, "deliver_to": one.deliver_to} for name, one in ROUTES.items()}
+    url = given.redis.url.get_secret_value()
+    file.write_text(
+        toml({"redis": {"url": url, "durability": "none", "key_prefix": given.redis.key_prefix}, "routes": routes})
+    )
+    file.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSTDATE_API_TOKEN", ADMIN)
+    return Console(capsys, file, f"http://127.0.0.1:{port}")
+
+
+def test_commands_print_the_same_over_the_api_as_at_the_store(console: Console) -> None:
+    ids = []
+    for api in (False, True):
+        more = ("--routing-key", "new", "--in", "2h", "--header", "tenant=a", "-o", "json")
+        code, out, _ = console("send", "orders", '{"n": 1}', "--key", f"key-{api}", *more, api=api)
+        assert code == 0
+        ids.append(json.loads(out)["id"])
+    asked: tuple[tuple[str, ...], ...] = (
+        ("list",),
+        ("list", "-o", "json"),
+        ("list", "--route", "orders", "--key", "key-True", "-o", "json"),
+        ("list", "--state", "dead"),
+        ("show", ids[0]),
+        ("show", ids[0], "-o", "json"),
+        ("show", ids[0], "--raw"),
+        ("show", "--key", "key-True", "--route", "orders"),
+        ("show", "1gd4r5kq2000ab3c9d00"),
+        ("reschedule", "1gd4r5kq2000ab3c9d00", "--in", "5m"),
+        ("cancel", "--key", "nothing", "--route", "orders"),
+        ("retry", ids[0]),
+        ("cancel", "nonsense"),
+    )
+    for arguments in asked:
+        at_store, over_api = console(*arguments, api=False), console(*arguments, api=True)
+        assert without_waits(over_api) == without_waits(at_store), arguments
+    for api, one in zip((False, True), ids, strict=True):
+        moved = json.loads(console("reschedule", one, "--at", "2026-12-24T18:00:00Z", "-o", "json", api=api)[1])
+        assert moved[0]["due"] == "2026-12-24T18:00:00.000Z"
+        assert console("deliver", one, api=api)[0] == 0
+        assert console("cancel", one, api=api)[:2] == (0, f"id\tstate\tdue\n{one}\tcancelled\t\n")
+        assert console("cancel", one, api=api)[0] in (3, 5)
+    assert console("pause", "orders", "-o", "json", api=True)[0] == 0
+    assert json.loads(console("stats", "-o", "json", api=True)[1])["parked"] == 0
+    assert console("resume", "orders", api=True)[0] == 0
+
+
+def without_waits(told: tuple[int, str, str]) -> tuple[int, str, str]:
+    """What a command told, without the column "wait", which changes."""
+    code, out, err = told
+    if out.startswith("["):
+        return code, json.dumps([{**one, "wait": ""} for one in json.loads(out)]), err
+    head = out.partition("\n")[0].split("\t")
+    if "wait" not in head:
+        return told
+    place = head.index("wait")
+    lines = [line.split("\t") for line in out.splitlines()]
+    return code, "\n".join("\t".join([*line[:place], *line[place + 1 :]]) for line in lines), err
+
+
+def test_a_wrong_token_and_an_api_that_is_away_are_told_in_a_sentence(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTDATE_API_TOKEN", "wrong")
+    code, _, err = console("list", api=True)
+    assert (code, "valid token" in err) == (5, True)
+    monkeypatch.setenv("POSTDATE_API_TOKEN", VIEWER)
+    code, _, err = console("cancel", "1gd4r5kq2000ab3c9d00", api=True)
+    assert (code, "role operator" in err) == (5, True)
+
+
+# -- hostile clients --------------------------------------------------------------------------------------------------
+
+
+def raw(port: int, data: bytes, wait_s: float = 5.0) -> bytes:
+    """Send bytes; what the server answers until it closes or is silent."""
+    with socket.create_connection(("127.0.0.1", port), wait_s) as one:
+        one.sendall(data)
+        answer = b""
+        try:
+            while piece := one.recv(65536):
+                answer += piece
+        except TimeoutError:
+            pass
+        return answer
+
+
+HEAD = b"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\n"
+TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "statuses"),
+    [
+        (HEAD + TOKEN + b"Connection: close\r\n\r\n", (200,)),
+        (HEAD + b"Connection: close\r\n\r\n", (401,)),
+        (HEAD + TOKEN + TOKEN + b"Connection: close\r\n\r\n", (400,)),
+        (HEAD + b"Authorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n", (400, 401)),
+        (HEAD + b"X: " + b"a" * 500_000 + b"\r\n\r\n", (400, 401, 431)),
+        (HEAD + TOKEN + b"Content-Length: -5\r\n\r\n", (400,)),
+        (HEAD + TOKEN + b"Content-Length: 99999999999999999999\r\nConnection: close\r\n\r\n", (400, 413)),
+        (HEAD + TOKEN + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", (400, 200)),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
+        (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
+        (b"GET //evil.example/%2f.. HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
+        (b"GET /api/v1/me\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", (400,)),
+        (
+            b"GET http://evil.example/api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            (400, 401, 404),
+        ),
+        (b"TRACE /api/v1/me HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Connection: close\r\n\r\n", (405,)),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (400,)),
+    ],
+)
+def test_strange_requests_are_refused_and_the_server_goes_on(port: int, data: bytes, statuses: tuple[int, ...]) -> None:
+    answer = raw(port, data)
+    assert int(answer.split(b" ", 2)[1]) in statuses, answer[:300]
+    assert b"Traceback" not in answer
+    assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+
+
+def test_slow_clients_are_dropped_and_others_are_served(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.patience.HEAD_S", 0.5)
+    slow = []
+    for number in range(100):
+        one = socket.create_connection(("127.0.0.1", port), 5)
+        one.sendall(HEAD if number % 2 else b"")  # half of a request, or nothing
+        slow.append(one)
+    began = time.monotonic()
+    assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    assert time.monotonic() - began < 2
+    for one in slow:
+        one.settimeout(10)
+        while one.recv(65536):
+            pass
+        one.close()
+
+
+def test_the_setting_of_the_environment_finds_the_api(
+    console: Console, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POSTDATE_API", f"http://127.0.0.1:{port}")
+    assert run_command(["list", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    away: dict[str, Any] = {"redis": {"url": "redis://127.0.0.1:1/0", "connect_timeout": "200ms"}}
+    Path("away.toml").write_text(toml(away))
+    assert run_command(["list", "-o", "json", "--config", "away.toml"]) == 0
+    assert "Using the API" in capsys.readouterr().err
