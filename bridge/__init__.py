@@ -20,8 +20,8 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 - ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
                   processes they need (``plan``)
 - ``telemetry/``  health, lateness, metrics, spans, log lines
-- ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous settings,
-                  typed findings
+- ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous
+                  settings, typed findings
 - ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``relay``
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, its service manager

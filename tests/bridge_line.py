@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bridge.cli import run_command
+from bridge.core.orders import HELD_MS
 from bridge.settings import Settings, load
 from tests.bridge_process import RUN, Bridge, Tables, store_client, toml
 from tests.devstack.service import wait_for
@@ -109,6 +111,26 @@ class BridgeLine:
         """The number of parked messages."""
         with store_client(self.store_url) as client:
             return sum(int(client.zcard(self._key(shard, "due"))) for shard in range(SHARDS))
+
+    def held(self) -> int:
+        """The number of parked messages that wait for their route to be resumed."""
+        with store_client(self.store_url) as client:
+            return sum(int(client.zcount(self._key(shard, "due"), HELD_MS, "+inf")) for shard in range(SHARDS))
+
+    def order(self, verb: str, *words: str) -> None:
+        """Pause, resume or drain routes, as an operator does."""
+        assert run_command([verb, *words, "--config", str(self.file())]) == 0
+
+    def follow(self, route: str, word: str) -> None:
+        """Wait until all its running bridges report that a route is "paused" or "draining"; "" for neither."""
+        running = [bridge for bridge in self.bridges if bridge.running()]
+
+        def all_do() -> bool:
+            reports = [bridge.report() for bridge in running]
+            found = [{name for name in ("paused", "draining") if route in said.get(name, ())} for said in reports]
+            return all(reports) and all(names == ({word} if word else set()) for names in found)
+
+        wait_for(all_do, f"route {route} is {word!r}: {self.log_tails()}", 10)
 
     def _key(self, shard: int, kind: str) -> str:
         return f"{{{self._keys}:{shard}}}:{kind}"

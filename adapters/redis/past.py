@@ -30,14 +30,15 @@ from bridge.core.errors import StoreUnavailable
 from bridge.parking.history import HistoryLimits, HistoryRow, unpack_entries
 from bridge.parking.identity import arrived_ms_of, shard_of
 
-#: Stream entries that the first call reads of a shard and that later calls read at most; bytes that a call reads.
+#: Stream entries that the first call reads of a shard and that later calls read at most.
 _PAGE_FIRST, _PAGE_MAX = 4, 1000
-_PAGE_BYTES = 512 * 1024
+#: Bytes that a call reads, and that it searches: each takes Redis one or two milliseconds.
+_PAGE_BYTES, _SEARCHED_BYTES = 64 * 1024, 256 * 1024
 #: A delivery is written down a second later, after an outage of the store more. Pages behind a cursor begin this much
 #: after it.
 _WRITTEN_WITHIN_MS = 10_000
 #: How far the clock of an instance may be off.
-_CLOCK_MS = 1000
+_CLOCK_MS = 100
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class RedisPast:
         needle = wanted.id if wanted.id is not None else wanted.key or b""
         calls = []
         for one in readers:
-            args = (one.newest, oldest, one.page, _PAGE_BYTES, needle)
+            args = (one.newest, oldest, one.page, _SEARCHED_BYTES if needle else _PAGE_BYTES, needle)
             calls.append(Call(self._scripts["history"], (self._keys.shards[one.shard].history,), args))
             one.page = min(one.page * 4, _PAGE_MAX)
         rows: list[HistoryRow] = []

@@ -40,6 +40,16 @@ def read_border_ms(name: str, text: str | None, now_ms: int) -> int | None:
     return _read_time_ms(name, text)
 
 
+def read_past_border_ms(name: str, text: str | None, now_ms: int) -> int | None:
+    """Read a time, or a duration back from now. Raises ``SettingsError``."""
+    border_ms = read_border_ms(name, text, now_ms)
+    if text is None or border_ms is None or _is_number(text):
+        return border_ms
+    with suppress(ValueError):
+        return now_ms - read_duration_ms(text)
+    return border_ms
+
+
 def _read_delay_ms(name: str, text: str) -> int:
     """Read a duration with its unit, 0 or more.
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from bridge.admin.desk import Desk
+from bridge.admin.where import ended, entries_of_key, not_seen
 from bridge.core.errors import NotFound, Refused, SettingsError
 from bridge.parking.identity import shard_of
 from bridge.settings import Settings
@@ -40,8 +41,10 @@ async def ids_of_key(desk: Desk, settings: Settings, key: bytes, route: str | No
             "Find yours with `postdate list --key`, and use its id."
         )
     if not found.ids:
-        fact = f"No message has key {text!r} on route {name!r}."
-        raise NotFound(f"{fact} {strange_route(settings, name)}".rstrip())
+        fact = f"No message has key {text!r} on route {name!r}"
+        if entries := await entries_of_key(desk, name, key):
+            raise NotFound(f"{fact}: {ended(entries[0])} (id {entries[0].id.decode()}).")
+        raise NotFound(f"{fact}: {await not_seen(desk)}. {strange_route(settings, name)}".rstrip())
     return found.ids
 
 

@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from bridge.admin.desk import Desk, Row
+from bridge.admin.where import ended, ends, not_seen
 from bridge.core.errors import FINE, NOT_FOUND, REFUSED
 from bridge.core.orders import RouteState, routes_that
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.delay.trust import is_cancellation
+from bridge.parking.history import HistoryRow
 
 BEING_SENT = "it is being sent now. Look again in a few seconds with `postdate show`"
-UNKNOWN = "no message has this id. It was delivered or cancelled, or the id is wrong"
+UNKNOWN = "no message has this id"
+#: Why the history says that a message was cancelled, where the operator gave no reason.
+_BY_OPERATOR = "by an operator"
 DEAD = "it is a dead letter. Use `postdate retry`"
 _PARKED = "it is parked, not dead. `postdate deliver` makes it due now"
 _CANCELLATION = (
@@ -48,9 +52,9 @@ class MessageResult(NamedTuple):
 
 async def cancel(desk: Desk, ids: Sequence[bytes], reason: str = "") -> list[MessageResult]:
     """Delete parked messages and dead letters. ``reason`` is for the history."""
-    words = await desk.cancel(ids, reason)
+    words = await desk.cancel(ids, reason or _BY_OPERATOR)
     gone = {"parked": "gone", "dead": "gone"}
-    return [_judged(one, words[one], gone, {"claimed": BEING_SENT}) for one in ids]
+    return await _explained(desk, [_judged(one, words[one], gone, {"claimed": BEING_SENT}) for one in ids])
 
 
 async def reschedule(desk: Desk, ids: Sequence[bytes], due_ms: int) -> list[MessageResult]:
@@ -99,12 +103,28 @@ def _judged(one: bytes, word: str, done: Mapping[str, str], refused: Mapping[str
     return MessageResult(one, word, refused[word], REFUSED)
 
 
+async def _explained(desk: Desk, results: Sequence[MessageResult]) -> list[MessageResult]:
+    """Say of messages that are not in the store what became of them, as far as the history tells."""
+    missing = [one.id for one in results if one.state == "none"]
+    if not missing:
+        return list(results)
+    known, unknown = await ends(desk, missing), f"{UNKNOWN}: {await not_seen(desk)}"
+    return [_ended(one, known.get(one.id), unknown) if one.state == "none" else one for one in results]
+
+
+def _ended(one: MessageResult, entry: HistoryRow | None, unknown: str) -> MessageResult:
+    if entry is None:
+        return one._replace(text=unknown)
+    return one._replace(state=entry.state.value, text=ended(entry), code=REFUSED)
+
+
 async def _read_again(desk: Desk, results: Sequence[MessageResult], due_now: bool) -> list[MessageResult]:
     """Read the parked ones again, so that the result shows what is stored: a message that became due now may be claimed
     or gone by then. One of a paused route waits until that is resumed."""
     rows = {row.id: row for row in await desk.look([one.id for one in results if one.state == "parked"], 0)}
     paused = routes_that(await desk.orders(), RouteState.PAUSED) if rows and due_now else frozenset()
-    return [_as_stored(one, rows.get(one.id), paused) if one.state == "parked" else one for one in results]
+    results = [_as_stored(one, rows.get(one.id), paused) if one.state == "parked" else one for one in results]
+    return await _explained(desk, results)
 
 
 def _as_stored(one: MessageResult, row: Row | None, paused: Set[str]) -> MessageResult:

@@ -62,6 +62,11 @@ async def _entries(desk: Desk, wanted: PastFilter) -> list[HistoryRow]:
     return found
 
 
+async def entries_of_key(desk: Desk, route: str | None, key: bytes) -> list[HistoryRow]:
+    """Return the entries of the history with this key, newest first, at most 50."""
+    return await _entries(desk, PastFilter(route=route, key=key))
+
+
 async def ends(desk: Desk, ids: Sequence[bytes]) -> dict[bytes, HistoryRow]:
     """Return the last entry of the history for each of these ids that has one. Only the first 20 ids are looked up."""
     found = {}

@@ -135,8 +135,10 @@ async def dry_run(desk: Desk, chosen: Selection) -> dict[str, Any]:
 class Operations:
     """The operations that this process runs, and those that the store knows."""
 
-    def __init__(self, desk: Callable[[], Awaitable[Desk]]) -> None:
+    def __init__(self, desk: Callable[[], Awaitable[Desk]], ended: Callable[[Operation], None]) -> None:
+        """``ended`` is called with each operation of this process that has ended."""
         self._desk = desk
+        self._ended = ended
         self._running: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
 
     async def all(self) -> list[dict[str, Any]]:
@@ -167,6 +169,7 @@ class Operations:
         task = asyncio.create_task(run.run())
         self._running[operation.id] = run, task
         task.add_done_callback(lambda _: self._running.pop(operation.id, None))
+        task.add_done_callback(lambda _: self._ended(operation))
         return shown(operation.document(), now_ms)
 
     async def close(self) -> None:

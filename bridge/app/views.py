@@ -21,6 +21,7 @@ from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.settings import Settings, mask_url
 from bridge.settings.names import dotted, is_secret, leaves, rule_of
+from bridge.settings.plan import is_canary
 from bridge.settings.urls import DOTS, Url
 
 #: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
@@ -100,9 +101,14 @@ def stats(found: Stats, orders: RouteOrders = MappingProxyType({})) -> dict[str,
         "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
         "bytes_per_message": found.bytes_each,
         "warnings": list(found.warnings),
-        "routes": [route(name, found, orders) for name in sorted(found.by_route.keys() | orders.keys())],
+        "routes": [route(name, found, orders) for name in route_names(found, orders)],
         "instances": instances(found),
     }
+
+
+def route_names(found: Stats, orders: RouteOrders) -> list[str]:
+    """Return the routes with messages or an order, without the canaries."""
+    return sorted(name for name in found.by_route.keys() | orders.keys() if not is_canary(name))
 
 
 def route(name: str, found: Stats, orders: RouteOrders) -> dict[str, Any]:

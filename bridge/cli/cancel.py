@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter
 from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
+from bridge.cli.audited import noted
 from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
@@ -52,11 +54,11 @@ def cancel(
     if reason is not None:
         raise SettingsError("--reason selects dead letters. Add --dead.")
 
-    async def work(desk: Desk) -> list[MessageResult]:
-        return await verbs.cancel(desk, await targets(desk, settings, ids, key, route))
+    async def work(desk: Desk) -> Sequence[MessageResult]:
+        return await noted(desk, "cancel", await verbs.cancel(desk, await targets(desk, settings, ids, key, route)))
 
     return answer(output, at_desk(settings, work, route), gone="cancelled")
 
 
 async def _cancel(desk: Desk, ids: list[bytes]) -> int:
-    return sum(answer == "dead" for answer in (await desk.cancel(ids)).values())
+    return sum(answer == "dead" for answer in (await desk.cancel(ids, "by an operator")).values())

@@ -108,6 +108,11 @@ COMMANDS = {
         "Show message counts, memory use and the health of each instance.",
         ("postdate stats", "postdate stats -o json"),
     ),
+    "audit": Command(
+        "bridge.cli.audit:audit",
+        "Show what people did to messages and routes, newest first.",
+        ("postdate audit --limit 20",),
+    ),
     "demo": Command(
         "bridge.cli.demo:demo",
         "Send six messages through a bridge of its own and watch them.",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bridge.admin import verbs
 from bridge.admin.desk import Desk
 from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
+from bridge.cli.audited import noted
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.results import answer
 from bridge.cli.select import targets
@@ -22,7 +25,7 @@ def deliver(
     """Make parked messages due now. A running postdate then publishes them."""
     settings = settings_from(config)
 
-    async def work(desk: Desk) -> list[MessageResult]:
-        return await verbs.deliver(desk, await targets(desk, settings, ids, key, route))
+    async def work(desk: Desk) -> Sequence[MessageResult]:
+        return await noted(desk, "deliver", await verbs.deliver(desk, await targets(desk, settings, ids, key, route)))
 
     answer(output, at_desk(settings, work, route))

@@ -11,15 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from bridge.admin.desk import Desk, Filter, Row
-from bridge.admin.moments import read_border_ms
+from bridge.admin.moments import read_border_ms, read_past_border_ms
+from bridge.admin.past import PastFilter
 from bridge.app import views
 from bridge.app.brokers import brokers_of
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
 from bridge.cli.output import rows, table, wait
+from bridge.cli.past import ended_messages
 from bridge.cli.select import judge_strange_route
+from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.parking.history import PastState
 from bridge.settings import Settings, settings_from
 from bridge.telemetry.printable import say
 
@@ -30,6 +34,7 @@ class Listed(StrEnum):
     PARKED = "parked"
     CLAIMED = "claimed"
     DEAD = "dead"
+    HISTORY = "history"
 
 
 #: In a pipe. ``place`` is the routing key or the record key.
@@ -37,19 +42,54 @@ _COLUMNS = {
     Listed.PARKED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
     Listed.CLAIMED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "lease_until"],
     Listed.DEAD: ["id", "died", "route", "place", "key", "size", "tries", "reason"],
+    Listed.HISTORY: ["id", "state", "ended", "late_ms", "due", "route", "key", "size", "tries", "reason"],
 }
 #: On a terminal: short columns first, exact times only where there is room for them.
 _TABLE = {
     Listed.PARKED: ["id", "when", "due", "route", "place", "key", "size", "tries", "next", "reason"],
     Listed.CLAIMED: ["id", "when", "due", "route", "place", "key", "size", "tries", "lease"],
     Listed.DEAD: ["id", "when", "died", "route", "place", "key", "size", "tries", "reason"],
+    Listed.HISTORY: ["id", "when", "state", "ended", "late_ms", "route", "key", "size", "tries", "reason"],
 }
 #: "delay key": a message is cancelled by it, unlike by its routing key or record key.
-_HEADS = {"key": "delay key", "due": "due at", "died": "died at", "next": "next try"}
+_HEADS = {
+    "key": "delay key",
+    "due": "due at",
+    "died": "died at",
+    "ended": "ended at",
+    "late_ms": "late ms",
+    "next": "next try",
+}
+_WHEN = {Listed.DEAD: "died", Listed.HISTORY: "ended"}
 #: What shrinks where the line is too short, in this order, and to which width; 0 drops the column.
 _CUT = [
-    *(("reason", 40), ("due", 0), ("died", 0), ("reason", 16), ("size", 0), ("tries", 0)),
+    *(("reason", 40), ("due", 0), ("died", 0), ("ended", 0), ("reason", 16), ("size", 0), ("tries", 0)),
     *(("key", 9), ("place", 9), ("route", 8), ("reason", 8)),
+]
+
+
+DueAfterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--due-after", metavar="TIME", help="Only messages due at this time or later. A duration counts from now."
+    ),
+]
+DueBeforeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
+    ),
+]
+EndingOption = Annotated[
+    PastState | None, typer.Option("--ending", help="With --state history: only messages that ended like this.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="With --state history: only what ended at this time or later. A duration counts back from now.",
+    ),
 ]
 
 
@@ -62,31 +102,31 @@ def list_messages(
         str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")
     ] = None,
     reason: ReasonOption = None,
-    due_after: Annotated[
-        str | None,
-        typer.Option(
-            "--due-after", metavar="TIME", help="Only messages due at this time or later. A duration counts from now."
-        ),
-    ] = None,
-    due_before: Annotated[
-        str | None,
-        typer.Option(
-            "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
-        ),
-    ] = None,
+    due_after: DueAfterOption = None,
+    due_before: DueBeforeOption = None,
+    ending: EndingOption = None,
+    since: SinceOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
     """List messages, the next due first. `--state dead` sorts by the time of failure.
 
+    `--state history` lists what was delivered, cancelled or replaced or became a dead letter, newest first.
+
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.
     """
     settings, now_ms = settings_from(config), 0
+    _judge(settings, state, due_after or due_before, ending or since)
 
     async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
         nonlocal now_ms
         now_ms = await desk.now_ms()
+        most = None if everything else limit
+        if state is Listed.HISTORY:
+            from_ms = read_past_border_ms("--since", since, now_ms)
+            past = PastFilter(route, os.fsencode(key) if key else None, None, ending, from_ms, None, reason)
+            return await ended_messages(desk, past, most)
         wanted = Filter(
             route,
             os.fsencode(key) if key else None,
@@ -94,11 +134,11 @@ def list_messages(
             read_border_ms("--due-before", due_before, now_ms),
             reason,
         )
-        return await _gather(desk, state, wanted, None if everything else limit, now_ms)
+        return await _gather(desk, state, wanted, most, now_ms)
 
     found, more = at_desk(settings, gather, route)
     if output is Output.TEXT and sys.stdout.isatty():
-        heads = _HEADS | {"when": "died" if state is Listed.DEAD else "due", "place": _place(settings)}
+        heads = _HEADS | {"when": _WHEN.get(state, "due"), "place": _place(settings)}
         table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
     elif output is Output.TEXT:
         named = {"place": _place(settings).replace(" ", "_")}
@@ -109,6 +149,18 @@ def list_messages(
         judge_strange_route(settings, route)
     if more:
         say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
+
+
+def _judge(settings: Settings, state: Listed, due: str | None, past: str | None) -> None:
+    """Raise ``SettingsError`` for options that do not go with the state."""
+    if state is not Listed.HISTORY:
+        if past:
+            raise SettingsError("--ending and --since need --state history.")
+        return
+    if due:
+        raise SettingsError("--due-after and --due-before select messages in the store. Use --since.")
+    if not settings.history.max:
+        raise SettingsError("The history is switched off (history.max = 0).")
 
 
 def _place(settings: Settings) -> str:
@@ -126,7 +178,9 @@ def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     row = _with_place(row)
     again = read_moment_ms(row["next_try"]) if row.get("next_try") else None
     lease = read_moment_ms(row["lease_until"]) if row.get("lease_until") else None
-    if row.get("died"):
+    if row.get("ended"):
+        when = _away(row["ended_ms"], now_ms, "{} ago")
+    elif row.get("died"):
         when = _away(read_moment_ms(row["died"]), now_ms, "{} ago")
     else:
         when = _away(row["due_ms"], now_ms, "overdue {}")

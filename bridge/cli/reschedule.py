@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bridge.admin import verbs
 from bridge.admin.desk import Desk
 from bridge.admin.moments import due_ms, read_due
 from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
+from bridge.cli.audited import noted
 from bridge.cli.options import (
     AtOption,
     ConfigOption,
@@ -35,8 +38,9 @@ def reschedule(
     due = read_due(after, at)
     settings = settings_from(config)
 
-    async def work(desk: Desk) -> list[MessageResult]:
+    async def work(desk: Desk) -> Sequence[MessageResult]:
         moment_ms = due_ms(due, await desk.now_ms(), settings.limits.max_delay)
-        return await verbs.reschedule(desk, await targets(desk, settings, ids, key, route), moment_ms)
+        results = await verbs.reschedule(desk, await targets(desk, settings, ids, key, route), moment_ms)
+        return await noted(desk, "reschedule", results)
 
     answer(output, at_desk(settings, work, route))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter
 from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
+from bridge.cli.audited import noted
 from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
@@ -57,8 +59,8 @@ def retry(
     if everything or reason is not None:
         raise SettingsError("--all and --reason select by filter. Leave out ids and --key.")
 
-    async def work(desk: Desk) -> list[MessageResult]:
-        return await verbs.retry(desk, await targets(desk, settings, ids, key, route))
+    async def work(desk: Desk) -> Sequence[MessageResult]:
+        return await noted(desk, "retry", await verbs.retry(desk, await targets(desk, settings, ids, key, route)))
 
     return answer(output, at_desk(settings, work, route))
 

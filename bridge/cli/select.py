@@ -11,6 +11,7 @@ import typer
 from bridge.admin.desk import Desk, Filter, Row
 from bridge.admin.select import ids_of_key, read_ids, strange_route
 from bridge.app.open_desk import at_desk
+from bridge.cli.audited import note
 from bridge.cli.options import Output
 from bridge.cli.output import facts
 from bridge.core.errors import FAILED, SettingsError
@@ -94,6 +95,10 @@ async def _on_dead_letters(
         done += await act(desk, ids[at : at + _BATCH])
         if at and sys.stderr.isatty():
             say(f"{done} of {len(ids)} ...")
+    if done:
+        filters = {"route": wanted.route, "reason": wanted.reason}
+        text = " ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
+        await note(desk, verb, f"dead letters {text}".rstrip(), done)
     return done
 
 

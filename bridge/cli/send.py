@@ -15,8 +15,9 @@ from bridge.admin.payload import Draft
 from bridge.admin.select import refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.app.brokers import broker_of
-from bridge.app.open_desk import at_api, park_message
+from bridge.app.open_desk import at_api, at_desk, park_message
 from bridge.app.remote import api_address
+from bridge.cli.audited import note
 from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption
 from bridge.cli.output import facts
 from bridge.core.errors import SettingsError
@@ -91,6 +92,7 @@ def send(
         )
 
     one, message = park_message(store_of(settings, found.broker).settings, make)
+    at_desk(settings, lambda desk: note(desk, "send", f"{one.decode()} on route {route}", 1), route)
     _print(output, one.decode(), message.due_ms)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from bridge.admin.desk import Desk, Row
+from bridge.admin.where import ended, ends, entries_of_key, history_view, not_seen
 from bridge.app import views
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.output import document, facts, line
+from bridge.cli.past import print_ended
 from bridge.cli.select import targets
 from bridge.core.errors import NotFound, SettingsError
+from bridge.parking.history import HistoryRow
 from bridge.settings import settings_from
 from bridge.telemetry.printable import printable_lines
 
@@ -33,40 +37,55 @@ def show(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show messages with their properties, headers and body. Nothing is changed."""
+    """Show messages with their properties, headers and body. Nothing is changed.
+
+    Of a message that left the store, the history has the moments: received, due, claimed, published, confirmed.
+    """
     settings = settings_from(config)
 
-    async def work(desk: Desk) -> list[Row]:
-        meant = await targets(desk, settings, ids, key, route)
+    async def work(desk: Desk) -> tuple[list[Row], list[HistoryRow]]:
+        try:
+            meant = await targets(desk, settings, ids, key, route)
+        except NotFound:
+            past = await entries_of_key(desk, route, os.fsencode(key)) if key is not None else []
+            if not past:
+                raise
+            return [], past
         rows = await desk.look(meant, -1 if full or raw else views.SHOWN_BYTES)
         for place, row in enumerate(rows):
             try:
                 views.open_payload(row)
             except ValueError:  # properties larger than a frame: read all of it
                 rows[place : place + 1] = await desk.look([row.id], -1)
-        missing = set(meant) - {row.id for row in rows}
-        if missing:
-            names = ", ".join(sorted(one.decode() for one in missing))
-            raise NotFound(f"No message has id {names}. It was delivered or cancelled, or the id is wrong.")
-        return rows
+        missing = sorted(set(meant) - {row.id for row in rows})
+        known = await ends(desk, missing) if missing else {}
+        if len(known) < len(missing):
+            names = ", ".join(one.decode() for one in missing if one not in known)
+            raise NotFound(f"No message has id {names}: {await not_seen(desk)}.")
+        return rows, list(known.values())
 
-    rows = at_desk(settings, work, route)
+    rows, past = at_desk(settings, work, route)
     if raw:
-        if len(rows) > 1:
-            raise SettingsError(f"--raw writes one message. Messages given: {len(rows)}.")
+        if len(rows) + len(past) > 1:
+            raise SettingsError(f"--raw writes one message. Messages given: {len(rows) + len(past)}.")
+        if past:
+            raise NotFound(f"The body of message {past[0].id.decode()} is gone: {ended(past[0])}.")
         sys.stdout.buffer.write(views.open_payload(rows[0]).body)
         return
-    _print(output, rows, None if full else views.BODY_BYTES)
+    _print(output, rows, past, None if full else views.BODY_BYTES)
 
 
-def _print(output: Output, rows: list[Row], most: int | None) -> None:
+def _print(output: Output, rows: list[Row], past: list[HistoryRow], most: int | None) -> None:
     if output is Output.TEXT:
         for place, row in enumerate(rows):
             if place:
                 print()
             _print_text(row, most)
+        if rows and past:
+            print()
+        print_ended(past)
         return
-    found = [_as_json(row, most) for row in rows]
+    found = [*(_as_json(row, most) for row in rows), *map(history_view, past)]
     if output is Output.JSONL:
         for one in found:
             line(one)

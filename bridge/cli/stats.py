@@ -56,8 +56,8 @@ def as_text(found: Stats, used: bool, orders: RouteOrders = MappingProxyType({})
         lines.append((f"memory of {one.server}", f"{_size(one.used)}{most}"))
     if found.bytes_each is not None:
         lines.append(("memory per message", f"about {_size(found.bytes_each)}"))
-    routes = sorted(found.by_route.keys() | orders.keys())
-    lines += [(f"route {name}", _route(views.route(name, found, orders))) for name in routes]
+    for name in views.route_names(found, orders):
+        lines.append((f"route {name or '(damaged messages)'}", _route(views.route(name, found, orders))))
     lines += [(f"instance {name}", _instance(report)) for name, report in found.instances.items()]
     if not found.instances:
         needed = "none. Start one with `postdate run`."

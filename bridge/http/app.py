@@ -17,6 +17,7 @@ from bridge.http.backend import Backend, Stores
 from bridge.http.health import health_routes
 from bridge.http.line import Processes
 from bridge.http.metrics import metrics_routes
+from bridge.http.page import page_routes
 from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
 from bridge.settings import Settings
@@ -30,9 +31,9 @@ _ROUTERS = (
     routes.admin,
     search.reads,
     status.reads,
+    reload.admin,
     system.reads,
     system.admin,
-    reload.admin,
 )
 
 
@@ -67,6 +68,8 @@ def create_app(
         app.include_router(router)
     app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
     app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
+    if settings.ui.enabled:
+        app.include_router(page_routes())
     app.add_middleware(Gate, settings=settings)
     app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
     return app

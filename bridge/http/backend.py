@@ -19,7 +19,7 @@ from bridge.admin.past import AuditEntry
 from bridge.admin.send import Message
 from bridge.app.canary import CanaryState
 from bridge.app.open_desk import Reserve
-from bridge.app.operations import Operations
+from bridge.app.operations import Operation, Operations
 from bridge.core.errors import PostdateError
 from bridge.http.access import Caller, caller_of
 from bridge.http.line import Processes
@@ -144,7 +144,7 @@ class Backend:
         self.processes = processes
         self.canaries = canaries
         self.look = Look(stores)
-        self.operations = Operations(stores.desk)
+        self.operations = Operations(stores.desk, self._bulk_ended)
         self.events = Events()
         self.rates = Rate()
         self.route_rates: dict[str, Rate] = {}
@@ -154,8 +154,13 @@ class Backend:
         """Return the desk of all stores."""
         return await self.stores.desk()
 
+    def _bulk_ended(self, operation: Operation) -> None:
+        via = operation.by.rpartition("(")[2].rstrip(")")
+        self.processes.verbs[operation.verb, via] += operation.done
+
     async def note(self, caller: Caller, verb: str, what: str, messages: int, reason: str = "") -> None:
         """Write an entry of the audit log, after something was done. A store that is away now does not undo it."""
+        self.processes.verbs[verb, caller.via] += messages
         log.info("audit", who=caller.who, via=caller.via, verb=verb, what=what, messages=messages, reason=reason)
         try:
             await (await self.desk()).note(AuditEntry(caller.who, caller.via, verb, what[:500], messages, reason))

@@ -64,10 +64,12 @@ class Processes:
         self._frames: list[Frame | None] = [None] * lines
         self._was_ready = False
         self._ended: object = {}
-        #: What this app's API did to messages: verb, route, and the way in.
-        self.verbs: Counter[tuple[str, str, str]] = Counter()
+        #: To how many messages this app's API did what: by verb and the way in.
+        self.verbs: Counter[tuple[str, str]] = Counter()
         self.reloading = Reloading()
         self.loaded_at_s = time.time()
+        #: Asks the parent for a reload; None where there is no parent that could.
+        self.ask_reload: Callable[[], None] | None = None
         #: The sentence about an overdue canary, "" for none.
         self.canary: Callable[[], str] = str
         self._waiting: list[asyncio.Future[Reloading]] = []
@@ -146,12 +148,13 @@ class Processes:
                 group.create_task(self._hear(number, one))
 
     async def _hear(self, number: int, line: socket) -> None:
-        reader, _ = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
-        while True:
-            if not (text := await _next_line(reader)):
-                return
-            if (frame := read_frame(text, self._now_s())) is not None:
-                self.take(number, frame)
+        reader, writer = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
+        try:
+            while text := await _next_line(reader):
+                if (frame := read_frame(text, self._now_s())) is not None:
+                    self.take(number, frame)
+        finally:
+            writer.close()
 
     # -- reloads ------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from bridge.admin.desk import RouteStats, Stats
 from bridge.app.canary import CanaryState
 from bridge.core.errors import PostdateError
 from bridge.core.message import Outcome
+from bridge.core.orders import RouteState, routes_that
 from bridge.core.reasons import ARRIVAL_KINDS, ReasonKind
 from bridge.http.health import OpenDesk
 from bridge.http.line import Processes
@@ -38,8 +39,8 @@ _FRESH_S = 5.0
 _WAIT_S = 2.0
 #: The windows of ``postdate_due_messages``, in milliseconds.
 _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
-#: How verbs reach messages, and the counters of the verbs.
-_VIAS = ("api", "cli", "ui", "message")
+#: How verbs reach the API, and the counters of the verbs.
+_VIAS = ("api", "cli", "ui")
 VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "delivered_early", "retry": "retried"}
 
 
@@ -71,6 +72,7 @@ class StoreGauges:
             self.stats = await desk.stats()
             bounds_ms = [0, *(self.stats.now_ms + one for one in _WITHIN_MS.values())]
             self.due = await desk.density(bounds_ms)
+            self.paused = routes_that(await desk.orders(), RouteState.PAUSED)
             self.up = True
         except PostdateError:
             self.up = False
@@ -164,16 +166,14 @@ class MetricsPage(Collector):
         return family
 
     def _verbs(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
+        """Yield what verbs did: by this process's API, and cancellations by header."""
         for verb, name in VERBS.items():
-            family = CounterMetricFamily(
-                f"postdate_{name}", f"Messages that the verb {verb} acted on.", labels=["route", "via"]
-            )
-            for route in self._stored:
-                for via in _VIAS:
-                    value = self._processes.verbs.get((verb, route, via), 0)
-                    if via == "message":
-                        value = numbers.get(route, {}).get(name, 0)
-                    family.add_metric([route, via], value)
+            text = f"Messages that the verb {verb} acted on."
+            family = CounterMetricFamily(f"postdate_{name}", text, labels=["via"])
+            for via in _VIAS:
+                family.add_metric([via], self._processes.verbs.get((verb, via), 0))
+            by_header = sum(one.get(name, 0) for one in numbers.values())
+            family.add_metric(["message"], by_header)
             yield family
 
     def _histogram(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 from starlette.responses import Response
 
@@ -20,10 +18,11 @@ _PATIENCE_S = 30.0
 @admin.post("/reload", summary="Reload the settings", responses=problems(409, 501))
 async def reload(here: Here, who: Who) -> Response:
     """Read the settings again and take over those that can change live. The answer names those that need a restart."""
-    if not len(here.processes):
+    ask = here.processes.ask_reload
+    if ask is None:
         raise Problem(501, "`postdate serve` does not reload. Restart it.")
     waiting = here.processes.next_reload()
-    os.kill(os.getppid(), signal.SIGHUP)
+    ask()
     try:
         async with asyncio.timeout(_PATIENCE_S):
             found = await waiting

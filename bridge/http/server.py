@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from socket import socket
 from typing import Any
 
@@ -17,7 +18,8 @@ import uvicorn
 from bridge.app.build import instance_name
 from bridge.app.canary import Canaries
 from bridge.app.open_desk import KeptStores
-from bridge.core.errors import FAILED, FINE
+from bridge.app.webhook import WebhookReporter
+from bridge.core.errors import FAILED, FINE, PostdateError
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.http.patience import PatientProtocol
@@ -36,6 +38,8 @@ _KEEP_ALIVE_S = 30
 #: How long requests may take to end at a stop.
 _GRACE_S = 2
 _HEAD_MAX = 64 * 1024
+#: Between two attempts to open the stores.
+_AGAIN_S = 5.0
 
 
 class Uvicorn(uvicorn.Server):
@@ -47,12 +51,14 @@ class Uvicorn(uvicorn.Server):
         yield
 
 
-def make_server(settings: Settings, processes: Processes, canaries: Canaries | None = None) -> Uvicorn:
+def make_server(
+    settings: Settings, processes: Processes, canaries: Canaries | None = None, stores: KeptStores | None = None
+) -> Uvicorn:
     """Return the server with the app. Raises what a wrong certificate raises."""
     http = settings.http
     tls: dict[str, Any] = {"ssl_certfile": http.cert_file, "ssl_keyfile": http.key_file} if http.cert_file else {}
     states = canaries.states if canaries is not None else tuple
-    app = create_app(settings, KeptStores(settings), processes, states)
+    app = create_app(settings, stores or KeptStores(settings), processes, states)
     return Uvicorn(
         uvicorn.Config(
             app,
@@ -93,9 +99,11 @@ def run_child() -> None:
 async def _serve(start: Start, handover: Handover) -> None:
     processes = Processes(len(start.hearing))
     processes.reloading = start.reloading
+    processes.ask_reload = partial(os.kill, start.parent, signal.SIGHUP)
     canaries = Canaries(start.settings, canary_brokers(start.settings))
     processes.canary = canaries.overdue
-    server = make_server(start.settings, processes, canaries)
+    stores = KeptStores(start.settings)
+    server = make_server(start.settings, processes, canaries, stores)
 
     def end() -> None:
         server.should_exit = True
@@ -105,13 +113,27 @@ async def _serve(start: Start, handover: Handover) -> None:
 
     handover.follow(take, end)
     hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
-    flying = asyncio.ensure_future(canaries.run())
+    beside = [asyncio.ensure_future(one) for one in (canaries.run(), _report_dead(start.settings, stores))]
     log.info("http is served", pid=os.getpid())
     try:
         await server.serve(_sockets(start.listening))
     finally:
         hearing.cancel()
-        flying.cancel()
+        for one in beside:
+            one.cancel()
+
+
+async def _report_dead(settings: Settings, stores: KeptStores) -> None:
+    """Send reports to the webhook, if there is one."""
+    if not settings.webhook.url.get_secret_value():
+        return
+    while True:
+        try:
+            desk = await stores.desk()
+        except PostdateError:  # the instances report it
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            await WebhookReporter(settings.webhook, desk, desk.stats, instance_name(settings, "http")).run()
 
 
 def _sockets(numbers: Sequence[int]) -> list[socket]:

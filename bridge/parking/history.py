@@ -55,6 +55,10 @@ NO_HISTORY = HistoryLimits()
 class HistoryRow:
     """An entry as a person sees it. Moments are Unix milliseconds by the store's clock, None where unknown.
 
+    Exact to the message: ``received_ms``, ``due_ms``, and the end of what was not delivered. One for a batch:
+    ``claimed_ms`` (the store's clock in the claim), ``published_ms`` (the publisher's pass), and the end of a delivery
+    (when its confirm was read). When it was parked is not known: some milliseconds after it was received.
+
     ``ended_ms``: when the broker confirmed it, or when it was cancelled, replaced or became a dead letter. ``size`` is
     that of the payload. ``key`` is the producer's key or message id. ``broker`` is that of the store.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import load
+from tests.bridge_process import ROOT
 from tests.devstack.helm import ChartTools, present_tools
 from tests.devstack.service import Unavailable
 from tests.helm.chart import CHART, VALUES, container, objects, read_yaml, refusal, rendered
@@ -15,6 +16,8 @@ from tests.helm.chart import CHART, VALUES, container, objects, read_yaml, refus
 pytestmark = pytest.mark.slow
 
 LEAST, FULL = VALUES / "least.yaml", VALUES / "full.yaml"
+#: Beside the chart, and linked into it: Helm reads no file outside of a chart.
+RULES = ROOT / "deploy/prometheus-alerts.yaml"
 ALWAYS = {"ConfigMap", "Deployment", "PodDisruptionBudget", "Service"}
 
 
@@ -137,6 +140,11 @@ def test_the_full_values_reach_the_pod(tools: ChartTools) -> None:
     assert given["extraEnv"][0] in one["env"]
     assert given["extraVolumes"][0] in pod["volumes"]
     assert given["extraVolumeMounts"][0] in one["volumeMounts"]
+
+
+def test_the_rules_of_the_operator_are_those_of_the_repository(tools: ChartTools) -> None:
+    made = objects(rendered(tools, "--values", FULL))
+    assert made["PrometheusRule"]["spec"]["groups"] == read_yaml(RULES)["groups"]
 
 
 @pytest.mark.parametrize(

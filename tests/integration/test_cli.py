@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -151,6 +152,64 @@ def shell(
     )
     (tmp_path / "postdate.toml").chmod(0o600)
     return Shell(redis_url, key_prefix, capsys)
+
+
+class TestOrders:
+    """pause, resume and drain."""
+
+    def test_a_route_is_paused_drained_and_resumed_and_stats_say_so(self, shell: Shell) -> None:
+        shell.send()
+        (row,) = shell.rows("pause", "orders", "--reason", "the bank is down")
+        assert (row["route"], row["state"], row["reason"]) == ("orders", "paused", "the bank is down")
+        assert (row["parked"], row["held"]) == (1, 0)
+        (route,) = json.loads(shell("stats", "-o", "json"))["routes"]
+        assert (route["name"], route["state"], route["by"], route["parked"]) == ("orders", "paused", row["by"], 1)
+        assert "paused since" in shell("stats")
+        assert "the bank is down" in shell("stats")
+        (row,) = shell.rows("drain", "orders")
+        assert (row["state"], row["reason"]) == ("draining", None)
+        (row,) = shell.rows("resume", "orders")
+        assert (row["state"], row["since"], row["by"]) == ("running", None, None)
+        assert re.search(r"^route orders +parked 1$", shell("stats"), re.MULTILINE)
+
+    def test_all_routes_with_a_store_are_paused_after_a_confirmation(self, shell: Shell) -> None:
+        self.with_levels()
+        assert "Confirm with --yes" in shell.refused("pause", "--all")
+        assert [row["route"] for row in shell.rows("pause", "--all", "--yes")] == ["orders"]
+        assert [row["state"] for row in shell.rows("resume", "--all", "--yes")] == ["running"]
+
+    def test_unknown_routes_and_routes_without_a_store_are_refused(self, shell: Shell) -> None:
+        self.with_levels()
+        assert "Did you mean 'orders'?" in shell.refused("pause", "order")
+        assert "Name routes, or give --all." in shell.refused("drain")
+        assert "Name routes, or give --all." in shell.refused("drain", "orders", "--all")
+        for verb in ("pause", "drain"):
+            code, _ = shell.ended(verb, "bills")
+            assert (code, "route bills has no store" in shell.said) == (5, True)
+        assert shell.rows("resume", "orders")[0]["state"] == "running"
+
+    def test_an_order_for_a_route_that_left_the_settings_can_be_ended(self, shell: Shell) -> None:
+        shell("pause", "orders")
+        settings = Path("postdate.toml")
+        settings.write_text(settings.read_text().replace("[routes.orders]", "[routes.renamed]"))
+        assert [route["state"] for route in json.loads(shell("stats", "-o", "json"))["routes"]] == ["paused"]
+        shell("resume", "orders")
+        assert json.loads(shell("stats", "-o", "json"))["routes"] == []
+
+    def test_a_message_that_is_delivered_on_a_paused_route_waits_and_the_command_says_so(self, shell: Shell) -> None:
+        one = shell.send()
+        shell("pause", "orders")
+        (row,) = shell.rows("deliver", one)
+        assert (row["state"], row["code"]) == ("parked", 0)
+        assert "route orders is paused, so it waits until `postdate resume orders`" in row["text"]
+        assert row["text"] in shell.said
+        shell("resume", "orders")
+        assert shell.rows("deliver", one)[0]["text"] == ""
+
+    def with_levels(self) -> None:
+        """Add a route without a store."""
+        with Path("postdate.toml").open("a") as file:
+            file.write('[routes.bills]\nintercept = "bills.delay"\ndeliver_to = "bills"\nmode = "levels"\n')
 
 
 class TestFine:
@@ -442,6 +501,37 @@ class TestWrong:
         assert "there is no ./postdate.toml. Name your settings file with --config FILE" in shell.refused(command)
 
 
+class TestWhatLeftTheStore:
+    def test_a_cancelled_message_is_shown_and_listed_with_its_moments(self, shell: Shell) -> None:
+        one = shell.send("--key", "order-1")
+        shell("cancel", one)
+        for words in ((one,), ("--key", "order-1")):
+            found = json.loads(shell("show", *words, "-o", "json"))
+            assert (found["id"], found["state"], found["key"]) == (one, "cancelled", "order-1")
+            assert found["reason"] == "by an operator"
+            assert [moment["what"] for moment in found["life"]] == ["received", "cancelled", "due"]
+        assert "cancelled" in shell("show", one)
+        assert [row["id"] for row in shell.rows("list", "--state", "history")] == [one]
+        assert [row["id"] for row in shell.rows("list", "--state", "history", "--ending", "cancelled")] == [one]
+        assert shell.rows("list", "--state", "history", "--ending", "delivered") == []
+        assert shell.rows("list", "--state", "history", "--since", "1h", "--key", "order-1")[0]["id"] == one
+        assert shell.ended("show", one, "--raw")[0] == 3
+        assert "The body of message" in shell.said
+
+    def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
+        one, dead = shell.send(), shell.dead("unroutable: nobody")
+        shell("reschedule", one, "--in", "2h")
+        shell("cancel", one)
+        shell("retry", "--all", "--yes")
+        entries = shell.rows("audit", "--limit", "4")
+        assert [entry["verb"] for entry in entries] == ["retry", "cancel", "reschedule", "send"]
+        assert [entry["messages"] for entry in entries] == [1, 1, 1, 1]
+        assert (entries[1]["via"], entries[1]["what"]) == ("cli", one)
+        assert entries[0]["what"] == "dead letters"
+        assert entries[0]["who"]
+        assert shell.states() == {dead: "parked"}
+
+
 class TestHowItEnds:
     def test_1_where_the_store_was_made_with_other_settings(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
@@ -453,12 +543,30 @@ class TestHowItEnds:
 
     @pytest.mark.parametrize("command", ["show", "cancel", "deliver", "retry"])
     def test_3_where_there_is_no_such_message(self, shell: Shell, command: str) -> None:
-        gone = shell.send()
-        shell("cancel", gone)
-        assert shell.ended(command, gone)[0] == 3
-        assert gone in shell.said
+        never = f"{shell.send()[:9]}{'0' * 11}"
+        assert shell.ended(command, never)[0] == 3
+        assert never in shell.said
+        assert "not seen in the last 24 h" in shell.said
         assert shell.ended(command, "--key", "never-heard-of")[0] == 3
         assert "never-heard-of" in shell.said
+
+    @pytest.mark.parametrize("words", [["cancel"], ["deliver"], ["reschedule", "--in", "1h"], ["retry"]])
+    def test_5_where_the_message_has_left_the_store(self, shell: Shell, words: list[str]) -> None:
+        gone = shell.send("--key", "k")
+        shell("cancel", gone)
+        code, out = shell.ended(*words, gone, "-o", "json")
+        assert (code, json.loads(out)[0]["state"]) == (5, "cancelled")
+        assert f"{gone}: it was cancelled at 20" in shell.said
+        assert shell.ended(*words, "--key", "k")[0] == 3
+        assert "it was cancelled at 20" in shell.said
+
+    def test_3_where_the_history_is_switched_off(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("POSTDATE_HISTORY__MAX", "0")
+        gone = shell.send()
+        shell("cancel", gone)
+        assert shell.ended("show", gone)[0] == 3
+        assert "the history is switched off" in shell.said
+        assert shell.ended("list", "--state", "history")[0] == 2
 
     @pytest.mark.parametrize("words", [["list"], ["stats"], ["send", "orders", "x", *KEY, "--in", "1m"]])
     def test_4_where_the_store_cannot_be_reached(
@@ -513,7 +621,7 @@ class TestHowItEnds:
         shell("cancel", gone)
         code, out = shell.ended("cancel", parked, gone, claimed, "-o", "json")
         assert code == 5
-        assert [row["state"] for row in json.loads(out)] == ["gone", "none", "claimed"]
+        assert [row["state"] for row in json.loads(out)] == ["gone", "cancelled", "claimed"]
         assert shell.states() == {claimed: "claimed"}
 
     def test_130_where_it_was_interrupted(self, shell: Shell) -> None:
@@ -569,7 +677,7 @@ class TestHostileMessages:
 
     def test_a_hostile_key_finds_its_message(self, shell: Shell, one: str) -> None:
         assert shell.rows("cancel", "--key", f"k{HOSTILE}") == [
-            {"id": one, "state": "gone", "due": None, "text": "", "code": 0}
+            {"id": one, "state": "gone", "due": None, "due_ms": None, "text": "", "code": 0}
         ]
 
     def test_an_error_about_it_is_harmless_too(self, shell: Shell, one: str) -> None:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 KEYS = 100
 
 
-def publish_burst(line: Line, count: int, at_ms: int) -> None:
+def publish_burst(line: Line, count: int, at_ms: int, first: int = 0) -> None:
     """So many numbered messages on random keys, all due at one moment, as fast as confirms come."""
     props = Props([(b"x-deliver-at", "l", struct.pack(">q", at_ms))], {"delivery_mode": b"\2"}).encode()
     seeded = random.Random(5)
@@ -33,7 +33,7 @@ def publish_burst(line: Line, count: int, at_ms: int) -> None:
                 numbers = range(sent, min(sent + 250, count))
                 keys = [b"key.%d" % seeded.randrange(KEYS) for _ in numbers]
                 frames = (
-                    producer.encode(line.front, key, props, b"%s %d" % (key, n))
+                    producer.encode(line.front, key, props, b"%s %d" % (key, first + n))
                     for key, n in zip(keys, numbers, strict=True)
                 )
                 producer.send(b"".join(frames))

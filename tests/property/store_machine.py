@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.memory.shard import Shard
+from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import connect
 from adapters.redis.keys import StoreKeys
 from adapters.redis.store import RedisStore
@@ -23,6 +25,7 @@ from bridge.core.message import Claim, Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, Claimed, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, route_in, seal
+from bridge.parking.history import unpack_entries
 from bridge.parking.identity import Ids, shard_of
 from tests.conformance.redis_rig import RedisRig
 
@@ -66,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.keys = StoreKeys(self.prefix, SHARDS, "a")
         self.base_ms = 0
         self.hints: list[int] = []
-        self.model = [Shard(lambda: self.base_ms, self.hints.append) for _ in range(SHARDS)]
+        self.model = [Shard(lambda: self.base_ms, self.hints.append, limits=HISTORY_LIMITS) for _ in range(SHARDS)]
         self.ids = Ids("tester")
         self.known: list[bytes] = []  # every id there ever was
         self.claims: list[Claim] = []  # every claim there ever was
@@ -84,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.stores[name] = self.do(self.open(name))
 
     async def open(self, name: str) -> RedisStore:
-        store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock())
+        store = RedisStore(connect(self.rig.settings), self.prefix, SHARDS, name, StoreClock(), HISTORY_LIMITS)
         await store.open("everysec", 1, 1000)
         return store
 
@@ -383,6 +386,7 @@ class StoreMachine(RuleBasedStateMachine):
         for log, owed in model.offsets.owed.items():
             offsets[log + b"\0owed"] = b"".join(offset.to_bytes(8, "big") for offset in sorted(owed))
         assert real["offsets"] == offsets
+        assert real["history"] == Counter(replace(row, ended_ms=0) for row in model.history)
         found = {field: model.keys.found(field) for field in model.keys.fields()}
         expected = {field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()}
         assert real["keys"] == expected
@@ -409,8 +413,8 @@ class StoreMachine(RuleBasedStateMachine):
         pipe.zrange(keys.claimed, 0, -1)
         pipe.zrange(keys.dead, 0, -1)
         pipe.hgetall(keys.msg).hgetall(keys.why).hgetall(keys.keys).hgetall(keys.counts)
-        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets)
-        due, claimed, dead, stored, why, index, counts, recent, offsets = await pipe.execute()
+        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets).xrange(keys.history)
+        due, claimed, dead, stored, why, index, counts, recent, offsets, history = await pipe.execute()
         return {
             "due": {message_id: int(score) for message_id, score in due},
             "claimed": set(claimed),
@@ -421,4 +425,5 @@ class StoreMachine(RuleBasedStateMachine):
             "counts": {name: int(number) for name, number in counts.items() if int(number)},
             "recent": b"".join(entry[8:] for entry in recent),
             "offsets": offsets,
+            "history": Counter(replace(row, ended_ms=0) for _, entry in history for row in unpack_entries(entry[b"m"])),
         }

@@ -1,0 +1,124 @@
+// Pieces that several screens use.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { dialog, say, useHold, useSeconds, zone } from "./state.js";
+import { ago, dueWords, moment } from "./words.js";
+
+/** A moment, relative to now, with the exact text beside it (`both`) or as a tooltip. */
+export function When({ ms, both = false }) {
+  const now = useSeconds();
+  zone.use();
+  if (ms == null) return html`<span class="dim">–</span>`;
+  const exact = moment(ms, true);
+  return both
+    ? html`<span class="when"><span>${ago(ms, now)}</span> <time class="dim">${moment(ms)}</time></span>`
+    : html`<time title=${exact}>${ago(ms, now)}</time>`;
+}
+
+/** The due moment of a message in words and as an absolute time. */
+export function Due({ message }) {
+  const now = useSeconds();
+  zone.use();
+  const [words, tone] = dueWords(message, now);
+  return html`<span class="when" title=${moment(message.due_ms, true)}>
+    <span class=${tone}>${words}</span> <time class="dim">${moment(message.due_ms)}</time>
+  </span>`;
+}
+
+const TONES = {
+  running: "good", delivered: "good", done: "good", OK: "good", ok: "good", parked: "info", claimed: "info",
+  paused: "warn", draining: "warn", held: "warn", WARN: "warn", warn: "warn", stopped: "warn", replaced: "plain",
+  cancelled: "plain", dead: "bad", failed: "bad", FAIL: "bad", fail: "bad",
+};
+
+export const Badge = ({ is, children }) =>
+  html`<span class=${`badge ${TONES[is] ?? "plain"}`}>${children ?? is}</span>`;
+
+/** What stands where a list is empty: a sentence, and the command that would fill it. */
+export const Empty = ({ children, command }) => html`<div class="empty">
+  <p>${children}</p>
+  ${command && html`<${Command} text=${command} />`}
+</div>`;
+
+export const Trouble = ({ error }) =>
+  error && html`<p class="trouble" role="alert">${error.message}</p>`;
+
+/** A line for a shell with a button that copies it. */
+export function Command({ text, name = "" }) {
+  const [done, set] = useState(false);
+  const line = useRef();
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers have no clipboard on plain HTTP, except on this machine: select the text instead.
+      getSelection().selectAllChildren(line.current);
+      if (!document.execCommand("copy")) say("Selected. Copy it with Ctrl+C.");
+      getSelection().removeAllRanges();
+    }
+    set(true);
+    setTimeout(() => set(false), 1500);
+  };
+  return html`<div class="command">
+    ${name && html`<span class="label">${name}</span>`}
+    <code ref=${line} tabindex="0">${text}</code>
+    <button type="button" class="small" onClick=${copy} aria-label=${`Copy command ${name}`}>
+      ${done ? "Copied" : "Copy"}
+    </button>
+  </div>`;
+}
+
+/** A section with a heading. */
+export const Panel = ({ title, tools, children, kind = "" }) => html`<section class=${`panel ${kind}`}>
+  <header class="panel-head"><h2>${title}</h2><div class="tools">${tools}</div></header>
+  ${children}
+</section>`;
+
+/** A table that scrolls by itself where it is too wide. `columns`: [heading, class]. */
+export const Table = ({ label, columns, children, kind = "" }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
+  <table class=${kind}>
+    <thead><tr>${columns.map(([name, style = ""]) => html`<th scope="col" class=${style}>${name}</th>`)}</tr></thead>
+    <tbody>${children}</tbody>
+  </table>
+</div>`;
+
+/** Two or more choices of which one is active. */
+export const Choice = ({ label, options, value, onChange }) => html`<div class="choice" role="group" aria-label=${label}>
+  ${options.map(([key, name]) => html`<button type="button" aria-pressed=${String(key === value)} onClick=${() => onChange(key)}>${name}</button>`)}
+</div>`;
+
+/** A native dialog: it traps the focus, Esc closes it, and the refresh pauses while it is open. */
+export function Dialog({ title, children, onClose = () => {}, kind = "" }) {
+  const box = useRef();
+  useHold("dialog open", true);
+  const close = () => {
+    dialog.set(null);
+    onClose();
+  };
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    box.current.showModal();
+    return () => before?.isConnected && before.focus();
+  }, []);
+  useEffect(() => {
+    const leave = () => dialog.set(null);
+    window.addEventListener("hashchange", leave);
+    return () => window.removeEventListener("hashchange", leave);
+  }, []);
+  return html`<dialog ref=${box} class=${kind} aria-labelledby="dialog-title" onCancel=${(event) => {
+    event.preventDefault();
+    close();
+  }} onClose=${close}>
+    <header><h2 id="dialog-title">${title}</h2>
+      <button type="button" class="small" onClick=${close} aria-label="Close">✕</button></header>
+    ${children}
+  </dialog>`;
+}
+
+export const Field = ({ label, hint, children, wide }) => html`<label class=${wide ? "field wide" : "field"}>
+  <span>${label}${hint && html` <small class="dim">${hint}</small>`}</span>${children}
+</label>`;
+
+/** Names and values. */
+export const Facts = ({ of }) => html`<dl class="facts">
+  ${of.filter(([, value]) => value != null && value !== "").map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+</dl>`;

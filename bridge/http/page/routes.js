@@ -1,0 +1,75 @@
+// Routes: what each does, and pause, resume, drain.
+import { html, useState } from "./vendor/htm-preact.js";
+import { asCurl, call, usePoll } from "./api.js";
+import { Badge, Command, Dialog, Empty, Facts, Field, Panel, Trouble, When } from "./parts.js";
+import { changed, dialog, link, say, useMay } from "./state.js";
+import { count, quoted, rate, span } from "./words.js";
+
+const VERBS = {
+  pause: ["Pause", "Its messages are still taken in and parked. Due ones are held until you resume the route."],
+  resume: ["Resume", "Held messages that are due are delivered at once."],
+  drain: ["Drain", "The route takes nothing more in. What is parked is delivered when it is due."],
+};
+const POSSIBLE = { running: ["pause", "drain"], paused: ["resume", "drain"], draining: ["resume", "pause"] };
+
+function Order({ route, verb }) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  const [name, text] = VERBS[verb];
+  const path = `routes/${encodeURIComponent(route.name)}/${verb}`;
+  const body = { reason };
+  const give = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await call("PUT", path, { body });
+      dialog.set(null);
+      say(`Route ${route.name}: ${verb} ordered. All instances follow within about a second.`);
+      changed();
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  const why = reason ? ` --reason ${quoted(reason)}` : "";
+  return html`<${Dialog} title=${`${name} route ${route.name}?`}>
+    <form onSubmit=${give}>
+      <p>${text}</p>
+      <p class="dim">Parked now: ${count(route.parked)}, held: ${count(route.held)}.</p>
+      <${Field} label="Reason" hint="kept in the audit log"><input value=${reason} autofocus onInput=${(e) => setReason(e.target.value)} /></${Field}>
+      <${Trouble} error=${error} />
+      <div class="buttons"><button type="submit" class="primary" disabled=${busy}>${name} route</button></div>
+      <${Command} name="Terminal" text=${`postdate ${verb} ${quoted(route.name)}${why}`} />
+      <${Command} name="API" text=${asCurl("PUT", path, body)} />
+    </form>
+  </${Dialog}>`;
+}
+
+export function RouteVerbs({ route }) {
+  const may = useMay("admin");
+  if (!may || route.mode !== "redis") return null;
+  return (POSSIBLE[route.state] ?? []).map((verb) => html`<button type="button" class="small" key=${verb}
+    aria-label=${`${VERBS[verb][0]} route ${route.name}`} onClick=${() => dialog.set(html`<${Order} route=${route} verb=${verb} />`)}>
+    ${VERBS[verb][0]}</button>`);
+}
+
+const Card = ({ one }) => html`<${Panel} title=${one.name} tools=${html`<${Badge} is=${one.state} /><${RouteVerbs} route=${one} />`}>
+  ${one.state !== "running" && html`<p class="note">${one.state} <${When} ms=${one.since_ms} />${one.by && ` by ${one.by}`}${one.reason && `: ${one.reason}`}</p>`}
+  <${Facts} of=${[
+    ["Broker", one.broker], ["From", html`<code>${one.intercept}</code>`], ["To", html`<code>${one.deliver_to}</code>`], ["Mode", one.mode],
+    ["In", rate(one.received_per_s)], ["Out", rate(one.delivered_per_s)],
+    ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`], ["Held", count(one.held)],
+    ["Dead", html`<a href=${link("messages", { route: one.name, state: "dead" })}>${count(one.dead)}</a>`],
+    ["Overdue", one.overdue ? html`<span class="bad">${count(one.overdue)}, oldest ${span(one.oldest_overdue_ms)}</span>` : "none"],
+    ["Next due", html`<${When} ms=${one.next_due_ms} both />`],
+  ]} />
+</${Panel}>`;
+
+export function Routes() {
+  const { data, error } = usePoll("routes");
+  return html`<h1>Routes</h1>
+    <${Trouble} error=${error} />
+    ${data && !data.routes.length && html`<${Empty} command="postdate check">The settings name no route.</${Empty}>`}
+    <div class="cards">${data?.routes.map((one) => html`<${Card} one=${one} key=${one.name} />`)}</div>`;
+}

@@ -1,0 +1,131 @@
+// State that all screens share: small observable values, what the browser remembers, and the address.
+import { useEffect, useState } from "./vendor/htm-preact.js";
+
+/** An observable value. `use()` is its hook. */
+export function shared(value) {
+  const listeners = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      if (Object.is(next, value)) return;
+      value = next;
+      for (const listener of [...listeners]) listener(value);
+    },
+    use() {
+      const [seen, see] = useState(value);
+      useEffect(() => {
+        listeners.add(see);
+        see(value);
+        return () => listeners.delete(see);
+      }, []);
+      return seen;
+    },
+  };
+}
+
+/** The same, kept in a storage of the browser. A browser without storage forgets it with the page. */
+export function kept(storage, name, fallback) {
+  const box = () => window[storage];
+  const read = () => {
+    try {
+      return box().getItem(name) ?? fallback;
+    } catch {
+      return fallback;
+    }
+  };
+  const one = shared(read());
+  const set = one.set;
+  one.set = (next) => {
+    set(next);
+    try {
+      if (next === "" || next === fallback) box().removeItem(name);
+      else box().setItem(name, next);
+    } catch {}
+  };
+  return one;
+}
+
+export const zone = kept("localStorage", "postdate.zone", "utc");
+export const theme = kept("localStorage", "postdate.theme", "auto");
+/** Only for this tab, so that a token is gone when the tab is closed. */
+export const token = kept("sessionStorage", "postdate.token", "");
+/** Why the API asks for a token; "" while it does not. */
+export const asksToken = shared("");
+export const status = shared(null);
+/** Milliseconds that the server's clock is ahead of the browser's. */
+export const ahead = shared(0);
+export const toast = shared(null);
+/** Grows when something was changed: every list then asks at once. */
+export const changes = shared(0);
+/** The open dialog; null for none. */
+export const dialog = shared(null);
+export const serverNow = () => Date.now() + ahead.get();
+export const changed = () => changes.set(changes.get() + 1);
+
+export function say(text, bad = false) {
+  toast.set({ text, bad, at: Date.now() });
+}
+
+// -- may this role do that --------------------------------------------------------------------------------------------
+
+const RANKS = ["viewer", "operator", "admin"];
+
+/** A hook: whether the role of this browser includes `needed`. Unknown counts as no. */
+export function useMay(needed) {
+  const role = status.use()?.role;
+  return RANKS.indexOf(role) >= RANKS.indexOf(needed);
+}
+
+// -- the address: "#/messages?state=dead&route=orders" ----------------------------------------------------------------
+
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path: path.split("/").map(decodeURIComponent), query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+export const address = shared(read());
+window.addEventListener("hashchange", () => address.set(read()));
+
+export function link(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  const text = new URLSearchParams(given).toString();
+  // The whole address of the page: a bare fragment would be relative to <base>, not to the page.
+  const parts = path.split("/").map(encodeURIComponent).join("/");
+  return `${location.pathname}#/${parts}${text ? `?${text}` : ""}`;
+}
+
+export function go(path, query) {
+  location.hash = link(path, query).split("#")[1];
+}
+
+// -- the refresh pauses while a person works --------------------------------------------------------------------------
+
+const holds = new Map();
+
+/** A hook: hold the refresh while `active`, for this reason. */
+export function useHold(reason, active) {
+  useEffect(() => {
+    if (!active) return undefined;
+    const mark = {};
+    holds.set(mark, reason);
+    return () => holds.delete(mark);
+  }, [reason, active]);
+}
+
+/** Why the refresh pauses; "" while it runs. */
+export function paused() {
+  if (document.hidden || !document.hasFocus()) return "window in the background";
+  for (const reason of holds.values()) return reason;
+  const chosen = getSelection();
+  return chosen && !chosen.isCollapsed ? "text selected" : "";
+}
+
+/** A hook: a number that grows every second, for texts such as "in 5 s". */
+export function useSeconds() {
+  const [now, set] = useState(serverNow);
+  useEffect(() => {
+    const timer = setInterval(() => set(serverNow()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}

@@ -1,0 +1,222 @@
+// What an operator does to messages: to one, to those selected, or to all that match a filter.
+import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { asCurl, call, get } from "./api.js";
+import { Command, Dialog, Due, Field, Trouble } from "./parts.js";
+import { changed, dialog, say, zone } from "./state.js";
+import { count, moment, quoted, zoneName } from "./words.js";
+
+/** More messages than this need a typed word. */
+const TYPED_ABOVE = 1000;
+
+export const VERBS = {
+  deliver: { name: "Deliver now", states: ["parked"], text: "Due now: postdate publishes them at once.", done: "due now" },
+  reschedule: { name: "Reschedule", states: ["parked"], text: "They get another due moment. One in the past means now.", done: "rescheduled" },
+  cancel: { name: "Cancel", states: ["parked", "dead"], text: "They are deleted and never delivered. This cannot be undone.", done: "cancelled", danger: true },
+  retry: { name: "Retry", states: ["dead"], text: "They are parked again, due now, with their full number of tries.", done: "parked again" },
+};
+
+export const verbsFor = (state) => Object.keys(VERBS).filter((verb) => VERBS[verb].states.includes(state));
+
+// -- as a request and as a command ------------------------------------------------------------------------------------
+
+/** The request for one message. */
+function requestFor(verb, id, due, reason) {
+  const path = `messages/${encodeURIComponent(id)}`;
+  const why = reason ? { reason } : {};
+  if (verb === "cancel") return ["DELETE", path, undefined, why];
+  if (verb === "reschedule") return ["PATCH", path, { ...due, ...why }, {}];
+  return ["POST", `${path}/${verb}`, why, {}];
+}
+
+const dueOption = (due) => (due.in ? ` --in ${quoted(due.in)}` : due.at ? ` --at ${quoted(due.at)}` : "");
+
+const OPTIONS = [["state", "--state"], ["route", "--route"], ["key", "--key"], ["reason", "--reason"], ["due_after", "--due-after"],
+  ["due_before", "--due-before"], ["header", "--header"], ["min_size", "--min-size"], ["min_tries", "--min-tries"]];
+
+export function filterOptions(filter) {
+  return OPTIONS.filter(([name]) => filter[name] != null && filter[name] !== "")
+    .map(([name, option]) => ` ${option} ${quoted(String(filter[name]))}`).join("");
+}
+
+/** The same in a terminal. A verb over a filter takes what `list` finds. */
+function cliFor(verb, { ids, filter }, due) {
+  if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${dueOption(due)}`;
+  return `postdate list${filterOptions(filter)} --all -o jsonl | jq -r .id | xargs postdate ${verb}${dueOption(due)}`;
+}
+
+// -- when -------------------------------------------------------------------------------------------------------------
+
+/** Asks for a delay or a moment; gives {in} or {at}, or null while it is neither. */
+export function DueInput({ onChange }) {
+  const [way, setWay] = useState("in");
+  const [text, setText] = useState("");
+  const told = (kind, value) => {
+    setWay(kind);
+    setText(value);
+    if (!value) onChange(null);
+    else if (kind === "in") onChange({ in: value.trim() });
+    else onChange({ at: fromInput(value) });
+  };
+  return html`<div class="pair">
+    <${Field} label="Due"><select value=${way} onChange=${(e) => told(e.target.value, "")}>
+      <option value="in">after a delay</option><option value="at">at a time</option></select></${Field}>
+    ${way === "in"
+      ? html`<${Field} label="Delay" hint="5m, 1h30m, 7d"><input required value=${text} onInput=${(e) => told("in", e.target.value)} placeholder="5m" list="delays" />
+          <datalist id="delays">${["30s", "5m", "1h", "24h", "7d"].map((one) => html`<option value=${one} />`)}</datalist></${Field}>`
+      : html`<${Field} label="Time" hint=${zoneName(Date.now())}><input required type="datetime-local" step="1" value=${text} onInput=${(e) => told("at", e.target.value)} /></${Field}>`}
+  </div>`;
+}
+
+/** The value of a datetime-local input, in the zone of the page, as RFC 3339. */
+export function fromInput(value) {
+  const at = new Date(zone.get() === "utc" ? `${value}Z` : value);
+  return Number.isNaN(at.getTime()) ? "" : at.toISOString();
+}
+
+/** RFC 3339 as the value of such an input. */
+export function toInput(text) {
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) ? "" : moment(ms).slice(0, 19).replace(" ", "T");
+}
+
+// -- the dialogs ------------------------------------------------------------------------------------------------------
+
+export const askOne = (verb, message, then) => dialog.set(html`<${One} verb=${verb} message=${message} then=${then} />`);
+export const askMany = (verb, target, then) => dialog.set(html`<${Many} verb=${verb} target=${target} then=${then} />`);
+
+function useDue(verb) {
+  const [due, setDue] = useState(null);
+  return [verb === "reschedule" ? due : {}, setDue];
+}
+
+const Reason = ({ value, onInput }) =>
+  html`<${Field} label="Reason" hint="kept in the audit log"><input value=${value} maxlength="500" onInput=${(e) => onInput(e.target.value)} /></${Field}>`;
+
+function One({ verb, message, then }) {
+  const [due, setDue] = useDue(verb);
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const { name, text, danger, done } = VERBS[verb];
+  const [method, path, body, query] = requestFor(verb, message.id, due ?? {}, reason);
+  const act = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      const result = await call(method, path, { body, query });
+      dialog.set(null);
+      say(`${message.id}: ${done}${verb === "reschedule" && result.due_ms ? ` to ${moment(result.due_ms)}` : ""}.`);
+      changed();
+      then?.();
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+      if (problem.status === 409 || problem.status === 404) changed();
+    }
+  };
+  return html`<${Dialog} title=${`${name}: ${message.key || message.id}`}>
+    <form onSubmit=${act}>
+      <p>${text.replace("They are", "It is").replace("They get", "It gets").replace("publishes them", "publishes it").replace("with their", "with its")}</p>
+      <p class="dim"><code>${message.id}</code> of route ${message.route}. <${Due} message=${message} /></p>
+      ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
+      <${Reason} value=${reason} onInput=${setReason} />
+      <${Trouble} error=${error} />
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !due}>${name}</button></div>
+      <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, due ?? {})} />
+      <${Command} name="API" text=${asCurl(method, path, body, query)} />
+    </form>
+  </${Dialog}>`;
+}
+
+/** `target` is {ids} or {filter}. First a dry run: how many, and five of them. */
+function Many({ verb, target, then }) {
+  const [dry, setDry] = useState(null);
+  const [due, setDue] = useDue(verb);
+  const [reason, setReason] = useState("");
+  const [typed, setTyped] = useState("");
+  const [operation, setOperation] = useState(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const { name, text, danger } = VERBS[verb];
+  const body = { verb, ...target, ...(due ?? {}), ...(reason ? { reason } : {}) };
+  useEffect(() => {
+    const asked = { verb, ...target, dry_run: true, ...(verb === "reschedule" ? { in: "1h" } : {}) };
+    call("POST", "bulk", { body: asked }).then(setDry, setError);
+  }, []);
+  const word = verb.toUpperCase();
+  const needsWord = dry && (dry.count > TYPED_ABOVE || !dry.complete);
+  const ready = dry && dry.count > 0 && due && (!needsWord || typed === word) && !busy;
+  const act = async (event) => {
+    event.preventDefault();
+    if (!ready) return;
+    setBusy(true);
+    setError(null);
+    try {
+      setOperation(await call("POST", "bulk", { body }));
+      then?.();
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  const number = dry && `${dry.complete ? "" : "more than "}${count(dry.count)}`;
+  if (operation) return html`<${Dialog} title=${`${name}: ${number} messages`} onClose=${changed}><${Progress} of=${operation} /></${Dialog}>`;
+  return html`<${Dialog} title=${dry ? `${name}: ${number} messages?` : `${name}: counting …`}>
+    <form onSubmit=${act}>
+      <p>${text}</p>
+      ${dry && dry.count === 0 && html`<p class="note">No message matches any more.</p>`}
+      <div class="sample" aria-busy=${String(!dry)}>
+        ${dry?.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} /></p>`)}
+        ${dry && dry.count > dry.sample.length && html`<p class="dim">and ${count(dry.count - dry.sample.length)} more</p>`}
+      </div>
+      ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
+      <${Reason} value=${reason} onInput=${setReason} />
+      ${needsWord && html`<${Field} label=${html`Type <b>${word}</b> to confirm`}><input value=${typed} onInput=${(e) => setTyped(e.target.value)} autocomplete="off" spellcheck=${false} /></${Field}>`}
+      <${Trouble} error=${error} />
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${dry ? number : ""}</button></div>
+      <${Command} name="Terminal" text=${cliFor(verb, target, due ?? {})} />
+      <${Command} name="API" text=${asCurl("POST", "bulk", body)} />
+    </form>
+  </${Dialog}>`;
+}
+
+/** An operation as it runs, with a way to stop it. */
+export function Progress({ of }) {
+  const [now, setNow] = useState(of);
+  const [error, setError] = useState(null);
+  const path = `operations/${encodeURIComponent(of.id)}`;
+  useEffect(() => {
+    let timer;
+    let live = true;
+    const look = async () => {
+      try {
+        const next = await get(path);
+        if (!live) return;
+        setNow(next);
+        if (next.state !== "running") return changed();
+      } catch (problem) {
+        if (live) setError(problem);
+      }
+      if (live) timer = setTimeout(look, 500);
+    };
+    if (of.state === "running") look();
+    return () => {
+      live = false;
+      clearTimeout(timer);
+    };
+  }, [of.id]);
+  const stop = () => call("DELETE", path, {}).then(setNow, setError);
+  const ended = now.state !== "running";
+  const handled = now.done + now.skipped;
+  return html`<div class="progress">
+    <p role="status"><b>${{ running: "Running", done: "Done", stopped: "Stopped", failed: "Failed" }[now.state]}</b>
+      : ${count(now.done)} of ${now.total == null ? "all" : count(now.total)}${now.skipped ? `, skipped ${count(now.skipped)}` : ""}. ${now.text}</p>
+    <progress max=${Math.max(1, now.total ?? 1)} value=${ended && now.state === "done" ? now.total ?? 1 : handled} aria-label="Progress"></progress>
+    <${Trouble} error=${error} />
+    <div class="buttons">
+      ${!ended && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
+      ${!ended && html`<span class="dim">It goes on when you close this window: see System.</span>`}
+    </div>
+  </div>`;
+}

@@ -1,0 +1,197 @@
+"""Every screen in both colour schemes: accessible, within its width, usable by keyboard, calm while a person works."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import OpenPage
+from tests.browser.stand_in import World
+from tests.browser.watch import SCREENS, Watched
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+WIDTHS = (360, 768, 1280)
+
+
+def dialogs(page: Watched) -> list[tuple[str, str]]:
+    """Screens with the button that opens a dialog on each."""
+    return [("#/messages", "Reschedule"), ("#/routes", "Pause"), ("", "Keyboard help")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_on_any_screen(open_page: OpenPage, stand_in: str, axe: str, scheme: str, width: int) -> None:
+    page = open_page(stand_in, width, scheme=scheme)
+    found = {}
+    for name, place in SCREENS.items():
+        page.go(place)
+        found[name] = page.findings(axe)
+    page.go("#/messages")
+    page.rows().nth(3).locator("a.open").click()
+    page.says("Life line")
+    found["message"] = page.findings(axe)
+    for place, button in dialogs(page):
+        page.go(place)
+        page.page.get_by_role("button", name=button).first.click()
+        page.page.locator("dialog[open]").wait_for()
+        found[f"dialog {button}"] = page.findings(axe)
+    assert {name: some for name, some in found.items() if some} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_while_something_is_wrong(
+    open_page: OpenPage, stand_in: str, axe: str, world: World, scheme: str
+) -> None:
+    world.well = False
+    for message in world.messages:
+        message["due_ms"] -= 3_600_000
+    page = open_page(stand_in, scheme=scheme)
+    page.says("Redis does not answer")
+    found = page.findings(axe)
+    page.go("#/messages")
+    page.says("overdue")
+    page.button("Select all matching").click()
+    assert [*found, *page.findings(axe)] == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_screen_is_wider_than_the_window(open_page: OpenPage, stand_in: str, width: int) -> None:
+    page = open_page(stand_in, width)
+    wide = {}
+    for name, place in SCREENS.items():
+        page.go(place)
+        wide[name] = page.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert {name: by for name, by in wide.items() if by > 0} == {}
+
+
+def test_the_screens_do_not_move_while_they_refresh(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(stand_in)
+    page.page.evaluate("""() => {
+        window.shifted = 0;
+        new PerformanceObserver((list) => list.getEntries().forEach((one) => (window.shifted += one.value)))
+            .observe({ type: "layout-shift", buffered: false });
+    }""")
+    for place in ("", "#/messages", "#/routes"):
+        page.go(place)
+        page.page.evaluate("window.shifted = 0")
+        page.page.wait_for_timeout(4500)
+        assert page.page.evaluate("window.shifted") < 0.01
+
+
+def test_everything_is_reached_with_the_keyboard(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    keys = page.page.keyboard
+    page.rows().first.wait_for()
+    for key in "jjk":
+        keys.press(key)
+    assert page.page.evaluate("document.activeElement.closest('tr').dataset.id") == page.rows().first.get_attribute(
+        "data-id"
+    )
+    keys.press("x")
+    page.says("Selected: 1")
+    keys.press("Escape")
+    page.says("Selected: 0")
+    keys.press("/")
+    assert page.page.evaluate("document.activeElement.id") == "filter-first"
+    keys.press("Escape")
+    keys.press("?")
+    page.says("next and previous row")
+    keys.press("Escape")
+    assert page.page.locator("dialog[open]").count() == 0
+    keys.press("j")
+    keys.press("Enter")
+    page.says("Life line")
+
+
+def test_a_dialog_keeps_the_focus_and_gives_it_back(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    button = page.rows().nth(5).get_by_role("button", name="Cancel")
+    button.focus()
+    page.page.keyboard.press("Enter")
+    page.page.locator("dialog[open]").wait_for()
+    for _ in range(12):
+        page.page.keyboard.press("Tab")
+        assert page.page.evaluate(
+            "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        )
+    page.page.keyboard.press("Escape")
+    assert button.evaluate("(one) => one === document.activeElement")
+
+
+def test_the_refresh_waits_while_messages_are_selected_and_goes_on_after(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    page.rows().nth(2).get_by_role("checkbox").check()
+    page.says("paused: messages selected")
+    page.page.wait_for_timeout(500)
+    world.calls.clear()
+    page.page.wait_for_timeout(4500)
+    assert world.calls == []
+    assert page.rows().nth(2).get_by_role("checkbox").is_checked()
+    page.button("Clear selection").click()
+    page.says("live")
+    page.page.wait_for_timeout(3000)
+    assert ("GET", "/api/v1/messages") in world.calls
+
+
+def test_what_is_typed_into_a_filter_survives_a_refresh(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    page.field("Key").press_sequentially("order-")
+    page.page.wait_for_timeout(4500)
+    assert page.field("Key").input_value() == "order-"
+
+
+def test_a_filter_is_kept_in_the_address(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    page.page.get_by_label("Route").select_option("payments")
+    page.page.wait_for_function("location.hash.includes('route=payments')")
+    page.page.reload()
+    page.rows().first.wait_for()
+    assert set(page.page.locator("tr.row .c-route").all_inner_texts()) != set()
+    assert all(text.startswith("payments") for text in page.page.locator("tr.row .c-route").all_inner_texts())
+
+
+def test_a_token_is_asked_for_and_kept_in_this_tab_only(open_page: OpenPage, stand_in: str, world: World) -> None:
+    world.token, world.role = "viewer-token-0123456789", "viewer"
+    page = open_page(f"{stand_in}#/messages")
+    page.page.get_by_label("Token").fill("viewer-token-0123456789")
+    page.page.keyboard.press("Enter")
+    page.rows().first.wait_for()
+    assert page.rows().first.get_by_role("button").count() == 0  # a viewer sees no verbs
+    assert page.page.evaluate("Object.values(sessionStorage)") == [world.token]
+    assert page.page.evaluate("[Object.values(localStorage), document.cookie]") == [[], ""]
+
+
+def test_more_than_a_thousand_messages_need_a_typed_word(open_page: OpenPage, stand_in: str, world: World) -> None:
+    world.many = 1_200_000
+    page = open_page(f"{stand_in}#/messages")
+    page.button("Select all matching").click()
+    page.button("Cancel …").click()
+    dialog = page.page.locator("dialog")
+    act = dialog.get_by_role("button", name="Cancel 1,200")
+    act.wait_for()
+    assert act.is_disabled()
+    dialog.get_by_label("Type CANCEL").fill("CANCEL")
+    act.click()
+    dialog.get_by_text("Running").wait_for()
+    dialog.get_by_role("button", name="Stop").click()
+    dialog.get_by_text("Stopped").wait_for()
+    assert world.operations[0]["state"] == "stopped"
+
+
+def test_the_time_zone_is_one_click_away(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    page.rows().first.wait_for()
+    assert page.rows().first.locator("time").inner_text().endswith(" UTC")
+    page.page.get_by_role("button", name="Times in UTC").click()
+    page.page.get_by_role("button", name="Change the zone").wait_for()
+    assert page.page.evaluate("localStorage['postdate.zone']") == "local"
+
+
+def test_the_list_is_exported(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(f"{stand_in}#/messages?state=dead")
+    page.rows().first.wait_for()
+    with page.page.expect_download() as download:
+        page.button("Export JSONL").click()
+    lines = download.value.path().read_text().splitlines()
+    assert len(lines) == sum(message["state"] == "dead" for message in world.messages)

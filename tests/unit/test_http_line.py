@@ -1,0 +1,188 @@
+"""What the HTTP process makes of frames: alive, ready, and numbers that never go back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from bridge.core.errors import StoreUnavailable
+from bridge.http.health import OpenDesk, health_routes
+from bridge.http.line import SILENT_S, Frame, Processes, read_frame
+from bridge.process.frames import FrameLine, line_pair
+from bridge.settings import Settings
+from bridge.settings.model import Auth, Route
+from bridge.telemetry.metrics import Metrics, added
+from tests.api import MemoryStores, api
+
+UP = {"redis": True, "rabbitmq": True}
+
+
+class Moment:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def frame(name: str = "a", at_s: float = 100.0, **more: Any) -> Frame:
+    return Frame(
+        **{"process": name, "broker": "rabbitmq", "pid": 1, "state": "running", "sentence": "", **more}, heard_s=at_s
+    )
+
+
+def test_a_process_that_runs_with_all_connections_is_ready() -> None:
+    processes = Processes(1, Moment())
+    assert processes.not_ready() == [("processes", "not all processes have started")]
+    assert not processes.started()
+    processes.take(0, frame(peers=UP))
+    assert processes.not_ready() == []
+    assert processes.started()
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"state": "starting"}, ("a", "it is starting")),
+        ({"state": "stopping", "peers": UP}, ("a", "it is stopping")),
+        ({"peers": {**UP, "redis": False}}, ("redis", "not connected, or not consumed")),
+    ],
+)
+def test_what_is_missing_is_named_and_startup_stays_done(more: dict[str, Any], expected: tuple[str, str]) -> None:
+    processes = Processes(1, Moment())
+    processes.take(0, frame(peers=UP))
+    processes.take(0, frame(**more))
+    assert processes.not_ready() == [expected]
+    assert processes.started()
+    assert processes.not_alive() == ""
+
+
+def test_a_stuck_loop_and_a_silent_process_are_not_alive() -> None:
+    now = Moment()
+    processes = Processes(2, now)
+    processes.take(0, frame("a", peers=UP))
+    processes.take(1, frame("b", peers=UP))
+    assert processes.not_alive() == ""
+    processes.take(1, frame("b", peers=UP, stuck="claim"))
+    assert processes.not_alive() == "the loop of claim makes no progress in b"
+    processes.take(1, frame("b", peers=UP))
+    now.now_s += SILENT_S + 1
+    processes.take(0, frame("a", now.now_s, peers=UP))
+    assert processes.not_alive().startswith("b has reported nothing")
+    assert processes.not_ready() == [("b", f"it has reported nothing for {SILENT_S:.0f} s")]
+
+
+def test_workers_that_wait_for_their_parent_are_alive_and_missing_ones_are_not() -> None:
+    now = Moment()
+    processes = Processes(2, now)
+    processes.take(0, frame("parent", state="starting"))
+    now.now_s += 100
+    processes.take(0, frame("parent", now.now_s, state="starting"))
+    assert processes.not_alive() == ""
+    processes.take(0, frame("parent", now.now_s))
+    assert processes.not_alive().startswith("a process has reported nothing")
+
+
+def test_an_overdue_canary_is_not_ready() -> None:
+    processes = Processes(1, Moment())
+    processes.take(0, frame(peers=UP))
+    processes.canary = lambda: "no canary came back"
+    assert processes.not_ready() == [("canary", "no canary came back")]
+
+
+def test_the_numbers_of_a_worker_that_was_replaced_are_kept() -> None:
+    processes = Processes(2, Moment())
+    processes.take(0, frame("a", metrics={"routes": {"orders": {"received": 5, "dead": {"loop": 1}}}}))
+    processes.take(1, frame("b", metrics={"routes": {"orders": {"received": 2, "dead": {}}}}))
+    processes.take(0, frame("a", metrics={"routes": {"orders": {"received": 6, "dead": {"loop": 1}}}}))
+    processes.take(0, frame("a2", metrics={"routes": {"orders": {"received": 1, "dead": {"early": 1}}}}))
+    assert processes.totals() == {"routes": {"orders": {"received": 9, "dead": {"loop": 1, "early": 1}}}}
+
+
+def test_snapshots_of_the_same_process_kind_can_be_added() -> None:
+    one, other = Metrics(["orders"]), Metrics(["orders"])
+    for metrics in (one, other):
+        metrics.routes["orders"].lateness_ms.add(3.0)
+        metrics.routes["canary"].received += 1
+        metrics.parked(["orders", "orders"])
+    total: Any = added(one.said(), other.said())
+    assert total["routes"]["orders"]["parked"] == 4
+    assert total["routes"]["orders"]["lateness_ms"] == [0, 0, 2, *[0] * 14, 6.0]
+    assert list(total["routes"]) == ["orders"]
+
+
+def test_a_line_that_a_restart_cut_is_no_frame() -> None:
+    whole = json.dumps({"process": "a", "broker": "", "pid": 1, "state": "running", "sentence": "", "new": 1}).encode()
+    assert read_frame(whole, 7.0) == Frame("a", "", 1, "running", "", heard_s=7.0)
+    assert read_frame(whole[5:], 7.0) is None
+    assert read_frame(b"[1]", 7.0) is None
+    assert read_frame(b"\n", 7.0) is None
+
+
+async def test_a_sender_never_waits_and_a_new_reader_finds_the_next_frame() -> None:
+    hearing, telling = line_pair()
+    line, big = FrameLine(telling), {"sentence": "x" * 100_000}
+    taken = [line.tell(big) for _ in range(50)]
+    assert not taken[-1], "frames are dropped while nothing reads"
+    processes = Processes(1)
+    task = asyncio.ensure_future(processes.hear([hearing]))
+    told = {"process": "a", "broker": "", "pid": 1, "state": "running", "sentence": "new"}
+    for _ in range(500):
+        line.tell(told)
+        if processes.frames():
+            break
+        await asyncio.sleep(0.01)
+    assert processes.frames()[0].sentence == "new"
+    telling.close()
+    await task
+
+
+async def test_a_process_that_takes_over_a_line_ends_the_cut_frame_of_the_one_before() -> None:
+    hearing, telling = line_pair()
+    telling.send(b'{"process": "old", "sta')
+    FrameLine(telling).tell({"process": "a", "broker": "", "pid": 2, "state": "running", "sentence": ""})
+    processes = Processes(1)
+    task = asyncio.ensure_future(processes.hear([hearing]))
+    for _ in range(500):
+        if processes.frames():
+            break
+        await asyncio.sleep(0.01)
+    assert processes.frames()[0].pid == 2
+    telling.close()
+    await task
+
+
+async def test_health_names_nothing_without_a_token() -> None:
+    async with api(None) as client:
+        told = await client.client.get("/readyz?verbose&route=orders")
+        assert told.text == "not ok\n"
+        assert (await client.client.get("/livez?verbose")).text == "ok\n"
+        assert (await client.client.get("/readyz?route=unknown")).status_code == 503
+
+
+async def test_without_processes_the_store_alone_is_asked() -> None:
+    stores = MemoryStores()
+    assert await unready(stores.desk) == 200
+    stores.memory.away = "gone"
+    with pytest.raises(StoreUnavailable):
+        await stores.desk()
+    assert await unready(stores.desk) == 503
+
+
+async def unready(open_desk: OpenDesk) -> int:
+    """What /readyz of `postdate serve` answers."""
+    app = FastAPI()
+    one = Settings(
+        auth=Auth(viewer_token=SecretStr("x" * 20)), routes={"orders": Route(intercept="o.delay", deliver_to="o")}
+    )
+    app.include_router(health_routes(one, Processes(), open_desk))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        return (await client.get("/readyz")).status_code

@@ -1,0 +1,134 @@
+"""The files of the page: what is served, with which headers, and that nothing comes from another host."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from bridge.http.access import CSP, Role
+from bridge.http.page import based, read_files
+from bridge.settings.model import Http, Ui
+from tests.api import api, settings
+
+FILES = read_files()
+#: Vendored files as they were published: htm 3.1.1 (preact/standalone.module.js), uPlot 1.6.32 (iife.min.js, min.css).
+#: A new version needs its licence beside it, and a new line here.
+VENDORED = {
+    "vendor/htm-preact.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7",
+    "vendor/htm.LICENSE": "740725f7252e750af735d0028cc534970772f513331e9f68150fede8fb3ce00f",
+    "vendor/preact.LICENSE": "1fe6958409c8c257a70c587a18b6f7f412b179b456630790d30b2ec9a8e4b7d4",
+    "vendor/uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    "vendor/uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "vendor/uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+}
+OWN = {name: file.content.decode() for name, file in FILES.items() if not name.startswith("vendor/")}
+CODE_MAX = 150 * 1024
+
+
+def test_the_vendored_files_are_the_published_ones() -> None:
+    found = {name: sha256(file.content).hexdigest() for name, file in FILES.items() if name.startswith("vendor/")}
+    assert found == VENDORED
+
+
+def test_the_page_loads_nothing_from_another_host() -> None:
+    addresses = {name: re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", text) for name, text in OWN.items()}
+    namespace = "http://www.w3.org/2000/svg"
+    assert {
+        name: rest for name, found in addresses.items() if (rest := [one for one in found if one != namespace])
+    } == {}
+
+
+def test_every_link_of_the_shell_is_relative_and_leads_to_a_file() -> None:
+    links = re.findall(r'(?:src|href)="([^"]+)"', OWN["index.html"])
+    assert links
+    assert {link for link in links if link.removeprefix("page/") not in FILES} == set()
+
+
+def test_every_import_of_a_script_leads_to_a_file() -> None:
+    wrong = [
+        (name, module)
+        for name, text in OWN.items()
+        for module in re.findall(r'from "([^"]+)"', text)
+        if module.removeprefix("./") not in FILES
+    ]
+    assert wrong == []
+
+
+def test_the_shell_has_no_inline_script_and_no_style() -> None:
+    shell = OWN["index.html"]
+    assert re.findall(r"<script(?![^>]*\bsrc=)", shell) == []
+    assert re.findall(r"<style|\sstyle=|\son\w+=", shell) == []
+    assert "unsafe" not in CSP
+
+
+def test_scripts_make_no_code_and_no_markup_from_text() -> None:
+    dangers = r"\beval\(|new Function|innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet"
+    assert {name: found for name, text in OWN.items() if (found := re.findall(dangers, text))} == {}
+
+
+def test_the_whole_page_is_small() -> None:
+    size = sum(len(file.content) for name, file in FILES.items() if not name.endswith(".LICENSE"))
+    assert size < CODE_MAX + len(FILES["vendor/uplot.js"].content)
+    assert len(OWN["app.css"].splitlines()) <= 300
+
+
+async def test_the_page_needs_no_token_and_is_asked_for_again_with_its_tag() -> None:
+    async with api(None) as here:
+        for path in ("/", "/page/app.js", "/page/vendor/uplot.js"):
+            first = await here.client.get(path)
+            assert first.status_code == 200
+            assert first.headers["cache-control"] == "private, no-cache"
+            assert first.headers["content-security-policy"] == CSP
+            again = await here.client.get(path, headers={"If-None-Match": f'"x", W/{first.headers["etag"]}'})
+            assert (again.status_code, again.content) == (304, b"")
+            assert (await here.client.head(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/page/app.css", "text/css; charset=utf-8"),
+        ("/page/app.js", "text/javascript; charset=utf-8"),
+        ("/page/mark.svg", "image/svg+xml"),
+    ],
+)
+async def test_each_file_has_its_type(path: str, kind: str) -> None:
+    async with api(None) as here:
+        assert (await here.client.get(path)).headers["content-type"] == kind
+
+
+@pytest.mark.parametrize("path", ["/page/", "/page/index.html", "/page/nothing.js", "/page/../page.py", "/page/vendor"])
+async def test_other_files_are_not_served(path: str) -> None:
+    async with api(None) as here:
+        assert (await here.client.get(path)).status_code in (400, 404)
+
+
+def test_files_of_other_types_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("private")
+    (tmp_path / "app.js").write_text("1")
+    assert list(read_files(tmp_path)) == ["app.js"]
+
+
+async def test_without_the_page_the_api_still_answers() -> None:
+    async with api(Role.VIEWER, settings(ui=Ui(enabled=False))) as here:
+        assert (await here.client.get("/")).status_code == 404
+        assert await here.get("/me") == {"role": "viewer"}
+
+
+async def test_the_page_names_the_prefix_that_the_proxy_or_the_setting_gives() -> None:
+    async with api(None) as here:
+        assert "<base" not in (await here.client.get("/")).text
+        forwarded = await here.client.get("/", headers={"X-Forwarded-Prefix": "/ops/delay"})
+        assert '<base href="/ops/delay/">' in forwarded.text
+    async with api(None, settings(http=Http(base_path="/postdate"))) as here:
+        for path in ("/", "/postdate", "/postdate/"):
+            assert '<base href="/postdate/">' in (await here.client.get(path)).text
+        assert (await here.client.get("/postdate/page/app.js")).status_code == 200
+
+
+def test_a_prefix_cannot_break_out_of_its_attribute() -> None:
+    assert based("<!-- base -->", '/a"><script>') == '<base href="/a&quot;&gt;&lt;script&gt;/">'

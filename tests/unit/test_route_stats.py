@@ -1,0 +1,47 @@
+"""The numbers of each route from a look at the first messages of every shard."""
+
+from __future__ import annotations
+
+from bridge.admin.desk import RouteStats, ShardLook, by_route
+
+NOW_MS = 1_000_000
+
+
+def look(
+    parked: dict[str, int], heads: dict[str, tuple[int, int]], overdue: int = 0, end_ms: int | None = None
+) -> ShardLook:
+    return ShardLook(NOW_MS, {("parked", route): number for route, number in parked.items()}, overdue, heads, end_ms)
+
+
+def test_a_look_that_saw_everything_is_exact() -> None:
+    found = by_route([look({"a": 3, "b": 1}, {"a": (NOW_MS - 500, 2), "b": (NOW_MS + 9, 0)}, 2)])
+    assert found["a"] == RouteStats(3, 0, 0, 2, 500, NOW_MS - 500)
+    assert found["b"] == RouteStats(1, 0, 0, 0, 0, NOW_MS + 9)
+
+
+def test_a_look_that_ends_beyond_now_saw_everything_that_is_overdue() -> None:
+    found = by_route([look({"a": 900, "b": 5}, {"a": (NOW_MS - 500, 60)}, 60, NOW_MS + 1)])
+    assert (found["a"].overdue, found["a"].oldest_overdue_ms) == (60, 500)
+    assert found["b"] == RouteStats(5)
+
+
+def test_beyond_the_look_overdue_messages_are_shared_out_and_the_age_of_an_unseen_route_is_a_bound() -> None:
+    heads = {"a": (NOW_MS - 900, 48), "b": (NOW_MS - 800, 16)}
+    found = by_route([look({"a": 700, "b": 300, "c": 9}, heads, 800, NOW_MS - 100)])
+    assert (found["a"].overdue, found["b"].overdue, found["c"].overdue) == (600, 200, 0)
+    assert [found[route].oldest_overdue_ms for route in "abc"] == [900, 800, 100]
+    assert found["c"].next_due_ms is None
+
+
+def test_a_route_whose_messages_are_all_held_is_not_overdue() -> None:
+    shard = ShardLook(NOW_MS, {("parked", "c"): 9, ("held", "c"): 9}, 800, {"a": (NOW_MS - 900, 64)}, NOW_MS - 100)
+    assert by_route([shard])["c"] == RouteStats(9, 9)
+
+
+def test_shards_are_added_up_and_the_oldest_and_the_next_win() -> None:
+    shards = [look({"a": 1}, {"a": (NOW_MS - 5, 1)}, 1), look({"a": 2}, {"a": (NOW_MS - 7, 1)}, 1), look({}, {})]
+    assert by_route(shards)["a"] == RouteStats(3, 0, 0, 2, 7, NOW_MS - 7)
+
+
+def test_a_head_that_cannot_be_opened_is_no_route() -> None:
+    assert by_route([look({}, {"": (NOW_MS, 0)})]) == {}
