@@ -45,6 +45,8 @@ class ApiAddress(NamedTuple):
     wanted: bool
 
 
+#: The states of messages in the store.
+_HERE = frozenset(one.value for one in State)
 _KINDS: Mapping[int, type[PostdateError]] = MappingProxyType(
     {404: NotFound, 401: Refused, 403: Refused, 409: Refused, 503: StoreUnavailable}
 )
@@ -141,7 +143,7 @@ class RemoteDesk:
         rows: list[Row] = []
         for one in dict.fromkeys(ids):
             answer = await self.ask("GET", f"/messages/{one.decode()}")
-            if answer.is_success and (details := answer.json())["message"]["state"] in set(State):
+            if answer.is_success and (details := answer.json())["message"]["state"] in _HERE:
                 rows.append(_row(details["message"], await self._open(one, details, payload_bytes < 0)))
         return rows
 
@@ -153,11 +155,10 @@ class RemoteDesk:
             if not answer.is_success:
                 raise _error_of(answer)
             raw = answer.content
-        properties = dict(details["properties"])
-        other = {name: value for name, value in properties.items() if name not in details["hidden_in_other"]}
-        if body["hidden"]:
-            other["body hidden"] = body["hidden"]
-        return Opened(properties, details["origin"], other, raw, int(body["size"]))
+        told = {"properties": {**details["properties"], "headers": details["headers"]}}
+        told = details.get("opened") or told | {"other": told["properties"]}
+        hidden = {"body hidden": body["hidden"]} if body["hidden"] else {}
+        return Opened(told["properties"], details["origin"], told["other"] | hidden, raw, int(body["size"]))
 
     async def find(self, route: str, key: bytes) -> Found:
         ids: list[bytes] = []
@@ -280,7 +281,7 @@ def _answer(answer: httpx.Response, done: Answer) -> Answer:
     if answer.is_success:
         return done
     state = answer.json().get("state", "none")
-    return Answer(state) if state in set(Answer) else Answer.NONE
+    return Answer(state) if state in _HERE else Answer.NONE
 
 
 def _error_of(answer: httpx.Response) -> PostdateError:
