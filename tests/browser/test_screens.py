@@ -14,7 +14,7 @@ WIDTHS = (360, 768, 1280)
 
 def dialogs(page: Watched) -> list[tuple[str, str]]:
     """Screens with the button that opens a dialog on each."""
-    return [("#/messages", "Reschedule"), ("#/routes", "Pause"), ("", "Keyboard help")]
+    return [("#/messages", "Deliver now order"), ("#/routes", "Pause route"), ("", "Keyboard help")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -48,7 +48,7 @@ def test_axe_finds_nothing_while_something_is_wrong(
     page.says("Redis does not answer")
     found = page.findings(axe)
     page.go("#/messages")
-    page.says("overdue")
+    page.page.locator("tr.row .bad", has_text="overdue").first.wait_for()
     page.button("Select all matching").click()
     assert [*found, *page.findings(axe)] == []
 
@@ -136,9 +136,9 @@ def test_the_refresh_waits_while_messages_are_selected_and_goes_on_after(
 
 def test_what_is_typed_into_a_filter_survives_a_refresh(open_page: OpenPage, stand_in: str) -> None:
     page = open_page(f"{stand_in}#/messages")
-    page.field("Key").press_sequentially("order-")
+    page.page.get_by_role("textbox", name="Key").press_sequentially("order-")
     page.page.wait_for_timeout(4500)
-    assert page.field("Key").input_value() == "order-"
+    assert page.page.get_by_role("textbox", name="Key").input_value() == "order-"
 
 
 def test_a_filter_is_kept_in_the_address(open_page: OpenPage, stand_in: str) -> None:
@@ -154,7 +154,7 @@ def test_a_filter_is_kept_in_the_address(open_page: OpenPage, stand_in: str) -> 
 def test_a_token_is_asked_for_and_kept_in_this_tab_only(open_page: OpenPage, stand_in: str, world: World) -> None:
     world.token, world.role = "viewer-token-0123456789", "viewer"
     page = open_page(f"{stand_in}#/messages")
-    page.page.get_by_label("Token").fill("viewer-token-0123456789")
+    page.page.get_by_role("textbox", name="Token").fill("viewer-token-0123456789")
     page.page.keyboard.press("Enter")
     page.rows().first.wait_for()
     assert page.rows().first.get_by_role("button").count() == 0  # a viewer sees no verbs

@@ -138,7 +138,7 @@ function App() {
     </header>
     <div class="page">
       <div class="top"><${SearchBox} /></div>
-      <main tabindex="-1">
+      <main id="main" tabindex="-1">
         ${error && error.status !== 401 && html`<${Trouble} error=${error} />`}
         ${Screen ? html`<${Screen} key=${`${path[0]}/${path[1] ?? ""}/${entered ? 1 : 0}`} />` : html`<h1>No such screen</h1><${Empty}><a href=${link("")}>Back to the overview</a></${Empty}>`}
       </main>

@@ -96,8 +96,12 @@ export function Dialog({ title, children, onClose = () => {}, kind = "" }) {
   };
   useLayoutEffect(() => {
     const before = document.activeElement;
-    box.current.showModal();
-    return () => before?.isConnected && before.focus();
+    const shown = box.current;
+    shown.showModal();
+    return () => {
+      shown.close(); // while it is modal, nothing outside it takes the focus
+      if (before?.isConnected) before.focus();
+    };
   }, []);
   useEffect(() => {
     const leave = () => dialog.set(null);
@@ -107,7 +111,7 @@ export function Dialog({ title, children, onClose = () => {}, kind = "" }) {
   return html`<dialog ref=${box} class=${kind} aria-labelledby="dialog-title" onCancel=${(event) => {
     event.preventDefault();
     close();
-  }} onClose=${close}>
+  }}>
     <header><h2 id="dialog-title">${title}</h2>
       <button type="button" class="small" onClick=${close} aria-label="Close">✕</button></header>
     ${children}

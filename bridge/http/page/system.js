@@ -24,7 +24,7 @@ export function Levels() {
 function RouteLevels({ route, list }) {
   const most = Math.max(1, ...list.map((one) => one.messages ?? 0));
   return html`<${Panel} title=${route || "unknown route"}>
-    <${Table} label=${`Levels of ${route}`} kind="levels" columns=${[["Name"], ["Kind"], ["Messages", "num"], ["", "bar"], ["State"]]}>
+    <${Table} label=${`Levels of ${route}`} kind="levels" columns=${[["Name"], ["Kind"], ["Messages", "num"], ["Share", "bar"], ["State"]]}>
       ${list.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td>${one.kind}</td>
         <td class="num">${count(one.messages)}</td><td class="bar"><meter min="0" max=${most} value=${one.messages ?? 0} aria-label=${`Messages in ${one.name}`}></meter></td>
         <td>${one.state}${one.text && html`<span class="sub">${one.text}</span>`}</td></tr>`)}
@@ -76,7 +76,7 @@ function Operations() {
   const stop = (id) => call("DELETE", `operations/${encodeURIComponent(id)}`, {}).then(changed, (problem) => say(problem.message, true));
   return html`<${Trouble} error=${error} />
     ${data && !list.length && html`<${Empty}>No bulk operation yet. Start one in Messages: select messages, then a verb.</${Empty}>`}
-    ${list.length > 0 && html`<${Panel} title="Bulk operations"><${Table} label="Operations" columns=${[["Verb"], ["State"], ["Progress"], ["Done", "num"], ["Started"], ["By"], ["Reason"], ["", "acts"]]}>
+    ${list.length > 0 && html`<${Panel} title="Bulk operations"><${Table} label="Operations" columns=${[["Verb"], ["State"], ["Progress"], ["Done", "num"], ["Started"], ["By"], ["Reason"], ["Actions", "acts"]]}>
       ${list.map((one) => html`<tr key=${one.id}><th scope="row">${one.verb}</th><td><${Badge} is=${one.state} /></td>
         <td><progress max=${Math.max(1, one.total ?? 1)} value=${one.done + one.skipped} aria-label=${`Progress of ${one.verb}`}></progress></td>
         <td class="num">${count(one.done)} of ${count(one.total)}${one.skipped ? html`<span class="sub">skipped ${count(one.skipped)}</span>` : ""}</td>
