@@ -28,7 +28,7 @@ from bridge.core.orders import RouteOrder, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms
-from bridge.parking.history import HistoryLimits, HistoryRow
+from bridge.parking.history import HistoryLimits, HistoryRow, PastState
 
 _API, _TOKEN, _TOKEN_FILE = "POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE"
 _TIMEOUT_S = 30.0
@@ -84,9 +84,9 @@ class ToldRow(Row):
 class RemoteDesk:
     """``bridge.admin.desk.Desk`` over the API. It raises ``Refused`` for what the token does not allow."""
 
-    limits = HistoryLimits()
-
-    def __init__(self, address: ApiAddress, reason: str = "") -> None:
+    def __init__(self, address: ApiAddress) -> None:
+        self.limits = HistoryLimits()
+        self._since_ms = 0
         headers = {"X-Postdate-Via": "cli", "Content-Type": "application/json"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
@@ -249,12 +249,31 @@ class RemoteDesk:
     async def operations(self) -> dict[str, str]:
         raise _no_command()
 
+    async def open(self) -> None:
+        """Ask how far the history reaches."""
+        told = (await self._get("/messages", state="history", limit=1))["history"]
+        self.limits = HistoryLimits(told["keep_ms"], told["max"])
+        self._since_ms = int(told["since_ms"])
+
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
-        raise _no_command()
-        yield
+        if wanted.id is not None:
+            answer = await self.ask("GET", f"/messages/{wanted.id.decode()}")
+            if answer.is_success and "ended_ms" in (facts := answer.json()["message"]):
+                yield _past(facts)
+            return
+        params: dict[str, Any] = {"state": "history", "route": wanted.route, "reason": wanted.reason, "limit": _PAGE}
+        params |= {"key": fsdecode(wanted.key) if wanted.key else None}
+        params |= {"due_after": wanted.from_ms, "due_before": wanted.before_ms}
+        while True:
+            page = await self._get("/messages", **params)
+            for facts in page["messages"]:
+                yield _past(facts)
+            if page["next"] is None:
+                return
+            params["cursor"] = page["next"]
 
     async def history_since_ms(self) -> int:
-        raise _no_command()
+        return self._since_ms
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         raise _no_command()
@@ -292,6 +311,26 @@ def _error_of(answer: httpx.Response) -> PostdateError:
         text = f"The API answered {answer.status_code}. Check the address"
     other: type[PostdateError] = SettingsError if answer.is_client_error else StoreUnavailable
     return _KINDS.get(answer.status_code, other)(text)
+
+
+def _past(facts: Mapping[str, Any]) -> HistoryRow:
+    """Return an entry of the history as the API told it."""
+    life = {one["what"]: int(one["at_ms"]) for one in facts["life"]}
+    return HistoryRow(
+        facts["id"].encode(),
+        facts["route"],
+        (facts["key"] or "").encode(),
+        PastState(facts["state"]),
+        facts["arrived_ms"],
+        facts["due_ms"],
+        life.get("claimed"),
+        life.get("published"),
+        facts["ended_ms"],
+        facts["tries"],
+        facts["size"],
+        facts["reason"] or "",
+        facts["broker"] or "",
+    )
 
 
 def _row(facts: Mapping[str, Any], opened: Opened | None = None) -> ToldRow:

@@ -130,6 +130,11 @@ async def _history(
             "looked_at": page.looked_at,
             "now_ms": now_ms,
             "text": "" if page.rows or page.after else await not_seen(desk),
+            "history": {
+                "keep_ms": desk.limits.keep_ms,
+                "max": desk.limits.most,
+                "since_ms": await desk.history_since_ms(),
+            },
         }
     )
 

@@ -19,15 +19,17 @@ from bridge.app.build import instance_name
 from bridge.app.canary import Canaries
 from bridge.app.open_desk import KeptStores
 from bridge.app.webhook import WebhookReporter
-from bridge.core.errors import FAILED, FINE, PostdateError
+from bridge.core.errors import FAILED, FINE, PostdateError, SettingsError, Unreachable
+from bridge.http.access import Tokens
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.http.patience import PatientProtocol
 from bridge.process.handover import Handover
-from bridge.process.http_child import Reloading, Start
+from bridge.process.http_child import Reloading, Start, bind
 from bridge.process.workers import end_with_parent
 from bridge.settings import Settings
 from bridge.settings.plan import canary_brokers
+from bridge.settings.urls import is_loopback
 from bridge.telemetry import logs
 
 log = structlog.get_logger("postdate")
@@ -134,6 +136,33 @@ async def _report_dead(settings: Settings, stores: KeptStores) -> None:
             await asyncio.sleep(_AGAIN_S)
         else:
             await WebhookReporter(settings.webhook, desk, desk.stats, instance_name(settings, "http")).run()
+
+
+def serve_alone(settings: Settings) -> int:
+    """Serve page, API, metrics and health without a bridge, until SIGTERM or SIGINT. Return the exit code.
+
+    Raises ``SettingsError`` for a public address without tokens, ``Unreachable`` for an address that is taken.
+    """
+    http = settings.http
+    if not is_loopback(http.listen) and Tokens(settings).open:
+        raise SettingsError(f"http.listen {http.listen} lets other machines in, so it requires auth.admin_token.")
+    try:
+        listening = bind(http.listen)
+    except OSError as error:
+        raise Unreachable(f"cannot listen on {http.listen}: {error.strerror or error}") from error
+    logs.set_up(settings.log, instance_name(settings, "http"))
+    asyncio.run(_serve_alone(make_server(settings, Processes()), listening, http.listen))
+    return FINE
+
+
+async def _serve_alone(server: Uvicorn, listening: list[socket], listen: str) -> None:
+    def end() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    log.info("http is served", listen=listen, pid=os.getpid())
+    await server.serve(listening)
 
 
 def _sockets(numbers: Sequence[int]) -> list[socket]:

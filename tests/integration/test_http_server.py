@@ -19,8 +19,9 @@ from bridge.cli import run_command
 from bridge.settings import Redis as RedisSettings
 from bridge.settings import Settings
 from tests.api import ADMIN, AUTH, ROUTES, VIEWER
-from tests.bridge_process import toml
+from tests.bridge_process import Bridge, toml
 from tests.devstack.redis import Redis
+from tests.http_line import HttpLine
 from tests.http_server import served
 
 pytestmark = pytest.mark.redis
@@ -209,3 +210,19 @@ def test_the_setting_of_the_environment_finds_the_api(
     Path("away.toml").write_text(toml(away))
     assert run_command(["list", "-o", "json", "--config", "away.toml"]) == 0
     assert "Using the API" in capsys.readouterr().err
+
+
+def test_serve_serves_until_it_is_told_to_end_and_refuses_a_public_address(
+    given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = HttpLine()
+    store = {"url": given.redis.url.get_secret_value(), "durability": "none"}
+    with Bridge(tmp_path, {"redis": store, **http.settings}, ("bridge.cli", "serve"), name="served") as bridge:
+        bridge.start()
+        http.wait("/readyz", 200)
+        assert json.loads(http.get("/api/v1/me").text) == {"role": "admin"}
+        assert bridge.terminate() == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSTDATE_HTTP__ENABLED", "false")
+    monkeypatch.setenv("POSTDATE_HTTP__LISTEN", "0.0.0.0:0")
+    assert run_command(["serve"]) == 2
