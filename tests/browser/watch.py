@@ -33,7 +33,7 @@ class Watched:
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
-        self.url = url
+        self.url = url.partition("#")[0]
         self.wrong: list[str] = []
         self._host = urlsplit(url).netloc
         page.on("console", self._console)
