@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from socket import socket
@@ -115,7 +115,8 @@ async def _serve(start: Start, handover: Handover) -> None:
 
     handover.follow(take, end)
     hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
-    beside = [asyncio.ensure_future(one) for one in (canaries.run(), _report_dead(start.settings, stores))]
+    works = {"canary": canaries.run(), "webhook": _report_dead(start.settings, stores)}
+    beside = [asyncio.ensure_future(_logged(name, work)) for name, work in works.items()]
     log.info("http is served", pid=os.getpid())
     try:
         await server.serve(_sockets(start.listening))
@@ -123,6 +124,14 @@ async def _serve(start: Start, handover: Handover) -> None:
         hearing.cancel()
         for one in beside:
             one.cancel()
+
+
+async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
+    """Do what runs beside the server. Its failure ends nothing else."""
+    try:
+        await work
+    except Exception:
+        log.critical("a mistake in postdate", part=name, exc_info=True)
 
 
 async def _report_dead(settings: Settings, stores: KeptStores) -> None:
