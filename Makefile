@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-fast test-long test-rabbitmq4 check bench compare compare-report lock clean
+.PHONY: help env demo test test-fast test-long test-rabbitmq4 check bench compare compare-report screens lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -45,6 +45,9 @@ compare: $(READY) ## compare the delay methods, some minutes; postdate compare -
 
 compare-report: $(READY) ## the same; writes deploy/compare/ and the table in README.md
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- .ci/compare-report $(BIN)/postdate
+
+screens: $(READY) ## draw the screenshots of README.md from a running postdate, about four minutes
+	@$(BIN)/python -m tests.devstack run redis rabbitmq kafka -- $(BIN)/python -m tests.browser.screens
 
 LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from bridge.cli.options import ConfigOption
-from bridge.lab.demo import BrokerDemo, judge, lesson, play, summary, view_on
+from bridge.lab.demo import BrokerDemo, judge, lesson, play, stay, summary, view_on
 from bridge.lab.trial import answering, every_signal_interrupts
 from bridge.settings import settings_from
 from bridge.telemetry.printable import say
 
 
-def demo(config: ConfigOption = None) -> None:
+def demo(
+    config: ConfigOption = None,
+    stays: Annotated[bool, typer.Option("--stay", help="Go on with a trickle of messages until Ctrl-C.")] = False,
+) -> None:
     """Send six messages through a bridge of its own and watch them. Takes about ten seconds.
 
-    It uses Redis and the brokers of the settings, RabbitMQ and Kafka, if they answer. Its queues, topics and keys have
-    unique names and are deleted at the end.
+    It uses Redis and the brokers of the settings, RabbitMQ and Kafka, if they answer, and prints the address of its
+    page. Its queues, topics and keys have unique names and are deleted at the end.
     """
     settings = settings_from(config)
     with every_signal_interrupts():
@@ -26,10 +31,16 @@ def demo(config: ConfigOption = None) -> None:
         say("Starting a bridge.")
         with ExitStack() as ends:
             demos = [ends.enter_context(BrokerDemo(settings, broker)) for broker in brokers]
+            for one in demos:
+                say(f"Page for {one.found.title}: {one.page}")
             with view_on(console) as view:
                 play(demos, view)
-        found = [one.found for one in demos]
-        for one in found:
-            console.out("\n" + summary(one, console.width), highlight=False)
+            found = [one.found for one in demos]
+            for ended in found:
+                console.out("\n" + summary(ended, console.width), highlight=False)
+            if stays:
+                pages = ", ".join(one.page for one in demos)
+                say(f"\nMessages go on until Ctrl-C. Open {pages}")
+                stay(demos)
         judge(found)
     print(f"\n{lesson(brokers)}")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import count
+from socket import socket
 from textwrap import wrap
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
+from pydantic import SecretStr
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -37,6 +40,9 @@ LATE_MAX_MS = 1000.0
 EARLY_MAX_MS = 1.0
 #: How long after its due moment a cancelled message must not arrive.
 WATCH_MS = 500
+#: Delays of the trickle: most messages are due soon, some stay parked for a while.
+_TRICKLE_S = (2, 15, 5, 60, 3, 120, 10, 300, 4, 30, 7, 600)
+_TRICKLE_EVERY_S = 0.5
 #: What the messages are called, after the routes of the README.
 _NOUNS: Mapping[BrokerKind, str] = {"rabbitmq": "order", "kafka": "payment"}
 
@@ -170,6 +176,7 @@ class BrokerDemo:
     def __init__(self, settings: Settings, broker: BrokerKind) -> None:
         self._broker: BrokerKind = broker
         names = new_names("demo", broker)
+        port = _free_port()
         # The messages of a demo may be lost, so the store needs no durability.
         own = trial_settings(
             settings,
@@ -179,7 +186,10 @@ class BrokerDemo:
             bridge={"workers": 1, "shutdown_grace": 2000},
             headers={"audit": True, "on_bad": "dead", "on_same_key": "replace"},
             log={"level": "warning"},
+            http={"enabled": True, "listen": f"127.0.0.1:{port}", "base_path": "", "cert_file": "", "key_file": ""},
+            auth={"viewer_token": SecretStr(""), "operator_token": SecretStr(""), "admin_token": SecretStr("")},
         )
+        self.page = f"http://127.0.0.1:{port}/"
         self._trial = Trial(own, names)
         self.found = BrokerMessages(self._trial.title, [])
 
@@ -212,6 +222,15 @@ class BrokerDemo:
             if one.message.key is not None:
                 self._producer.publish(b"", {"x-delay-cancel": one.message.key})
                 one.cancel_sent = True
+
+    def trickle(self, number: int) -> None:
+        """Publish one more message: soon due or later, with a key of its own. One of fifty has a bad header."""
+        noun, delay_s = _NOUNS[self._broker], _TRICKLE_S[number % len(_TRICKLE_S)]
+        delay: str | int = "tomorrow" if number % 50 == 7 else delay_s * 1000
+        self._producer.publish(
+            f'{{"{noun}": {number}}}'.encode(), {"x-delay": delay, "x-delay-key": f"{noun}-{1000 + number}"}
+        )
+        self._trial.check()
 
     def look(self) -> None:
         """Note how the store holds each message now. Raises ``BridgeFailed`` if the bridge has ended."""
@@ -257,6 +276,21 @@ def play(demos: Sequence[BrokerDemo], view: View) -> None:
             for demo in demos:
                 demo.cancel()
         time.sleep(_LOOK_S)
+
+
+def stay(demos: Sequence[BrokerDemo]) -> None:
+    """Publish a trickle of messages until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        for number in count():
+            for demo in demos:
+                demo.trickle(number)
+            time.sleep(_TRICKLE_EVERY_S)
+
+
+def _free_port() -> int:
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def judge(found: Sequence[BrokerMessages]) -> None:

@@ -157,7 +157,7 @@ def test_a_paused_route_holds_its_messages_until_it_is_resumed(open_page: OpenPa
     page.button("Pause route orders").click()
     confirm(page, "Pause route")
     page.page.get_by_text("paused", exact=True).first.wait_for()
-    one = plant.send("orders", "0s", "held-1")
+    one = plant.send("orders", "4s", "held-1")  # every instance follows within about a second
     wait_for(lambda: plant.ask("GET", f"messages/{one}")["message"]["held"], "the message is held")
     page.go(f"#/messages/{one}")
     page.says("held: route paused")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tests.bridge_process import store_client
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.rabbitmq import RabbitMQ
-from tests.devstack.service import free_ports
+from tests.devstack.service import free_ports, wait_for
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "demo")
 NOBODY = "127.0.0.1:1"
@@ -103,7 +105,9 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_message(
     )
     assert done.returncode == 0, done.stderr
     said = ["Kafka is left out: no broker of 127.0.0.1:1 answers.", "Starting a bridge."]
-    assert done.stderr.splitlines() == said
+    *before, page = done.stderr.splitlines()
+    assert before == said
+    assert re.fullmatch(r"Page for RabbitMQ: http://127\.0\.0\.1:\d+/", page)
     assert "order 4 (at once)" in ends_of(done.stdout, "RabbitMQ")["delivered"]
     assert "payment" not in done.stdout
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
@@ -142,3 +146,29 @@ def test_an_interrupted_demo_leaves_no_process_no_queue_and_no_topic(
     assert not [child for child in children if child.is_running()]
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
     assert left_on_kafka(kafka, "demo") == []
+
+
+@pytest.mark.redis
+@pytest.mark.rabbitmq
+def test_a_demo_that_stays_shows_its_messages_on_its_page_until_it_is_interrupted(
+    redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
+) -> None:
+    command = (*COMMAND, "--stay")
+    environ = environment(redis_url, rabbitmq_vhost)
+    with subprocess.Popen(
+        command, env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stderr is not None
+        address = next(line for line in demo.stderr if line.startswith("Page for RabbitMQ")).split()[-1]
+
+        def parked() -> int:
+            with urllib.request.urlopen(f"{address}api/v1/status", timeout=5) as answer:
+                return int(json.load(answer)["parked"])
+
+        wait_for(lambda: parked() >= 3, "the page shows what waits", 60)
+        assert any("until Ctrl-C" in line for line in demo.stderr)
+        wait_for(lambda: parked() >= 3, "the trickle is parked")
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=30)
+    assert demo.returncode == 0
+    assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
