@@ -13,18 +13,20 @@ Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queue
 
 Floors, lowest first. A file imports only from its own floor and from floors listed before it:
 
-- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``ports``: what a store, a source
-                  and a sink promise
+- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``orders``: what operators order
+                  for a route; ``ports``: what a store, a source and a sink promise
 - ``delay/``      pure: when is a message due (``header``, ``duration``), where may it go (``naming``, ``trust``)
-- ``parking/``    pure: what the store keeps (``envelope``), ids and shards (``identity``), redelivered messages
+- ``parking/``    pure: what the store keeps (``envelope``, ``history``), ids and shards (``identity``), redelivered
+                  messages
 - ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
                   processes they need (``plan``)
 - ``telemetry/``  health, lateness, metrics, spans, log lines
 - ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous
                   settings, typed findings
-- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``relay``
+- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``held`` (messages of paused
+                  routes), ``history`` (what left the store), ``relay``
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
-                  computes), its workers, its service manager
+                  computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
 - ``app/``        settings in, a service out; ``check``, ``doctor``, canary, webhook; ``brokers`` is the only file that
                   imports ``adapters``
 - ``lab/``        demo, bench and compare
@@ -35,6 +37,9 @@ To add
 
 - a header: ``delay/header.py``; the stages see only what it decided
 - a setting: ``settings/model.py``, its paragraph in ``config.example.toml``, and ``pipeline/derive.py`` for its stage
+- a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
+- an endpoint: a router in ``http/`` with a role
+- a process of our own: start it with ``process.workers.python_command``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
 - a broker: a folder in ``adapters/`` with a ``broker.py`` that has the functions of ``app/brokers.py``, a line there,
   and its section and rules in ``settings/``

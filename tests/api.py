@@ -134,11 +134,14 @@ def settings(auth: Auth = AUTH, **more: Any) -> Settings:
 
 @asynccontextmanager
 async def api(
-    role: Role | None = Role.ADMIN, given: Settings | None = None, stores: MemoryStores | None = None
+    role: Role | None = Role.ADMIN,
+    given: Settings | None = None,
+    stores: MemoryStores | None = None,
+    processes: Processes | None = None,
 ) -> AsyncIterator[Api]:
     """An app with three tokens, and a client with the token of ``role``; None: without one."""
     stores = stores or MemoryStores()
-    app = create_app(given or settings(), stores, Processes())
+    app = create_app(given or settings(), stores, processes or Processes())
     headers = {"Authorization": f"Bearer {TOKENS[role]}"} if role else {}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8480", headers=headers) as client:

@@ -44,7 +44,9 @@ async def ids_of_key(desk: Desk, settings: Settings, key: bytes, route: str | No
         fact = f"No message has key {text!r} on route {name!r}"
         if entries := await entries_of_key(desk, name, key):
             raise NotFound(f"{fact}: {ended(entries[0])} (id {entries[0].id.decode()}).")
-        raise NotFound(f"{fact}: {await not_seen(desk)}. {strange_route(settings, name)}".rstrip())
+        if text := strange_route(settings, name):
+            raise NotFound(f"{fact}. {text}")
+        raise NotFound(f"{fact}: {await not_seen(desk)}.")
     return found.ids
 
 

@@ -48,6 +48,7 @@ async def at_api(address: ApiAddress, work: Callable[[RemoteDesk], Awaitable[T]]
     """Do ``work`` at the desk behind the API."""
     desk = RemoteDesk(address)
     try:
+        await desk.open()
         return await work(desk)
     finally:
         await desk.close()

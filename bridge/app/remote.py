@@ -28,7 +28,7 @@ from bridge.core.orders import RouteOrder, RouteOrders, RouteState
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms
-from bridge.parking.history import HistoryLimits, HistoryRow
+from bridge.parking.history import HistoryLimits, HistoryRow, PastState
 
 _API, _TOKEN, _TOKEN_FILE = "POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE"
 _TIMEOUT_S = 30.0
@@ -45,6 +45,8 @@ class ApiAddress(NamedTuple):
     wanted: bool
 
 
+#: The states of messages in the store.
+_HERE = frozenset(one.value for one in State)
 _KINDS: Mapping[int, type[PostdateError]] = MappingProxyType(
     {404: NotFound, 401: Refused, 403: Refused, 409: Refused, 503: StoreUnavailable}
 )
@@ -82,9 +84,9 @@ class ToldRow(Row):
 class RemoteDesk:
     """``bridge.admin.desk.Desk`` over the API. It raises ``Refused`` for what the token does not allow."""
 
-    limits = HistoryLimits()
-
-    def __init__(self, address: ApiAddress, reason: str = "") -> None:
+    def __init__(self, address: ApiAddress) -> None:
+        self.limits = HistoryLimits()
+        self._since_ms = 0
         headers = {"X-Postdate-Via": "cli", "Content-Type": "application/json"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
@@ -141,7 +143,7 @@ class RemoteDesk:
         rows: list[Row] = []
         for one in dict.fromkeys(ids):
             answer = await self.ask("GET", f"/messages/{one.decode()}")
-            if answer.is_success and (details := answer.json())["message"]["state"] in set(State):
+            if answer.is_success and (details := answer.json())["message"]["state"] in _HERE:
                 rows.append(_row(details["message"], await self._open(one, details, payload_bytes < 0)))
         return rows
 
@@ -153,11 +155,10 @@ class RemoteDesk:
             if not answer.is_success:
                 raise _error_of(answer)
             raw = answer.content
-        properties = dict(details["properties"])
-        other = {name: value for name, value in properties.items() if name not in details["hidden_in_other"]}
-        if body["hidden"]:
-            other["body hidden"] = body["hidden"]
-        return Opened(properties, details["origin"], other, raw, int(body["size"]))
+        told = {"properties": {**details["properties"], "headers": details["headers"]}}
+        told = details.get("opened") or told | {"other": told["properties"]}
+        hidden = {"body hidden": body["hidden"]} if body["hidden"] else {}
+        return Opened(told["properties"], details["origin"], told["other"] | hidden, raw, int(body["size"]))
 
     async def find(self, route: str, key: bytes) -> Found:
         ids: list[bytes] = []
@@ -248,12 +249,31 @@ class RemoteDesk:
     async def operations(self) -> dict[str, str]:
         raise _no_command()
 
+    async def open(self) -> None:
+        """Ask how far the history reaches."""
+        told = (await self._get("/messages", state="history", limit=1))["history"]
+        self.limits = HistoryLimits(told["keep_ms"], told["max"])
+        self._since_ms = int(told["since_ms"])
+
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
-        raise _no_command()
-        yield
+        if wanted.id is not None:
+            answer = await self.ask("GET", f"/messages/{wanted.id.decode()}")
+            if answer.is_success and "ended_ms" in (facts := answer.json()["message"]):
+                yield _past(facts)
+            return
+        params: dict[str, Any] = {"state": "history", "route": wanted.route, "reason": wanted.reason, "limit": _PAGE}
+        params |= {"key": fsdecode(wanted.key) if wanted.key else None}
+        params |= {"due_after": wanted.from_ms, "due_before": wanted.before_ms}
+        while True:
+            page = await self._get("/messages", **params)
+            for facts in page["messages"]:
+                yield _past(facts)
+            if page["next"] is None:
+                return
+            params["cursor"] = page["next"]
 
     async def history_since_ms(self) -> int:
-        raise _no_command()
+        return self._since_ms
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         raise _no_command()
@@ -280,7 +300,7 @@ def _answer(answer: httpx.Response, done: Answer) -> Answer:
     if answer.is_success:
         return done
     state = answer.json().get("state", "none")
-    return Answer(state) if state in set(Answer) else Answer.NONE
+    return Answer(state) if state in _HERE else Answer.NONE
 
 
 def _error_of(answer: httpx.Response) -> PostdateError:
@@ -291,6 +311,26 @@ def _error_of(answer: httpx.Response) -> PostdateError:
         text = f"The API answered {answer.status_code}. Check the address"
     other: type[PostdateError] = SettingsError if answer.is_client_error else StoreUnavailable
     return _KINDS.get(answer.status_code, other)(text)
+
+
+def _past(facts: Mapping[str, Any]) -> HistoryRow:
+    """Return an entry of the history as the API told it."""
+    life = {one["what"]: int(one["at_ms"]) for one in facts["life"]}
+    return HistoryRow(
+        facts["id"].encode(),
+        facts["route"],
+        (facts["key"] or "").encode(),
+        PastState(facts["state"]),
+        facts["arrived_ms"],
+        facts["due_ms"],
+        life.get("claimed"),
+        life.get("published"),
+        facts["ended_ms"],
+        facts["tries"],
+        facts["size"],
+        facts["reason"] or "",
+        facts["broker"] or "",
+    )
 
 
 def _row(facts: Mapping[str, Any], opened: Opened | None = None) -> ToldRow:

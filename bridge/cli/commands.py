@@ -33,6 +33,11 @@ COMMANDS = {
     "run": Command(
         "bridge.cli.run:run", "Run the bridge until SIGTERM or SIGINT.", ("postdate run --config postdate.toml",)
     ),
+    "serve": Command(
+        "bridge.cli.serve:serve",
+        "Serve the page, the API and metrics without a bridge.",
+        ("postdate serve --config postdate.toml",),
+    ),
     "check": Command(
         "bridge.cli.check:check",
         "Check settings, store and broker topology.",

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bridge.admin.moments import due_ms, read_due
-from bridge.admin.payload import Draft
+from bridge.admin.payload import Draft, Packed
 from bridge.admin.select import refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.app.brokers import broker_of
@@ -20,12 +20,12 @@ from bridge.app.remote import api_address
 from bridge.cli.audited import note
 from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption
 from bridge.cli.output import facts
-from bridge.core.errors import SettingsError
+from bridge.core.errors import Refused, SettingsError, StoreUnavailable, StoreUnfit
 from bridge.delay.duration import write_moment
 from bridge.delay.header import OWN_HEADERS
 from bridge.settings import Route, Settings, require_routes, settings_from
 from bridge.settings.plan import store_of
-from bridge.telemetry.printable import say
+from bridge.telemetry.printable import complain, say
 
 _INSTEAD = {"x-delay-key": "--key", "x-delay-cancel": "`postdate cancel`"}
 
@@ -73,11 +73,7 @@ def send(
         return
     require_routes(settings)
     found = _route(settings, route)
-    order_key, payload = broker_of(found.broker).pack(settings, route, draft)
-    if len(payload) > settings.limits.max_body:
-        raise SettingsError(
-            f"The message is too large: {len(payload)} bytes. limits.max_body allows {settings.limits.max_body} bytes."
-        )
+    order_key, payload = _packed(settings, route, found, draft)
 
     def make(now_ms: int) -> Message:
         due = due_ms(read, now_ms, settings.limits.max_delay)
@@ -92,8 +88,25 @@ def send(
         )
 
     one, message = park_message(store_of(settings, found.broker).settings, make)
-    at_desk(settings, lambda desk: note(desk, "send", f"{one.decode()} on route {route}", 1), route)
+    _note(settings, one, route)
     _print(output, one.decode(), message.due_ms)
+
+
+def _packed(settings: Settings, name: str, route: Route, draft: Draft) -> Packed:
+    """Return the message as the route's broker packs it. Raises ``SettingsError`` if it is too large."""
+    packed = broker_of(route.broker).pack(settings, name, draft)
+    size, most = len(packed[1]), settings.limits.max_body
+    if size > most:
+        raise SettingsError(f"The message is too large: {size} bytes. limits.max_body allows {most} bytes.")
+    return packed
+
+
+def _note(settings: Settings, one: bytes, route: str) -> None:
+    """Write an entry of the audit log. The message is parked, so a failure is only a warning."""
+    try:
+        at_desk(settings, lambda desk: note(desk, "send", f"{one.decode()} on route {route}", 1), route)
+    except (Refused, StoreUnavailable, StoreUnfit) as error:
+        complain(f"Warning: the audit log has no entry for this: {error}.")
 
 
 def _print(output: Output, one: str, due_ms: int) -> None:

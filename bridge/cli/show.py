@@ -108,6 +108,7 @@ def _print_text(row: Row, most: int | None) -> None:
     opened = views.open_payload(row)
     known = views.message(row)
     del known["due_ms"], known["size"], known["arrived_ms"], known["broker"]
+    known["held"] = known["held"] or None
     known["delay key"] = known.pop("key")
     known.update(opened.origin)
     pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]

@@ -16,7 +16,7 @@ from bridge.admin import verbs
 from bridge.admin.desk import Desk, Filter, Row
 from bridge.admin.moments import due_ms, read_border_ms, read_due
 from bridge.admin.past import PastFilter
-from bridge.admin.payload import Draft
+from bridge.admin.payload import Draft, Opened
 from bridge.admin.select import ids_of_key, read_ids, refuse_without_store, unknown_route
 from bridge.admin.send import Message
 from bridge.admin.verbs import MessageResult
@@ -130,6 +130,11 @@ async def _history(
             "looked_at": page.looked_at,
             "now_ms": now_ms,
             "text": "" if page.rows or page.after else await not_seen(desk),
+            "history": {
+                "keep_ms": desk.limits.keep_ms,
+                "max": desk.limits.most,
+                "since_ms": await desk.history_since_ms(),
+            },
         }
     )
 
@@ -185,7 +190,7 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
             "properties": properties,
             "headers": _for_caller(here, who, headers),
             "origin": dict(opened.origin),
-            "hidden_in_other": sorted(opened.properties.keys() - opened.other.keys()),
+            **_opened(here, who, opened),
             "body": await _body(here, who, desk, row),
             "life": _life(row, past),
             "commands": {verb: _command(verb, row) for verb in (*_COMMANDS[row.state], "show")},
@@ -461,6 +466,13 @@ def _headers(properties: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             number += 1
         found[label] = one["value"]
     return found, rest
+
+
+def _opened(here: Backend, who: Caller, opened: Opened) -> dict[str, Any]:
+    """Return what `postdate show` prints: everything in its order, for a command whose caller may see it."""
+    if who.via != "cli" or not bodies.sees_all(here.settings.ui.bodies, who.role is Role.ADMIN):
+        return {}
+    return {"opened": {"properties": opened.properties, "other": opened.other}}
 
 
 def _for_caller(here: Backend, who: Caller, headers: dict[str, Any]) -> Any:

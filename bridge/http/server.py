@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from socket import socket
@@ -19,15 +19,17 @@ from bridge.app.build import instance_name
 from bridge.app.canary import Canaries
 from bridge.app.open_desk import KeptStores
 from bridge.app.webhook import WebhookReporter
-from bridge.core.errors import FAILED, FINE, PostdateError
+from bridge.core.errors import FAILED, FINE, PostdateError, SettingsError, Unreachable
+from bridge.http.access import Tokens
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.http.patience import PatientProtocol
 from bridge.process.handover import Handover
-from bridge.process.http_child import Reloading, Start
+from bridge.process.http_child import Reloading, Start, bind
 from bridge.process.workers import end_with_parent
 from bridge.settings import Settings
 from bridge.settings.plan import canary_brokers
+from bridge.settings.urls import is_loopback
 from bridge.telemetry import logs
 
 log = structlog.get_logger("postdate")
@@ -113,7 +115,8 @@ async def _serve(start: Start, handover: Handover) -> None:
 
     handover.follow(take, end)
     hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
-    beside = [asyncio.ensure_future(one) for one in (canaries.run(), _report_dead(start.settings, stores))]
+    works = {"canary": canaries.run(), "webhook": _report_dead(start.settings, stores)}
+    beside = [asyncio.ensure_future(_logged(name, work)) for name, work in works.items()]
     log.info("http is served", pid=os.getpid())
     try:
         await server.serve(_sockets(start.listening))
@@ -121,6 +124,14 @@ async def _serve(start: Start, handover: Handover) -> None:
         hearing.cancel()
         for one in beside:
             one.cancel()
+
+
+async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
+    """Do what runs beside the server. Its failure ends nothing else."""
+    try:
+        await work
+    except Exception:
+        log.critical("a mistake in postdate", part=name, exc_info=True)
 
 
 async def _report_dead(settings: Settings, stores: KeptStores) -> None:
@@ -134,6 +145,33 @@ async def _report_dead(settings: Settings, stores: KeptStores) -> None:
             await asyncio.sleep(_AGAIN_S)
         else:
             await WebhookReporter(settings.webhook, desk, desk.stats, instance_name(settings, "http")).run()
+
+
+def serve_alone(settings: Settings) -> int:
+    """Serve page, API, metrics and health without a bridge, until SIGTERM or SIGINT. Return the exit code.
+
+    Raises ``SettingsError`` for a public address without tokens, ``Unreachable`` for an address that is taken.
+    """
+    http = settings.http
+    if not is_loopback(http.listen) and Tokens(settings).open:
+        raise SettingsError(f"http.listen {http.listen} lets other machines in, so it requires auth.admin_token.")
+    try:
+        listening = bind(http.listen)
+    except OSError as error:
+        raise Unreachable(f"cannot listen on {http.listen}: {error.strerror or error}") from error
+    logs.set_up(settings.log, instance_name(settings, "http"))
+    asyncio.run(_serve_alone(make_server(settings, Processes()), listening, http.listen))
+    return FINE
+
+
+async def _serve_alone(server: Uvicorn, listening: list[socket], listen: str) -> None:
+    def end() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    log.info("http is served", listen=listen, pid=os.getpid())
+    await server.serve(listening)
 
 
 def _sockets(numbers: Sequence[int]) -> list[socket]:

@@ -40,7 +40,7 @@ def rules() -> list[dict[str, Any]]:
 def queries() -> Iterator[str]:
     """Every query of the dashboard, with Grafana's variables filled in."""
     board = json.loads(DASHBOARD.read_text())
-    yield board["templating"]["list"][1]["definition"]
+    yield board["templating"]["list"][1]["query"]["query"]
     for panel in board["panels"]:
         for target in panel["targets"]:
             yield target["expr"].replace("$__rate_interval", "1m").replace("$route", ".*")

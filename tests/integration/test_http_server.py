@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from bridge.cli import run_command
 from bridge.settings import Redis as RedisSettings
 from bridge.settings import Settings
 from tests.api import ADMIN, AUTH, ROUTES, VIEWER
-from tests.bridge_process import toml
+from tests.bridge_process import Bridge, toml
 from tests.devstack.redis import Redis
+from tests.http_line import HttpLine
 from tests.http_server import served
 
 pytestmark = pytest.mark.redis
@@ -139,13 +141,11 @@ def test_a_wrong_token_and_an_api_that_is_away_are_told_in_a_sentence(
 def raw(port: int, data: bytes, wait_s: float = 5.0) -> bytes:
     """Send bytes; what the server answers until it closes or is silent."""
     with socket.create_connection(("127.0.0.1", port), wait_s) as one:
-        one.sendall(data)
         answer = b""
-        try:
+        with suppress(OSError):  # it is silent, or closes the connection while bytes are on their way
+            one.sendall(data)
             while piece := one.recv(65536):
                 answer += piece
-        except TimeoutError:
-            pass
         return answer
 
 
@@ -160,7 +160,7 @@ TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
         (HEAD + b"Connection: close\r\n\r\n", (401,)),
         (HEAD + TOKEN + TOKEN + b"Connection: close\r\n\r\n", (400,)),
         (HEAD + b"Authorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n", (400, 401)),
-        (HEAD + b"X: " + b"a" * 500_000 + b"\r\n\r\n", (400, 401, 431)),
+        (HEAD + b"X: " + b"a" * 500_000 + b"\r\n\r\n", (0, 400, 431)),
         (HEAD + TOKEN + b"Content-Length: -5\r\n\r\n", (400,)),
         (HEAD + TOKEN + b"Content-Length: 99999999999999999999\r\nConnection: close\r\n\r\n", (400, 413)),
         (HEAD + TOKEN + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", (400, 200)),
@@ -178,7 +178,7 @@ TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
 )
 def test_strange_requests_are_refused_and_the_server_goes_on(port: int, data: bytes, statuses: tuple[int, ...]) -> None:
     answer = raw(port, data)
-    assert int(answer.split(b" ", 2)[1]) in statuses, answer[:300]
+    assert int(answer.split(b" ", 2)[1] if answer else 0) in statuses, answer[:300]
     assert b"Traceback" not in answer
     assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
 
@@ -210,3 +210,19 @@ def test_the_setting_of_the_environment_finds_the_api(
     Path("away.toml").write_text(toml(away))
     assert run_command(["list", "-o", "json", "--config", "away.toml"]) == 0
     assert "Using the API" in capsys.readouterr().err
+
+
+def test_serve_serves_until_it_is_told_to_end_and_refuses_a_public_address(
+    given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = HttpLine()
+    store = {"url": given.redis.url.get_secret_value(), "durability": "none"}
+    with Bridge(tmp_path, {"redis": store, **http.settings}, ("bridge.cli", "serve"), name="served") as bridge:
+        bridge.start()
+        http.wait("/readyz", 200)
+        assert json.loads(http.get("/api/v1/me").text) == {"role": "admin"}
+        assert bridge.terminate() == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSTDATE_HTTP__ENABLED", "false")
+    monkeypatch.setenv("POSTDATE_HTTP__LISTEN", "0.0.0.0:0")
+    assert run_command(["serve"]) == 2

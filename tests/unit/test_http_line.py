@@ -161,7 +161,7 @@ async def test_a_process_that_takes_over_a_line_ends_the_cut_frame_of_the_one_be
 
 
 async def test_health_names_nothing_without_a_token() -> None:
-    async with api(None) as client:
+    async with api(None, processes=Processes(1)) as client:
         told = await client.client.get("/readyz?verbose&route=orders")
         assert told.text == "not ok\n"
         assert (await client.client.get("/livez?verbose")).text == "ok\n"
