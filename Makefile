@@ -46,7 +46,7 @@ compare: $(READY) ## compare the delay methods, some minutes; postdate compare -
 compare-report: $(READY) ## the same; writes deploy/compare/ and the table in README.md
 	@$(BIN)/python -m tests.devstack run redis rabbitmq -- .ci/compare-report $(BIN)/postdate
 
-screens: $(READY) ## draw the screenshots of README.md from a running postdate, about four minutes
+screens: $(READY) ## draw the screenshots of README.md from a running postdate, about twenty minutes
 	@$(BIN)/python -m tests.devstack run redis rabbitmq kafka -- $(BIN)/python -m tests.browser.screens
 
 LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \

@@ -1,6 +1,7 @@
 """Draws the screenshots of the README from a running postdate: `make screens`.
 
-Four routes on RabbitMQ and Kafka take a trickle of messages for some minutes.
+Four routes on RabbitMQ and Kafka take a trickle of messages for twenty minutes. The longer, the fuller is the left half
+of the timeline.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pika
@@ -21,11 +23,12 @@ from bridge.cli import run_command
 from tests.bridge_process import Bridge, store_client, toml
 from tests.delay_line import blocking
 from tests.devstack import browser as browsers
+from tests.devstack import kafka_admin
 from tests.http_line import HttpLine
 
 OUT = Path(__file__).parents[2] / "deploy" / "screens"
 ROUTES = {"orders": "rabbitmq", "reminders": "rabbitmq", "invoices": "rabbitmq", "payments": "kafka"}
-TRICKLE_S = 150.0
+TRICKLE_S = 1200.0
 _WAIT_MS = 4000
 
 
@@ -54,20 +57,19 @@ def declare(url: str) -> None:
             channel.queue_bind(f"{name}.work", name, "#")
 
 
-def trickle(settings: dict[str, Any], seconds: float) -> None:
+def trickle(settings: dict[str, Any], stop: Event) -> None:
     """Publish messages with delays from a second to two hours; a few have a bad header."""
     chance = random.Random(3)
     producer = Producer({"bootstrap.servers": settings["kafka"]["bootstrap_servers"], "log_level": 0})
     with blocking(settings["rabbitmq"]["url"]) as connection:
         channel = connection.channel()
-        until = time.monotonic() + seconds
         number = 0
-        while time.monotonic() < until:
+        while not stop.is_set():
             for _ in range(12):
                 number += 1
                 route = chance.choices(list(ROUTES), (5, 3, 1, 3))[0]
                 wait_s = min(7200, int(chance.expovariate(1 / 1500)) + 1) if chance.random() < 0.7 else 1
-                delay = "tomorrow" if number % 160 == 9 else f"{wait_s}s"
+                delay = "tomorrow" if number % 700 == 9 else f"{wait_s}s"
                 headers = {"x-delay": delay, "x-delay-key": f"{route[:-1]}-{40_000 + number}"}
                 body = f'{{"{route[:-1]}": {number}, "total": "129.90", "currency": "EUR"}}'.encode()
                 publish(channel, producer, route, body, headers)
@@ -105,17 +107,24 @@ def main() -> int:
     http = HttpLine()
     settings = settings_of(http)
     declare(settings["rabbitmq"]["url"])
+    if "payments" not in kafka_admin.topics(settings["kafka"]["bootstrap_servers"]):
+        kafka_admin.create_topic(settings["kafka"]["bootstrap_servers"], 3, name="payments")
     with tempfile.TemporaryDirectory() as folder, Bridge(Path(folder), settings) as bridge:
         file = Path(folder) / "setup.toml"
         file.write_text(toml(settings))
         assert run_command(["setup", "--config", str(file)]) == 0
         bridge.start()
         http.wait("/readyz", 200, 90)
-        trickle(settings, float(sys.argv[1]) if len(sys.argv) > 1 else TRICKLE_S)
+        stop = Event()
+        feeding = Thread(target=trickle, args=(settings, stop))
+        feeding.start()
+        time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else TRICKLE_S)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=str(browsers.find_chromium()))
             draw(browser, f"http://127.0.0.1:{http.port}/")
             browser.close()
+        stop.set()
+        feeding.join()
         bridge.terminate()
     with store_client(settings["redis"]["url"]) as client:
         for key in client.scan_iter(match="{screens*"):

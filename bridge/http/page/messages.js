@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { get, usePoll } from "./api.js";
 import { Badge, Command, Due, Empty, Trouble, When } from "./parts.js";
 import { address, go, link, say, useHold, useMay } from "./state.js";
-import { askMany, askOne, filterOptions, fromInput, toInput, verbsFor, VERBS } from "./verbs.js";
+import { askMany, askOne, listCommand, fromInput, toInput, verbsFor, VERBS } from "./verbs.js";
 import { bytes, count, fine } from "./words.js";
 
 const TABS = [["parked", "Parked"], ["dead", "Dead"], ["history", "History"]];
@@ -114,7 +114,7 @@ async function exportAll(filter) {
   const anchor = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: `postdate-${filter.state}.jsonl` });
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
-  say(`Exported: ${count(lines.length)} messages.${cursor ? ` For all use: postdate list${filterOptions(filter)} --all -o jsonl` : ""}`);
+  say(`Exported: ${count(lines.length)} messages.${cursor ? ` These are the first. For all use: ${listCommand(filter, " --all -o jsonl") || "the API"}` : ""}`);
 }
 
 const EMPTY = {
@@ -191,12 +191,12 @@ function Nothing({ state, filter, data }) {
   if (data.next) return html`<${Empty}>Nothing found in the first ${count(data.looked_at)} messages. Continue with “Next”.</${Empty}>`;
   const filtered = Object.keys(filter).length > 1;
   return filtered
-    ? html`<${Empty} command=${state === "history" ? "" : `postdate list${filterOptions(filter)}`}>No message matches this filter.</${Empty}>`
+    ? html`<${Empty} command=${listCommand(filter)}>No message matches this filter.</${Empty}>`
     : html`<${Empty} command=${EMPTY[state][1]}>${EMPTY[state][0]}</${Empty}>`;
 }
 
 function Pages({ query, data, shown, filter }) {
-  const same = filter.state === "history" ? "" : `postdate list${filterOptions(filter)}`;
+  const same = listCommand(filter);
   return html`<footer class="pages">
     <span class="dim">Shown: ${count(shown)}${data?.looked_at > shown && data?.next ? `, looked at ${count(data.looked_at)}` : ""}</span>
     <span class="gap"></span>

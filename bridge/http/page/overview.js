@@ -31,7 +31,7 @@ function Tiles({ now }) {
   const memory = (now.memory ?? []).reduce((most, one) => (share(one) >= share(most) ? one : most), { used: null, max: 0 });
   const next = now.next_due_ms == null ? "nothing waits" : now.next_due_ms > soon ? `next in ${span(now.next_due_ms - soon)}` : "next is due now";
   const late = now.lateness ?? {};
-  const window = late.window_s ? `last ${span(late.window_s * 1000)}` : "";
+  const window = late.window_s ? `${span(late.window_s * 1000)}` : "";
   return html`<div class="tiles">
     <${Tile} name="Parked" value=${short(now.parked)} title=${count(now.parked)} to=${link("messages")}
       note=${[now.held ? `held ${short(now.held)}` : next, now.parked_bytes == null ? "" : bytes(now.parked_bytes)].filter(Boolean).join(" · ")} />

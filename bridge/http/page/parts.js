@@ -44,6 +44,10 @@ export const Trouble = ({ error }) =>
 
 /** A line for a shell with a button that copies it. */
 export function Command({ text, name = "" }) {
+  return text ? html`<${Line} text=${text} name=${name} />` : null;
+}
+
+function Line({ text, name }) {
   const [done, set] = useState(false);
   const line = useRef();
   const copy = async () => {

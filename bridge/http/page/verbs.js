@@ -30,18 +30,26 @@ function requestFor(verb, id, due, reason) {
 
 const dueOption = (due) => (due.in ? ` --in ${quoted(due.in)}` : due.at ? ` --at ${quoted(due.at)}` : "");
 
-const OPTIONS = [["state", "--state"], ["route", "--route"], ["key", "--key"], ["reason", "--reason"], ["due_after", "--due-after"],
-  ["due_before", "--due-before"], ["header", "--header"], ["min_size", "--min-size"], ["min_tries", "--min-tries"]];
+const OPTIONS = { state: "--state", route: "--route", key: "--key", reason: "--reason", due_after: "--due-after", due_before: "--due-before" };
 
-export function filterOptions(filter) {
-  return OPTIONS.filter(([name]) => filter[name] != null && filter[name] !== "")
-    .map(([name, option]) => ` ${option} ${quoted(String(filter[name]))}`).join("");
+/** `postdate list` with this filter; "" for one that the command does not have: without it, it would list too much. */
+export function listCommand(filter, more = "") {
+  const given = Object.entries(filter).filter(([, value]) => value != null && value !== "" && value !== 0);
+  if (given.some(([name]) => !OPTIONS[name])) return "";
+  return `postdate list${given.map(([name, value]) => ` ${OPTIONS[name]} ${quoted(String(value))}`).join("")}${more}`;
 }
 
-/** The same in a terminal. A verb over a filter takes what `list` finds. */
+/** The same in a terminal. A verb over a filter takes what `list` finds; dead letters have filters of their own. */
 function cliFor(verb, { ids, filter }, due) {
   if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${dueOption(due)}`;
-  return `postdate list${filterOptions(filter)} --all -o jsonl | jq -r .id | xargs postdate ${verb}${dueOption(due)}`;
+  const { state, route, reason, ...rest } = filter;
+  if (state === "dead" && !Object.values(rest).some(Boolean)) {
+    const which = [route && `--route ${quoted(route)}`, reason && `--reason ${quoted(reason)}`].filter(Boolean);
+    const all = verb === "cancel" ? ["--dead", ...which] : which.length ? which : ["--all"];
+    return `postdate ${verb} ${all.join(" ")}`;
+  }
+  const list = listCommand(filter, " --all -o jsonl");
+  return list && `${list} | jq -r .id | xargs -r postdate ${verb}${dueOption(due)}`;
 }
 
 // -- when -------------------------------------------------------------------------------------------------------------
