@@ -25,12 +25,14 @@ PYTHON, SPRING = "Kafka: confluent-kafka, aiokafka", "Kafka: Spring"
 DELAY_S = 1
 DEADLINE_S = 60.0
 
+#: What downloads packages: a machine that has only Python does not run these.
+long = pytest.mark.long
 SHOWN = [
     pytest.param("confluent", PYTHON, "later_confluent", "", id="confluent-kafka"),
     pytest.param("aiokafka", PYTHON, "later_aiokafka", "", id="aiokafka"),
-    pytest.param("java", "Kafka: Java client", "", "mvn", id="java"),
-    pytest.param("kafkajs", "Kafka: Node (kafkajs)", "", "npm", id="kafkajs"),
-    pytest.param("franz", "Kafka: Go (franz-go)", "", "go", id="franz-go"),
+    pytest.param("java", "Kafka: Java client", "", "mvn", id="java", marks=long),
+    pytest.param("kafkajs", "Kafka: Node (kafkajs)", "", "npm", id="kafkajs", marks=long),
+    pytest.param("franz", "Kafka: Go (franz-go)", "", "go", id="franz-go", marks=long),
     pytest.param("kcat", "Kafka: kcat", "", "", id="kcat"),
 ]
 WORDS = [*(str(shown.values[0]) for shown in SHOWN), "spring"]
@@ -84,7 +86,7 @@ def test_each_client_delays_its_record(
     check(clients, word)
 
 
-@pytest.mark.long
+@long
 def test_spring_kafka_delays_its_record_and_its_listener_receives_it(clients: Clients, tmp_path: Path) -> None:
     example = block(SPRING)
     folder = need(lambda: prepared(example, "mvn"))

@@ -32,14 +32,15 @@ DELAY_S = 2.0
 SEEN_LATE_S = 0.5
 DEADLINE_S = 60.0
 
+#: What downloads packages: a machine that has only Python does not run these.
 long = pytest.mark.long
 SHOWN = [
     pytest.param(PYTHON, "later_pika", "", id="pika"),
     pytest.param(PYTHON, "later_aio_pika", "python3", id="aio-pika", marks=long),
     pytest.param(PYTHON, "later_kombu", "python3", id="kombu", marks=long),
-    pytest.param("RabbitMQ: Java client", "", "mvn", id="java"),
-    pytest.param("RabbitMQ: Node (amqplib)", "", "npm", id="amqplib"),
-    pytest.param("RabbitMQ: Go (amqp091-go)", "", "go", id="amqp091-go"),
+    pytest.param("RabbitMQ: Java client", "", "mvn", id="java", marks=long),
+    pytest.param("RabbitMQ: Node (amqplib)", "", "npm", id="amqplib", marks=long),
+    pytest.param("RabbitMQ: Go (amqp091-go)", "", "go", id="amqp091-go", marks=long),
 ]
 
 
@@ -154,7 +155,7 @@ def test_each_client_delays_its_messages(broker: Broker, title: str, word: str, 
     check(broker)
 
 
-@pytest.mark.long
+@long
 def test_spring_amqp_delays_its_messages_and_its_listener_receives_them(broker: Broker, tmp_path: Path) -> None:
     example = block(SPRING)
     folder = need(lambda: prepared(example, "mvn"))
@@ -176,7 +177,7 @@ def test_the_consumer_prints_what_arrives(broker: Broker, tmp_path: Path) -> Non
             assert producer.succeeded()
 
 
-@pytest.mark.long
+@long
 def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, tmp_path: Path) -> None:
     worker, caller = block(CELERY, 0), block(CELERY, 1)
     folder = need(lambda: prepared(worker, "python3"))
