@@ -116,7 +116,7 @@ def main() -> int:
         bridge.start()
         http.wait("/readyz", 200, 90)
         stop = Event()
-        feeding = Thread(target=trickle, args=(settings, stop))
+        feeding = Thread(target=trickle, args=(settings, stop), daemon=True)
         feeding.start()
         time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else TRICKLE_S)
         with sync_playwright() as playwright:
