@@ -30,7 +30,7 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 - ``app/``        settings in, a service out; ``check``, ``doctor``, canary, webhook; ``brokers`` is the only file that
                   imports ``adapters``
 - ``lab/``        demo, bench and compare
-- ``http/``       the process beside the bridge: API, access, metrics, health; ``page/`` is the page
+- ``http/``       the process beside the bridge: API, access, metrics, health; ``page/``: the page, without a build step
 - ``cli/``        one file per command; ``commands`` is their table
 
 To add
