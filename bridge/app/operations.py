@@ -20,6 +20,7 @@ import structlog
 
 from bridge.admin import verbs
 from bridge.admin.desk import Desk, Row
+from bridge.admin.past import AuditEntry
 from bridge.admin.verbs import MessageResult
 from bridge.app import lists, views
 from bridge.app.lists import Wanted
@@ -43,7 +44,7 @@ _TELL_S, DEAD_MS = 0.5, 15_000
 #: How often a batch is repeated while the store is away, once a second.
 _TRIES = 120
 _STOP = "/stop"
-_DIED = "The process that ran it ended. What was done stays done. Start it again for the rest."
+_DIED = "The process that ran it ended. What was done stays done; the count may lack the last moment. Start it again."
 
 Act = Callable[[Desk, Sequence[bytes]], Awaitable[list[MessageResult]]]
 
@@ -114,15 +115,24 @@ async def matching(desk: Desk, chosen: Selection) -> AsyncIterator[Row]:
             yield row
 
 
-async def dry_run(desk: Desk, chosen: Selection) -> dict[str, Any]:
-    """Return how many messages match, with a sample. A count that takes too long is cut."""
+async def dry_run(desk: Desk, verb: str, chosen: Selection, states: Sequence[str]) -> dict[str, Any]:
+    """Return how many messages the verb would change, with a sample. A count that takes too long is cut.
+
+    ``states`` are those in which the verb changes a message.
+    """
     until = time.monotonic() + _COUNT_S
+
+    def changes(row: Row) -> bool:
+        return row.state.value in states and not (verb == "retry" and verbs.is_dead_cancellation(row))
+
     if chosen.ids is not None:
-        rows = await desk.look(chosen.ids, 256)
+        rows = list(filter(changes, await desk.look(list(dict.fromkeys(chosen.ids)), 256)))
         return {"count": len(rows), "complete": True, "sample": [views.message(row) for row in rows[:SAMPLE]]}
     count, complete = 0, True
     sample: list[Row] = []
     async for row in matching(desk, chosen):
+        if not changes(row):
+            continue
         count += 1
         if len(sample) < SAMPLE:
             sample.append(row)
@@ -210,8 +220,9 @@ class _Run:
         except _Stopped as stopped:
             await self._end("stopped", f"Stopped by {stopped}. What was done stays done.")
         except PostdateError as error:
+            stays = " What was done stays done." if operation.done else ""
             with suppress(PostdateError):
-                await self._end("failed", f"{error}. What was done stays done.")
+                await self._end("failed", f"{error}.{stays}")
         except Exception:
             log.exception("a bulk operation failed", operation=operation.id)
             with suppress(PostdateError):
@@ -284,6 +295,10 @@ class _Run:
         operation.state, operation.text = state, text
         operation.ended_ms = operation.beat_ms = self._now_ms()
         await self._desk.put_operation(operation.id, operation.document())
+        who, _, via = operation.by.partition(" (")
+        what = f"operation {operation.id}: {state}"
+        entry = AuditEntry(who, via.removesuffix(")"), f"bulk {operation.verb}", what, operation.done, operation.reason)
+        await self._desk.note(entry)
         log.info("bulk operation", id=operation.id, verb=operation.verb, state=state, done=operation.done)
 
     def _now_ms(self) -> int:

@@ -95,7 +95,8 @@ class WebhookReporter:
         self._now_s = now_s
         self._reported = Told()
         self._sent_at = -math.inf
-        self._trouble = ""
+        #: Why the last report was not accepted, "" if it was.
+        self.trouble = ""
 
     async def run(self) -> None:
         """Look and report until cancelled."""
@@ -118,9 +119,9 @@ class WebhookReporter:
         if self._now_s() - self._sent_at < self._settings.every / 1000:
             return False
         trouble = await self._post(report)
-        if trouble and trouble != self._trouble:
+        if trouble and trouble != self.trouble:
             log.warning("webhook", what=f"a report was not accepted: {trouble}. It is sent again")
-        self._trouble = trouble
+        self.trouble = trouble
         if not trouble:
             self._sent_at = self._now_s()
         return not trouble
@@ -129,8 +130,12 @@ class WebhookReporter:
         url = self._settings.url.get_secret_value()
         host = urlsplit(url).hostname
         try:
-            async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
-                answer = await client.post(url, json=report)
-        except httpx.HTTPError as error:
+            # Only the status counts: an endless body must neither fill the memory nor silence the next report.
+            async with (
+                asyncio.timeout(_TIMEOUT_S),
+                httpx.AsyncClient(timeout=_TIMEOUT_S) as client,
+                client.stream("POST", url, json=report) as answer,
+            ):
+                return "" if answer.is_success else f"{host} answers {answer.status_code}"
+        except (httpx.HTTPError, TimeoutError) as error:
             return f"{host} does not answer ({type(error).__name__})"
-        return "" if answer.is_success else f"{host} answers {answer.status_code}"

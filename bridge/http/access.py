@@ -49,6 +49,8 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _TOKENS_IN_URL = frozenset({"token", "access_token", "api_key", "apikey", "authorization"})
 #: Addresses whose rate is remembered; the least recent is forgotten first.
 _ADDRESSES = 4096
+#: All headers of a request together.
+HEAD_MAX = 64 * 1024
 #: How long a client may take to send a body.
 BODY_S = 30.0
 
@@ -263,6 +265,11 @@ class Gate:
         if any(name.lower() in _TOKENS_IN_URL for name, _ in parse_qsl(scope["query_string"].decode("latin-1"))):
             text = "A token in the address would end up in logs. Send the header Authorization: Bearer TOKEN."
             raise Problem(400, text)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_MAX:
+            raise Problem(431, f"The headers are too large: more than {HEAD_MAX} bytes.", {"Connection": "close"})
+        if "content-length" in headers and "transfer-encoding" in headers:
+            text = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
+            raise Problem(400, text, {"Connection": "close"})
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > self._request_max:
             raise _too_large(self._request_max)

@@ -44,7 +44,19 @@ def masked(value: Any, mask: Sequence[str]) -> Any:
         return {name: HIDDEN if is_masked(str(name), mask) else masked(one, mask) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [masked(one, mask) for one in value]
-    return value
+    return _masked_text(value, mask) if isinstance(value, str) else value
+
+
+def _masked_text(text: str, mask: Sequence[str]) -> str:
+    """Return text with hidden fields where it is JSON itself, as in many envelopes."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    hidden = masked(value, mask)
+    return text if hidden == value else json.dumps(hidden, ensure_ascii=False)
 
 
 def is_masked(name: str, mask: Sequence[str]) -> bool:

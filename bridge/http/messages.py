@@ -73,6 +73,7 @@ Reason = Annotated[str, Query(max_length=500, description="why, for the audit lo
 )
 async def list_messages(
     here: Here,
+    who: Who,
     state: Literal["parked", "claimed", "dead", "history"] = "parked",
     route: Text = None,
     key: Text = None,
@@ -93,6 +94,7 @@ async def list_messages(
         return await _history(here, route, key, due_after, due_before, reason, cursor, limit)
     desk = await here.desk()
     now_ms = await desk.now_ms()
+    judge_header(here, who, header)
     wanted = read_filter(now_ms, route, key, due_after, due_before, reason, header, min_size, min_tries)
     page = None if cursor else await lists.with_key(desk, list(here.settings.routes), State(state), wanted)
     if page is None:
@@ -162,6 +164,14 @@ def read_filter(
     )
     name, _, value = (header or "").partition("=")
     return Wanted(base, (name, value) if name else None)
+
+
+def judge_header(here: Backend, who: Caller, header: str | None) -> None:
+    """Refuse a filter by the value of a header that the caller does not see: answers would tell it by trial."""
+    name, given, _ = (header or "").partition("=")
+    ui = here.settings.ui
+    if given and bodies.is_masked(name, ui.mask) and not bodies.sees_all(ui.bodies, who.role is Role.ADMIN):
+        raise Problem(403, f"The header {name} is hidden from your role (ui.mask), so it cannot be a filter.")
 
 
 def as_bytes(name: str, text: str) -> bytes:

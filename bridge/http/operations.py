@@ -15,7 +15,7 @@ from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import NAMES, read_filter
+from bridge.http.messages import NAMES, judge_header, read_filter
 from bridge.http.problems import Problem
 from bridge.http.schemas import Bulk, BulkFilter, DryRun, OperationFacts, OperationList, problems
 
@@ -36,10 +36,11 @@ async def bulk(asked: Bulk, here: Here, who: Who) -> Response:
     """
     desk = await here.desk()
     now_ms = await desk.now_ms()
+    judge_header(here, who, asked.filter.header if asked.filter else None)
     chosen = _chosen(here, asked, now_ms, MESSAGES_MAX if who.role is Role.ADMIN else OPERATOR_MAX)
     moment_ms = _moment_ms(here, asked, now_ms)
     if asked.dry_run:
-        return reply(await dry_run(desk, chosen))
+        return reply(await dry_run(desk, asked.verb, chosen, _STATES[asked.verb]))
     by = f"{who.who} ({who.via})"
     what = (
         json.dumps(asked.filter.model_dump(exclude_defaults=True)) if asked.filter else f"ids: {len(asked.ids or ())}"

@@ -1,34 +1,79 @@
-"""Closes connections whose client does not send a request: uvicorn alone would keep them for ever."""
+"""Keeps connections for clients that send requests. uvicorn alone keeps those that send none for ever.
+
+A head must be complete within ``HEAD_S``, and so must a body that no endpoint reads any more. When all places are
+taken, the connection that has been without a request for longest makes room for a new one. So a client that only opens
+connections keeps no other from being served.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: How long a client may take to send the head of its first request.
+#: How long a client may take to send the head of a request.
 HEAD_S = 10.0
+#: Connections at one time.
+CONNECTIONS_MAX = 512
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with a limit of time for the head of the first request."""
+    """uvicorn's HTTP protocol with limits of its own."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_timer: asyncio.TimerHandle | None = None
+        self.idle_since = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to count."""
+        """Make room, and start to count."""
         super().connection_made(transport)
-        self._head_timer = asyncio.get_running_loop().call_later(HEAD_S, self._judge)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._make_room()
+        self._count()
+
+    def data_received(self, data: bytes) -> None:
+        """Count while a head, or a body without a reader, arrives."""
+        super().data_received(data)
+        if self.busy:
+            self._stop_counting()
+        else:
+            self._count()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop to count."""
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+        self._stop_counting()
         super().connection_lost(exc)
 
+    def on_response_complete(self) -> None:
+        """Be idle from now on."""
+        self.idle_since = time.monotonic()
+        super().on_response_complete()
+
+    def _count(self) -> None:
+        if self._head_timer is None and not self.transport.is_closing():
+            self._head_timer = asyncio.get_running_loop().call_later(HEAD_S, self._judge)
+
+    def _stop_counting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
     def _judge(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+        self._head_timer = None
+        if not self.busy and not self.transport.is_closing():
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        idle = [
+            one for one in self.connections if isinstance(one, PatientProtocol) and one is not self and not one.busy
+        ]
+        longest = min(idle, key=lambda one: one.idle_since, default=self)
+        longest.transport.abort()

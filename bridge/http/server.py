@@ -34,8 +34,6 @@ from bridge.telemetry import logs
 
 log = structlog.get_logger("postdate")
 
-#: Connections at one time. More get 503, so that slow clients cannot use up memory.
-_CONNECTIONS_MAX = 512
 _KEEP_ALIVE_S = 30
 #: How long requests may take to end at a stop.
 _GRACE_S = 2
@@ -71,7 +69,6 @@ def make_server(
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_CONNECTIONS_MAX,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
             h11_max_incomplete_event_size=_HEAD_MAX,

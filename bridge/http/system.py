@@ -64,7 +64,7 @@ async def doctor(here: Here) -> Response:
 @reads.get("/audit", summary="Read the audit log", responses={200: {"model": Anything}, **problems()})
 async def audit(
     here: Here,
-    before: Annotated[str, Query(max_length=100, pattern=r"^[0-9-]*$")] = "",
+    before: Annotated[str, Query(pattern=r"^([0-9]{1,13}(-[0-9]{1,10})?)?$")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """List what people did to messages and routes, the latest first."""

@@ -25,6 +25,8 @@ _QUIET = {
     "aiokafka": logging.CRITICAL,
     "redis": logging.WARNING,
     "asyncio": logging.WARNING,
+    "httpx": logging.WARNING,  # it logs URLs, and a webhook's URL is a secret
+    "httpcore": logging.WARNING,
     "uvicorn": logging.ERROR,  # it has a line for every request that is no HTTP
 }
 

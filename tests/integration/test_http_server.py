@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,8 @@ TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
         (HEAD + b"X: " + b"a" * 500_000 + b"\r\n\r\n", (0, 400, 431)),
         (HEAD + TOKEN + b"Content-Length: -5\r\n\r\n", (400,)),
         (HEAD + TOKEN + b"Content-Length: 99999999999999999999\r\nConnection: close\r\n\r\n", (400, 413)),
-        (HEAD + TOKEN + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", (400, 200)),
+        (HEAD + TOKEN + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", (400,)),
+        (HEAD + b"X: " + b"a" * 65_536 + b"\r\nConnection: close\r\n\r\n", (0, 400, 431)),
         (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
         (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
         (b"GET //evil.example/%2f.. HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
@@ -198,6 +199,31 @@ def test_slow_clients_are_dropped_and_others_are_served(port: int, monkeypatch: 
         while one.recv(65536):
             pass
         one.close()
+
+
+def test_a_body_that_nothing_reads_does_not_keep_its_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.patience.HEAD_S", 0.5)
+    post = b"POST /api/v1/bulk HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", port), 5) as one:
+        one.sendall(post)
+        assert b" 401 " in one.recv(65536)
+        one.sendall(b"}")
+        with suppress(ConnectionResetError):
+            while one.recv(65536):
+                pass
+
+
+def test_connections_without_a_request_make_room_for_others(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.patience.CONNECTIONS_MAX", 20)
+    with ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 5)) for _ in range(60)]
+        assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+        # After its answer, each of them is idle again, and has sent a part of its next request.
+        for one in idle[-15:]:
+            one.sendall(HEAD + b"\r\n")
+            one.recv(65536)
+            one.sendall(b"G")
+        assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
 
 
 def test_the_setting_of_the_environment_finds_the_api(

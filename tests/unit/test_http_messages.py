@@ -211,6 +211,28 @@ async def test_the_setting_and_the_role_decide_how_much_of_a_body_is_seen(bodies
             assert not whole or raw == SECRET.encode()
 
 
+async def test_a_hidden_header_is_no_filter_for_those_who_do_not_see_it() -> None:
+    async with api() as admin:
+        one = await admin.schedule("{}", headers={"cvv": "042", "tenant": "a"})
+        assert [row["id"] for row in (await admin.get("/messages", header="cvv=042"))["messages"]] == [one]
+        for role in (Role.VIEWER, Role.OPERATOR):
+            async with api(role, stores=admin.stores) as client:
+                assert "hidden from your role" in (await client.get("/messages", 403, header="cvv=042"))["detail"]
+                assert len((await client.get("/messages", header="tenant=a"))["messages"]) == 1
+        async with api(Role.OPERATOR, stores=admin.stores) as client:
+            asked = {"verb": "cancel", "filter": {"header": "CVV=042"}, "dry_run": True}
+            await client.call("POST", "/bulk", 403, asked)
+
+
+async def test_json_within_json_is_masked_too() -> None:
+    async with api() as admin:
+        one = await admin.schedule('{"payload": "{\\"password\\": \\"SECRET8\\", \\"n\\": 1}", "note": "{not json"}')
+        async with api(Role.VIEWER, stores=admin.stores) as client:
+            text = (await client.get(f"/messages/{one}"))["body"]["text"]
+            assert "SECRET8" not in text
+            assert "{not json" in text
+
+
 async def test_a_body_that_is_no_json_is_hidden_from_other_roles_and_bytes_are_base64_for_admin() -> None:
     async with api() as admin:
         content = {"body": None, "body_base64": b64encode(b"\xff\x00").decode()}

@@ -40,6 +40,14 @@ async def test_a_dry_run_counts_and_shows_some_and_changes_nothing() -> None:
         assert (await client.get("/operations"))["operations"] == []
 
 
+async def test_a_dry_run_by_ids_counts_each_message_once_and_only_those_that_the_verb_changes() -> None:
+    async with api(Role.OPERATOR) as client:
+        one = await client.schedule()
+        for verb, count in (("cancel", 1), ("deliver", 1), ("retry", 0)):
+            asked = {"verb": verb, "ids": [one] * 50, "dry_run": True}
+            assert (await client.call("POST", "/bulk", 200, asked))["count"] == count
+
+
 async def test_a_filter_is_cancelled_in_the_background_with_progress_and_reason() -> None:
     async with api(Role.OPERATOR) as client:
         for _ in range(600):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+from pydantic import SecretStr
 
 from adapters.memory.desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
 from bridge.admin.desk import Stats
 from bridge.app.webhook import Told, WebhookReporter, report_on, reported
 from bridge.core.clock import StoreClock
-from bridge.settings import Webhook
+from bridge.settings import Log, Webhook
+from bridge.telemetry import logs
 
 CALM = Stats(1_000_000, 5, 0, 0, 0, 1_020_000, {"dead": 4}, {}, ())
 AFTER_MS = 30_000
@@ -92,3 +99,36 @@ class TestSending:
         self.answer = ""
         await self.turn()
         assert [one["dead_letters"]["new"] for one in self.sent] == [1]
+
+
+async def test_an_endless_answer_neither_fills_the_memory_nor_holds_up_the_next_report() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(bytes(65536))
+                await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    desk = MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
+    found = [CALM]
+
+    async def look() -> Stats:
+        return found[0]
+
+    settings = Webhook(url=SecretStr(f"http://user:secret@127.0.0.1:{port}/hook"))
+    hook = WebhookReporter(settings, desk, look, "a")
+    await hook.once()
+    found[0] = replace(CALM, dead=5, ever={"dead": 5})
+    async with asyncio.timeout(3):
+        await hook.once()
+    assert hook.trouble == ""
+    server.close()
+
+
+def test_no_library_logs_the_url() -> None:
+    logs.set_up(Log(level="debug"), stream=io.StringIO())
+    assert not logging.getLogger("httpx").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("httpcore").isEnabledFor(logging.DEBUG)
