@@ -126,7 +126,7 @@ def read_cursor(text: str | None) -> Cursor | None:
     moment, _, one = text.rpartition("-")
     try:
         shard_of(one.encode())
-        if not moment.removeprefix("-").isdigit() or len(moment) > 16:
+        if not (moment.isascii() and moment.removeprefix("-").isdigit()) or len(moment) > 16:
             raise ValueError
         return Cursor(int(moment), one.encode())
     except ValueError:

@@ -23,7 +23,7 @@ reads = router(Role.VIEWER, "messages")
 
 @reads.get("/search", summary="Find a message by id or key", responses={200: {"model": SearchResult}, **problems()})
 async def search(
-    here: Here, q: Annotated[str, Query(min_length=1, max_length=500, examples=[ID])], route: Text = None
+    here: Here, q: Annotated[str, Query(max_length=500, pattern=r"\S", examples=[ID])], route: Text = None
 ) -> Response:
     """Find messages by their id or by the producer's key: in the store, and in the history of those that left it."""
     desk = await here.desk()
