@@ -13,7 +13,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 from adapters.rabbitmq.connection import connect
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology import setup
-from adapters.rabbitmq.topology.declarations import Exchange
+from adapters.rabbitmq.topology.declarations import Arguments, Binding, Exchange, Queue
 from adapters.rabbitmq.trouble import sentence
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import Route, Settings
@@ -22,12 +22,23 @@ _TIMEOUT_S = 5.0
 #: The longest wait for network events before the deadline is checked.
 _TURN_S = 0.2
 _NOT_FOUND = 404
+_LOST_MS = 60_000
 
 
 def declare_canary(settings: Settings) -> None:
-    """Declare the exchange that the canary's messages are delivered to, then the route. Raises as ``declare``."""
+    """Declare the exchange that the canary's messages are delivered to, then the route. Raises as ``declare``.
+
+    A canary that comes so late that its sender no longer waits goes to a queue for lost ones, which keeps the last. As
+    an unroutable message it would be retried, and become a dead letter that calls someone.
+    """
+    target = _route(settings).deliver_to
+    lost = f"{target}.lost"
+    kept: Arguments = {"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": _LOST_MS}
     with setup.open_session(settings) as session:
-        session.make(Exchange(_route(settings).deliver_to, type="direct"))
+        session.make(Exchange(lost, type="fanout"))
+        session.make(Queue(lost, kept))
+        session.make(Binding(lost, lost, {}))
+        session.make(Exchange(target, type="direct", arguments={"alternate-exchange": lost}))
     setup.declare(settings)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import platform
 import resource
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 
 import httpx
@@ -20,7 +21,7 @@ from bridge.app.brokers import brokers_of, examine
 from bridge.app.canary import probe
 from bridge.app.check import check_all
 from bridge.app.open_desk import at_desk
-from bridge.core.errors import PostdateError
+from bridge.core.errors import UNREACHABLE, PostdateError
 from bridge.delay.duration import write_duration
 from bridge.settings import Settings
 from bridge.settings.plan import used_stores
@@ -42,7 +43,7 @@ def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResul
     ``with_probe``: send a canary through each broker.
     """
     return [
-        *check_all(settings),
+        *map(_advised, check_all(settings)),
         *_process(),
         *_stores(settings),
         *_brokers(settings),
@@ -50,6 +51,15 @@ def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResul
         *_http(settings),
         *(probe(settings) if with_probe else ()),
     ]
+
+
+def _advised(one: CheckResult) -> CheckResult:
+    """Say what to do about a server that does not answer."""
+    if one.code != UNREACHABLE or one.advice:
+        return one
+    server = "Redis" if one.subject == "store" else "the broker"
+    advice = f"Start {server}, or correct its address. A running postdate waits for it, and goes on by itself"
+    return replace(one, advice=advice)
 
 
 def exit_code(found: Sequence[CheckResult]) -> int:

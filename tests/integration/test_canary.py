@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bridge.app.brokers import broker_of
 from bridge.app.canary import Canaries, probe
+from bridge.settings.plan import canary_settings
+from bridge.telemetry.health import WELL
 from tests.bridge_line import BridgeLine
 from tests.delay_line import Line
 from tests.devstack.kafka import Kafka
+from tests.devstack.service import wait_for
 from tests.kafka_line import KafkaLine
 
 pytestmark = pytest.mark.redis
@@ -55,3 +59,18 @@ async def test_without_a_running_postdate_the_probe_says_what_is_missing(
         (found,) = await asyncio.to_thread(probe, line.loaded(CANARY))
     assert found.level == "FAIL"
     assert "canary's exchanges are missing" in found.text
+
+
+@pytest.mark.rabbitmq
+async def test_a_canary_that_comes_too_late_is_no_dead_letter(
+    rabbitmq_vhost: str, redis_url: str, tmp_path: Path
+) -> None:
+    with Line(rabbitmq_vhost, redis_url, tmp_path) as line, line.bridge(CANARY).start() as bridge:
+        bridge.wait_ready()
+        settings = line.loaded(CANARY)
+        route = canary_settings(settings, "rabbitmq")
+        # It is given up before it is due.
+        assert await asyncio.to_thread(broker_of("rabbitmq").round_trip, route, 500, -0.4) is None
+        wait_for(lambda: bridge.report()["delivered"] == 1, "it was delivered")
+        assert line.dead() == {}
+        bridge.wait_health(WELL)
