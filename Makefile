@@ -24,7 +24,7 @@ demo: $(READY) ## watch delayed messages live; starts RabbitMQ, Kafka and Redis 
 test: $(READY) ## run all tests except the long ones
 	@$(BIN)/python -m pytest -q -m "not long" -n 3 --dist worksteal
 
-test-fast: $(READY) ## run the tests that need no server and no process, in less than 20 seconds
+test-fast: $(READY) ## run the tests that need no server and no process, in about half a minute
 	@$(BIN)/python -m pytest -q --fast -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance
 
 test-long: $(READY) ## run the long tests, more than half an hour

@@ -15,6 +15,9 @@ from bridge.http.line import Processes
 from bridge.settings.model import Auth, Http, Ui
 from tests.api import TOKENS, MemoryStores, api, settings
 
+#: Each test builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
+
 #: What needs no token. The one for /metrics is judged by `auth.open_metrics`.
 OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version", "/metrics"}
 #: The lowest role of everything that is no plain reading. A new route is added here on purpose.

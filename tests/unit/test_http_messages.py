@@ -11,6 +11,9 @@ from bridge.http.access import Role
 from bridge.settings.model import Ui
 from tests.api import HOUR_MS, api, settings
 
+#: Each test builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
+
 
 async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_cancelled() -> None:
     async with api(Role.OPERATOR) as client:

@@ -13,6 +13,9 @@ from bridge.app.operations import DEAD_MS, Operation, shown
 from bridge.http.access import Role
 from tests.api import HOUR_MS, Api, api
 
+#: Each test builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
+
 
 async def until(client: Api, one: str, holds: Callable[[Any], bool]) -> Any:
     """The operation as soon as it is as expected."""

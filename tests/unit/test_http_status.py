@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from pydantic import SecretStr
 
 from bridge.http.access import Role
@@ -13,6 +14,9 @@ from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
 from bridge.settings.model import Redis, Route, Settings
 from tests.api import AUTH, api, settings
+
+#: Each test builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
 
 
 async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
