@@ -106,13 +106,13 @@ def out(settings: Settings, name: str) -> Out:
     if headers.audit:
         delay_headers |= AUDIT_HEADERS
     return Out(
-        exchange=route.deliver_to,
+        exchange=route.target,
         drop=rules.names(delay_headers),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
-        loops=None if route.deliver_to else _own_queues(settings),
+        loops=None if route.target else _own_queues(settings),
         queues=settings.allow_list_of(name),
         entries_max=settings.limits.header_entries,
     )
@@ -135,11 +135,11 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
     )
     return RoutePacking(
         waits=plan_waits(settings, name),
-        target=route.deliver_to,
+        target=route.target,
         drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
-        loops=None if route.deliver_to else _own_queues(settings),
+        loops=None if route.target else _own_queues(settings),
         queues=settings.allow_list_of(name),
         entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
     )
@@ -210,7 +210,7 @@ def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[s
     found = []
     states = {(one.part.route, one.part.name): one.state for one in findings if one.part.ours}
     for route in settings.routes_of("rabbitmq"):
-        target = settings.routes[route].deliver_to
+        target = settings.routes[route].target
         intake = states.get((route, Name("queue", settings.queue_of(route))))
         front = states.get((route, Name("exchange", settings.routes[route].intercept)))
         if intake is Standing.MISSING and front in (Standing.SAME, Standing.DIFFERENT):

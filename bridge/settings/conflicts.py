@@ -23,8 +23,23 @@ _QUEUE_MAX = 200
 _LEVEL_PREFIX_MAX = 200
 #: RabbitMQ's limit for every TTL: ten years of 365 days.
 _RABBITMQ_TTL_MAX = milliseconds("3650d")
-_RABBITMQ_ONLY = ("queue", "queue_type")
-_KAFKA_ONLY = ("also", "binary_numbers", "tombstones")
+_RABBITMQ_ONLY = ("queue", "queue_type", "id_from")
+_KAFKA_ONLY = ("also", "binary_numbers", "tombstones", "release", "hold")
+#: A retry route reads no delay headers, so these have no meaning there.
+_DELAY_ONLY = (
+    "allow_to",
+    "binary_numbers",
+    "cancel",
+    "dialects",
+    "on_bad",
+    "on_same_key",
+    "priority",
+    "tombstones",
+)
+_RETRY_ONLY = ("schedule", "first", "factor", "max", "attempts", "then", "hold")
+_GROWING = ("first", "factor", "max", "attempts")
+#: These need messages that wait in the store.
+_STORED_ONLY = ("jitter", "max_rate", "max_parked", "max_parked_bytes", "on_full", "priority", "release", "id_from")
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -36,6 +51,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _times(settings)
     yield from _http(settings)
     yield from _reserved(settings)
+    for name in settings.routes:
+        yield from _kind(settings, name)
     yield from _exchanges(settings)
     yield from _topics(settings)
     yield from _modes(settings)
@@ -126,6 +143,50 @@ def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:
     return f"{mine} {write_duration(mine_ms)}, {other} {write_duration(other_ms)}"
 
 
+# The kinds of routes
+
+
+def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
+    route = settings.routes[name]
+    kind: Path = (ROUTES, name, "kind")
+    if route.retries:
+        yield from _retry(name, route)
+        for field in filter(route.changes, _DELAY_ONLY):
+            yield Conflict(
+                ((ROUTES, name, field), kind), "is only for delay routes: a retry route reads no delay header"
+            )
+    else:
+        for field in filter(route.changes, _RETRY_ONLY):
+            yield Conflict(((ROUTES, name, field), kind), 'is only for retry routes: set kind = "retry", or remove it')
+    mode: Path = (ROUTES, name, "mode")
+    if not route.stored:
+        for field in filter(route.changes, _STORED_ONLY):
+            yield Conflict(((ROUTES, name, field), mode), f"is only for mode redis, not for {route.mode}")
+        if len(route.targets) > 1:
+            yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
+    if route.changes("on_full") and not (route.max_parked or route.max_parked_bytes):
+        yield Conflict(((ROUTES, name, "on_full"),), "requires max_parked or max_parked_bytes")
+
+
+def _retry(name: str, route: Route) -> Iterator[Conflict]:
+    kind: Path = (ROUTES, name, "kind")
+    if not route.stored:
+        yield Conflict(((ROUTES, name, "mode"), kind), "must be redis on a retry route")
+    if route.broker == "rabbitmq":
+        for field in filter(route.changes, ("intercept", "deliver_to")):
+            text = "must not be set: a retry route returns messages to its queue alone"
+            yield Conflict(((ROUTES, name, field), kind), text)
+    ending = "exchange" if route.broker == "rabbitmq" else "topic"
+    if route.then != "dead" and not route.then.startswith(f"{ending}:"):
+        yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+    grows = [field for field in _GROWING if route.changes(field)]
+    if route.schedule and grows:
+        paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))
+        yield Conflict(paths, f"must not be set together with {', '.join(grows)}")
+    if route.max and route.max < route.first:
+        yield Conflict(((ROUTES, name, "max"), (ROUTES, name, "first")), "must not be shorter than first")
+
+
 # RabbitMQ: exchanges and queues
 
 
@@ -139,6 +200,8 @@ def _exchanges(settings: Settings) -> Iterator[Conflict]:
 def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
     intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
+    if route.retries:
+        return
     if not route.intercept:
         yield Conflict((intercept,), "must not be empty: postdate cannot intercept the default exchange")
     if route.intercept.startswith("amq."):
@@ -155,7 +218,7 @@ def _shared(settings: Settings) -> Iterator[Conflict]:
     queues: dict[str, str] = {}
     for name in settings.routes_of("rabbitmq"):
         intercept, queue = settings.routes[name].intercept, settings.queue_of(name)
-        first = intercepts.setdefault(intercept, name)
+        first = intercepts.setdefault(intercept, name) if intercept else name
         if first != name:
             paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
             yield Conflict(paths, f'is "{intercept}", which {ROUTES}.{first} intercepts already')
@@ -170,12 +233,12 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
     for name, route in routes.items():
         path: Path = (ROUTES, name, "deliver_to")
-        if own.fullmatch(route.deliver_to):
-            text = f'is "{route.deliver_to}", an exchange that postdate declares for itself: name your own exchange'
+        if own.fullmatch(route.target):
+            text = f'is "{route.target}", an exchange that postdate declares for itself: name your own exchange'
             yield Conflict((path,), text)
         for other, intercepting in routes.items():
-            if route.deliver_to and route.deliver_to == intercepting.intercept:
-                yield Conflict((path, (ROUTES, other, "intercept")), _looping(route.deliver_to, name, other))
+            if route.target and route.target == intercepting.intercept:
+                yield Conflict((path, (ROUTES, other, "intercept")), _looping(route.target, name, other))
 
 
 def _looping(target: str, route: str, interceptor: str) -> str:
@@ -207,6 +270,7 @@ def _topics(settings: Settings) -> Iterator[Conflict]:
     named = [
         _Named(name, naming, item)
         for name in settings.routes_of("kafka")
+        if settings.routes[name].intercept and settings.routes[name].targets
         for item, naming in enumerate(settings.routes[name].namings())
     ]
     good = [one for one in named if not mistake(one.naming)]
@@ -231,7 +295,7 @@ def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:
         else 'is only for Kafka: set broker = "kafka" in this route, or remove it'
     )
     for field in _RABBITMQ_ONLY if kafka else _KAFKA_ONLY:
-        if getattr(route, field) != Route.model_fields[field].default:
+        if route.changes(field):
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), text)
 
 
@@ -316,10 +380,10 @@ def _trust(settings: Settings) -> Iterator[Conflict]:
 
 def _allowed_queues(settings: Settings, name: str, route: Route) -> Iterator[Conflict]:
     path: Path = (ROUTES, name, "allow_to")
-    if route.deliver_to and not route.allow_to:
+    if route.target and not route.allow_to:
         return
-    if route.deliver_to:
-        text = f'is only for deliver_to = "": the bindings of exchange "{route.deliver_to}" choose the queues'
+    if route.target:
+        text = f'is only for deliver_to = "": the bindings of exchange "{route.target}" choose the queues'
         yield Conflict((path, (ROUTES, name, "deliver_to")), text)
         return
     if not route.allow_to:

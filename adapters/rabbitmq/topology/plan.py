@@ -49,13 +49,13 @@ def plan(settings: Settings) -> tuple[RouteTopology, ...]:
 def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
     stored, by_level = route.mode == "redis", route.mode == "levels"
-    front = Exchange(route.intercept, arguments=_front_arguments(route.deliver_to))
+    front = Exchange(route.intercept, arguments=_front_arguments(route.target))
     return RouteTopology(
         route=name,
         intake=intake_queue(queue, settings.queue_type_of(name), route.order),
         front=front if stored else front_exchange(settings, name),
         binding=Binding(route.intercept, queue, binding_arguments(route)),
-        target=Exchange(route.deliver_to, type="", ours=False),
+        target=Exchange(route.target, type="", ours=False),
         waits=() if stored else plan_waits(settings, name).declarations,
         last=(died_before(settings, name),) if by_level else (),
         # A previous ladder or list of queues may have left it: it would lead every level to the intake.
@@ -111,10 +111,10 @@ def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
 
 
 def _listed(route: Route) -> bool:
-    return not route.deliver_to and bool(route.allow_to)
+    return not route.target and bool(route.allow_to)
 
 
 def _every_delay(route: Route) -> dict[str, str | int | bool | None]:
-    if not route.deliver_to:
+    if not route.target:
         return {"x-match": "all"}
     return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS), *route.dialects))}
