@@ -57,9 +57,7 @@ async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | Non
         await consumer.start()
         # Asking for a missing topic would create it on a broker that creates topics by itself.
         if not {route.intercept, route.target} <= await consumer.topics():
-            raise Refused(
-                f"topics '{route.intercept}' and '{route.target}' are missing. `postdate run` creates them"
-            )
+            raise Refused(f"topics '{route.intercept}' and '{route.target}' are missing. `postdate run` creates them")
         consumer.assign([place])
         await consumer.seek_to_end(place)
         await consumer.position(place)
