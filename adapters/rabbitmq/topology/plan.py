@@ -75,7 +75,11 @@ def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
     sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
     if topology.waits:
         sorting.add(plan_waits(settings, name).due)
-    return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting and not one.foreign)
+    return tuple(
+        one
+        for one in topology.declarations()
+        if isinstance(one, Binding) and one.exchange in sorting and not one.foreign
+    )
 
 
 def foreign(settings: Settings, name: str) -> tuple[Binding, ...]:
