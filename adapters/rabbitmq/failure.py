@@ -26,9 +26,8 @@ from adapters.rabbitmq.raw.fields import (
 )
 from adapters.rabbitmq.raw.properties import locate
 from bridge.core.message import Failure
+from bridge.settings.own_names import BACK
 
-#: The exchange that gets the dead letters of the consumers' queues; the routing key is the name of a route.
-RETRY_EXCHANGE = "postdate.retry"
 _ATTEMPT = b"x-retry-attempt"
 _REASON = b"x-retry-reason"
 _FIRST_FAILED = b"x-retry-first-failed"
@@ -46,7 +45,7 @@ _ROUTING_KEY_MAX = 255
 
 def back_exchange(intake: str) -> str:
     """Return the name of the exchange that leads back to the consumers' queue alone."""
-    return f"{intake}.back"
+    return f"{intake}.{BACK}"
 
 
 @dataclass(frozen=True)
@@ -137,5 +136,6 @@ def _number(props: bytes, field: Field | None, least: int, below: int) -> int | 
         return None
     _, tag, value, end, _ = field
     found = read_value(tag, props[value:end])
-    whole = isinstance(found, int) and not isinstance(found, bool)
-    return found if whole and least <= found < below else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if least <= found < below else None
