@@ -125,7 +125,14 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
 def _intake(settings: Settings, name: str) -> IntakeQueue:
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
     bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    return IntakeQueue(
+        name,
+        settings.queue_of(name),
+        names,
+        bindings,
+        entries_max=settings.limits.header_entries,
+        correlated=settings.routes[name].id_from == "correlation_id",
+    )
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:

@@ -52,7 +52,7 @@ class IntakeQueue:
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
     few seconds. ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of
-    a message; None for no bound.
+    a message; None for no bound. ``correlated``: the property ``correlation_id`` is a message's own id.
     """
 
     route: str
@@ -61,6 +61,7 @@ class IntakeQueue:
     bindings: tuple[Binding, ...] = ()
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
+    correlated: bool = False
 
 
 class Idle:
@@ -413,7 +414,7 @@ class RabbitSource:
         intake = consumer.intake
         try:
             headers, message_id, published_ms, in_order, fields = read(
-                properties, intake.wanted, self._broker_time, intake.entries_max
+                properties, intake.wanted, self._broker_time, intake.entries_max, intake.correlated
             )
             fault = ""
         except UnreadableTable as error:
