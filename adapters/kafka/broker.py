@@ -27,6 +27,7 @@ from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
 from bridge.delay.header import wanted
+from bridge.delay.naming import Naming
 from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
@@ -52,7 +53,11 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     origin, so no crash makes it a copy."""
     settings, delivering = process.settings, process.delivering
     rules, limits = settings.kafka, settings.limits
-    outs = {name: _out(delivering, name) for name in delivering.routes}
+    outs = {
+        lane: _out(delivering, name, target)
+        for name in delivering.routes
+        for lane, target in delivering.lanes_of(name).items()
+    }
     sink = KafkaSink(rules, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
@@ -94,10 +99,12 @@ def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
 
 
-def _out(settings: Settings, name: str) -> KafkaOut:
+def _out(settings: Settings, name: str, target: str) -> KafkaOut:
+    """Return how a route's records leave for one of its destinations."""
     route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
-    router = Router(name, route.namings(), route.allow_to, taken)
+    namings = (Naming(route.intercept, target), *route.namings()[1:])
+    router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
     return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
 
@@ -119,7 +126,9 @@ def _lane(name: str) -> str:
 def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Health) -> RelayEnds:
     """Return the ends from one source of a route to its levels, its destination and its dead letters."""
     topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
-    sink = KafkaSink(settings.kafka, places(topics, _out(settings, name)), window_bytes, health)
+    sink = KafkaSink(
+        settings.kafka, places(topics, _out(settings, name, settings.routes[name].target)), window_bytes, health
+    )
     packing = LevelPacking(topics, _lane(name), name)
     return RelayEnds((name,), source, sink, (source.run, sink.run), packing, settings.kafka.window)
 
