@@ -53,9 +53,9 @@ class IntakeQueue:
 
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
-    few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while the
-    queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``: the
-    property ``correlation_id`` is a message's own id.
+    few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
+    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
+    the property ``correlation_id`` is a message's own id.
     """
 
     route: str
