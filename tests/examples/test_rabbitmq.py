@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from bridge.cli import run_command
 from tests.bridge_line import merged
 from tests.bridge_process import Bridge
 from tests.delay_line import blocking
 from tests.devstack.fixtures import need
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
-from tests.examples.readme import EXAMPLES, block, prepared, started
+from tests.examples.readme import EXAMPLES, MADE, block, prepared, started
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.timeout(900)]
 
@@ -30,6 +33,8 @@ SPRING = "RabbitMQ: Spring AMQP"
 DELAY_S = 2.0
 #: The tests may see a publish so much later than postdate does, on a busy machine.
 SEEN_LATE_S = 0.5
+#: How late a delayed task may start, on a busy machine.
+LATE_S = 1.0
 DEADLINE_S = 60.0
 
 #: What downloads packages: a machine that has only Python does not run these.
@@ -63,6 +68,8 @@ class Broker:
     """A virtual host with a bridge. Two queues of the tests see what is published and what is delivered."""
 
     def __init__(self, url: str) -> None:
+        #: Of the bridge.
+        self.settings_file = Path()
         self.places = {WRITTEN: url, WRITTEN_PLAIN: url}
         self._connection = blocking(url)
         self._channel = self._connection.channel()
@@ -116,6 +123,7 @@ def shared(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.Tem
         own = {"redis": {"url": redis_server.url, "key_prefix": name}, "rabbitmq": {"url": url}}
         with Bridge(tmp_path_factory.mktemp("bridge"), merged(own, settings)).start() as bridge:
             bridge.wait_ready()
+            broker.settings_file = bridge.settings_file
             broker.watch("orders.delay", broker.published)
             broker.watch("celery.delay", broker.calls)
             yield broker
@@ -177,25 +185,51 @@ def test_the_consumer_prints_what_arrives(broker: Broker, tmp_path: Path) -> Non
             assert producer.succeeded()
 
 
+def celery(way: str, prepared_folder: Path, folder: Path) -> Path:
+    """A copy of the example in which the app uses the router in Celery's settings, or the class in its place."""
+    shutil.copytree(prepared_folder, folder, ignore=shutil.ignore_patterns(*MADE))
+    (folder / ".venv").symlink_to(prepared_folder / ".venv")
+    if way == "class":
+        for name, written, meant in (
+            ("tasks.py", "from celery import Celery", "from later import Later as Celery"),
+            ("celeryconfig.py", "task_routes = ", "unused = "),
+        ):
+            text = (folder / name).read_text()
+            assert written in text
+            (folder / name).write_text(text.replace(written, meant))
+    return folder
+
+
 @long
-def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["router", "class"])
+def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: str, tmp_path: Path) -> None:
     worker, caller = block(CELERY, 0), block(CELERY, 1)
-    folder = need(lambda: prepared(worker, "python3"))
+    folder = celery(way, need(lambda: prepared(worker, "python3")), tmp_path / "app")
     tries = re.compile(r"] (\w[\w ]*): try (\d) at ([\d.]+)")
     with started(worker.command(), folder, broker.places, tmp_path / "worker") as process:
         broker.wait(lambda: "ready." in process.printed() or not process.running(), process.printed)
         with started(caller.command(), folder, broker.places, tmp_path / "caller") as sent:
             broker.wait(lambda: sent.succeeded(), sent.printed)
-        broker.wait(lambda: len(tries.findall(process.printed())) >= 7, process.printed)
+        broker.wait(lambda: len(tries.findall(process.printed())) >= 9, process.printed)
+        # The task that is due in an hour is not in the worker.
+        inspect = f"export BROKER={WRITTEN}\ncelery -A tasks inspect scheduled"
+        with started(inspect, folder, broker.places, tmp_path / "inspect") as looked:
+            broker.wait(lambda: looked.succeeded(), looked.printed)
+        assert "- empty -" in looked.printed()
         broker.nothing_more()
         found = tries.findall(process.printed())
+    task_id = sent.printed().split()[-1]
+    assert run_command(["cancel", "--route", "celery", "--key", task_id, "--config", str(broker.settings_file)]) == 0
+
     times = {(name, int(number)): float(at) for name, number, at in found}
-    once = {("at once", 1), ("countdown", 1), ("eta", 1)}
-    assert set(times) == once | {(name, number) for name in ("retry", "autoretry") for number in (1, 2)}
+    delayed = {(name, 1) for name in ("countdown", "eta", "queue", "name")} | {("retry", 2), ("autoretry", 2)}
+    at_once = {("at once", 1), ("retry", 1), ("autoretry", 1)}
+    assert set(times) == delayed | at_once
     assert len(found) == len(times)
-    # Only the delayed calls went to postdate, and the retries are among them.
+    # What went to postdate: with the class only the delayed calls, and the retries are among them.
     went = {(one.body.split('"')[1], one.headers["retries"] + 1): one for one in broker.calls}
-    assert set(went) == {("countdown", 1), ("eta", 1), ("retry", 2), ("autoretry", 2)}
+    assert set(went) == delayed | {("never", 1)} | (at_once if way == "router" else set())
     assert len(broker.calls) == len(went)
-    for name, call in went.items():
-        assert times[name] >= call.at + DELAY_S - SEEN_LATE_S
+    for name in delayed:
+        eta = datetime.fromisoformat(went[name].headers["eta"]).timestamp()
+        assert eta <= times[name] < eta + LATE_S
