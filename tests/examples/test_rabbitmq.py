@@ -9,10 +9,12 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from bridge.cli import run_command
 from tests.bridge_line import merged
@@ -47,6 +49,15 @@ SHOWN = [
     pytest.param("RabbitMQ: Node (amqplib)", "", "npm", id="amqplib", marks=long),
     pytest.param("RabbitMQ: Go (amqp091-go)", "", "go", id="amqp091-go", marks=long),
 ]
+RETRIED = "RabbitMQ: consumers that are retried"
+FAILING = [
+    pytest.param(0, "retried_pika", "", id="pika"),
+    pytest.param(0, "retried_aio_pika", "python3", id="aio-pika", marks=long),
+    pytest.param(1, "", "npm", id="amqplib", marks=long),
+    pytest.param(2, "", "mvn", id="spring", marks=long),
+]
+#: The waits of the retry routes, shorter than in the settings file.
+WAITS_S = (0.4, 0.8)
 
 
 class Seen(NamedTuple):
@@ -108,6 +119,19 @@ class Broker:
         for seen in (self.published, self.delivered, self.calls):
             seen.clear()
 
+    def consumers(self, queue: str) -> int:
+        """How many consumers a queue has; 0 for a queue that does not exist."""
+        channel = self._connection.channel()
+        try:
+            found: int = channel.queue_declare(queue, passive=True).method.consumer_count
+        except ChannelClosedByBroker:
+            return 0
+        channel.close()
+        return found
+
+    def publish(self, exchange: str, key: str, body: str) -> None:
+        self._channel.basic_publish(exchange, key, body.encode())
+
     def close(self) -> None:
         self._connection.close()
 
@@ -118,6 +142,9 @@ def shared(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.Tem
         pytest.skip(f"{rabbitmq.url} was given by URL, and the examples use names such as orders")
     name = f"t{secrets.token_hex(6)}"
     settings = tomllib.loads((EXAMPLES / "rabbitmq" / "postdate.toml").read_text())
+    for route in settings["routes"].values():
+        if route.get("kind") == "retry":
+            route["schedule"] = [f"{wait_s}s" for wait_s in WAITS_S]
     with rabbitmq.vhost(name) as url:
         broker = Broker(url)
         own = {"redis": {"url": redis_server.url, "key_prefix": name}, "rabbitmq": {"url": url}}
@@ -185,6 +212,30 @@ def test_the_consumer_prints_what_arrives(broker: Broker, tmp_path: Path) -> Non
             assert producer.succeeded()
 
 
+@pytest.mark.parametrize(("number", "word", "needs"), FAILING)
+def test_a_rejected_message_returns_to_its_queue_by_the_schedule(
+    broker: Broker, number: int, word: str, needs: str, tmp_path: Path
+) -> None:
+    example = block(RETRIED, number)
+    folder = need(lambda: prepared(example, needs)) if needs else EXAMPLES / example.folder
+    attempts = re.compile(r"^hello: attempt (\d) at ([\d.]+)$", re.MULTILINE)
+    broker.wait(lambda: not broker.consumers("orders.work"), lambda: "a consumer of another test")
+    with started(example.command(word), folder, broker.places, tmp_path / "log") as program:
+        broker.wait(lambda: bool(broker.consumers("orders.work")) or not program.running(), program.printed)
+        broker.publish("orders", "order.work", "hello")
+        broker.wait(lambda: len(attempts.findall(program.printed())) >= 3 or not program.running(), program.printed)
+        broker.nothing_more()
+        found = attempts.findall(program.printed())
+    assert [attempt for attempt, _ in found] == ["0", "1", "2"]
+    check_waits([float(at) for _, at in found])
+    assert len(broker.delivered) == 1  # other queues got no copy of what returned
+
+
+def check_waits(times: list[float]) -> None:
+    for wait_s, (before, after) in zip(WAITS_S, pairwise(times), strict=True):
+        assert wait_s <= after - before < wait_s + LATE_S
+
+
 def celery(way: str, prepared_folder: Path, folder: Path) -> Path:
     """A copy of the example in which the app uses the router in Celery's settings, or the class in its place."""
     shutil.copytree(prepared_folder, folder, ignore=shutil.ignore_patterns(*MADE))
@@ -210,7 +261,7 @@ def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: 
         broker.wait(lambda: "ready." in process.printed() or not process.running(), process.printed)
         with started(caller.command(), folder, broker.places, tmp_path / "caller") as sent:
             broker.wait(lambda: sent.succeeded(), sent.printed)
-        broker.wait(lambda: len(tries.findall(process.printed())) >= 9, process.printed)
+        broker.wait(lambda: len(tries.findall(process.printed())) >= 12, process.printed)
         # The task that is due in an hour is not in the worker.
         inspect = f"export BROKER={WRITTEN}\ncelery -A tasks inspect scheduled"
         with started(inspect, folder, broker.places, tmp_path / "inspect") as looked:
@@ -223,8 +274,8 @@ def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: 
 
     times = {(name, int(number)): float(at) for name, number, at in found}
     delayed = {(name, 1) for name in ("countdown", "eta", "queue", "name")} | {("retry", 2), ("autoretry", 2)}
-    at_once = {("at once", 1), ("retry", 1), ("autoretry", 1)}
-    assert set(times) == delayed | at_once
+    at_once = {("at once", 1), ("retry", 1), ("autoretry", 1), ("rejected", 1)}
+    assert set(times) == delayed | at_once | {("rejected", 2), ("rejected", 3)}
     assert len(found) == len(times)
     # What went to postdate: with the class only the delayed calls, and the retries are among them.
     went = {(one.body.split('"')[1], one.headers["retries"] + 1): one for one in broker.calls}
@@ -233,3 +284,4 @@ def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: 
     for name in delayed:
         eta = datetime.fromisoformat(went[name].headers["eta"]).timestamp()
         assert eta <= times[name] < eta + LATE_S
+    check_waits([times["rejected", attempt] for attempt in (1, 2, 3)])

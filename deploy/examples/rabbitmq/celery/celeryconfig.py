@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+from kombu import Queue
+
 broker_url = os.environ["BROKER"]
 
 
@@ -13,3 +15,7 @@ def through_postdate(name: str, args: Any, kwargs: Any, options: Any, task: Any 
 
 task_routes = [through_postdate]
 broker_transport_options = {"confirm_publish": True}  # without it, Celery loses tasks in silence
+
+# postdate returns what a worker rejects from this queue: the route shipping_retry.
+returned = {"x-dead-letter-exchange": "postdate.retry", "x-dead-letter-routing-key": "shipping_retry"}
+task_queues = [Queue("celery"), Queue("payments"), Queue("shipping", queue_arguments=returned)]
