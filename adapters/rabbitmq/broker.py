@@ -161,11 +161,16 @@ def _intake(settings: Settings, name: str) -> IntakeQueue:
     retries = settings.routes[name].retries
     names = frozenset(() if retries else (one.encode() for one in wanted(route_rules(settings, name).headers)))
     bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
-    most = settings.limits.header_entries
-    intake = IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=most, foreign=theirs)
-    if not retries:
-        return intake
-    return replace(intake, without=_FAILED_GONE, failing=failing_queue(settings, name))
+    intake = IntakeQueue(
+        name,
+        settings.queue_of(name),
+        names,
+        bindings,
+        entries_max=settings.limits.header_entries,
+        foreign=theirs,
+        correlated=settings.routes[name].id_from == "correlation_id",
+    )
+    return replace(intake, without=_FAILED_GONE, failing=failing_queue(settings, name)) if retries else intake
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
