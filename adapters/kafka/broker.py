@@ -18,7 +18,9 @@ from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
+from adapters.kafka.topology.released import transactional_routes
 from adapters.kafka.topology.topics import Topic
+from adapters.kafka.transactional import Transactions
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
@@ -53,7 +55,9 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     settings, delivering = process.settings, process.delivering
     rules, limits = settings.kafka, settings.limits
     outs = {name: _out(delivering, name) for name in delivering.routes}
-    sink = KafkaSink(rules, outs, limits.window_bytes, health)
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink(rules, outs, limits.window_bytes, health, transactions)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -99,7 +103,8 @@ def _out(settings: Settings, name: str) -> KafkaOut:
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
     router = Router(name, route.namings(), route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
+    transactional = name in transactional_routes(settings)
+    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries, transactional=transactional)
 
 
 def _level_source(
