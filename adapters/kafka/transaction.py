@@ -23,7 +23,7 @@ from adapters.kafka import refusals
 from adapters.kafka.client import give_up_consumer, give_up_producer, new_reader, new_transactional_producer, start
 from adapters.kafka.delivered import Delivered, read, written
 from adapters.kafka.outgoing import OutgoingRecord
-from adapters.kafka.partition_queue import OWN_BATCH_BYTES, UNCOMPRESSED, OddBatch
+from adapters.kafka.partition_queue import OWN_BATCH_BYTES, UNCOMPRESSED, OddBatch, last_batch
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Refusal
 from bridge.settings import Kafka
@@ -117,12 +117,8 @@ class Session:
         sent: list[_Sent] = []
         try:
             for tp, batch, records in _batches(flights, producer, codec):
-                sent.append((tp, records, await producer.send_batch(batch, tp.topic, partition=tp.partition)))
-            for value in values:
-                answer = await producer.send_batch(
-                    self._marker(value), self._markers.topic, partition=self._markers.partition
-                )
-                sent.append((self._markers, [], answer))
+                sent.append((tp, records, await self._send(tp, batch)))
+            sent += [(self._markers, [], await self._send(self._markers, self._marker(value))) for value in values]
             await self._all_written(sent)
             self._ends_sent = 0
             await producer.commit_transaction()
@@ -130,8 +126,13 @@ class Session:
             return offset
         finally:
             for _, _, answer in sent:
-                if not answer.cancel() and not answer.cancelled():
-                    answer.exception()  # an error has no other reader
+                answer.cancel()
+
+    async def _send(self, tp: TopicPartition, batch: Any) -> asyncio.Future[Any]:
+        """Put a batch into the transaction. Return its answer."""
+        answer: asyncio.Future[Any] = await self._producer.send_batch(batch, tp.topic, partition=tp.partition)
+        last_batch(self._producer, tp).future.add_done_callback(_read)
+        return answer
 
     async def _all_written(self, sent: Sequence[_Sent]) -> None:
         """Wait for all answers. aiokafka would also commit if it had dropped a batch that the broker refused."""
@@ -209,6 +210,12 @@ async def open_session(rules: Kafka, names: ShardNames, delivered: Delivered) ->
         await session.close()
         raise
     return session
+
+
+def _read(answer: asyncio.Future[Any]) -> None:
+    """Read a late error, which has no other reader."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _has_leader(cluster: Any, tp: TopicPartition) -> bool:
