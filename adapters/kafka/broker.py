@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
@@ -19,7 +20,9 @@ from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
+from adapters.kafka.topology.released import transactional_routes
 from adapters.kafka.topology.topics import Topic
+from adapters.kafka.transactional import Transactions
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
@@ -59,7 +62,9 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
         for name in delivering.routes
         for lane, target in delivering.lanes_of(name).items()
     }
-    sink = KafkaSink(rules, outs, limits.window_bytes, health)
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink(rules, outs, limits.window_bytes, health, transactions)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -109,11 +114,17 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    most = settings.limits.header_entries
+    out = KafkaOut(
+        router,
+        drop,
+        audit,
+        headers_max=settings.limits.header_entries,
+        transactional=name in transactional_routes(settings),
+    )
     if not route.retries:
-        return KafkaOut(router, drop, audit, headers_max=most)
+        return out
     returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
-    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, returns=returns)
+    return replace(out, router=RetryRouter(router, returns), returns=returns)
 
 
 def _level_source(
