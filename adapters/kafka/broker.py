@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
+from adapters.kafka.failure import RetryRouter, Returns
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -88,7 +89,9 @@ def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains
 
 
 def _headers(settings: Settings, name: str) -> frozenset[bytes]:
-    """Return the headers that a route reads, which do not leave with the record."""
+    """Return the headers that a route reads, which do not leave with the record. A retry route reads none."""
+    if settings.routes[name].retries:
+        return frozenset()
     return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
 
 
@@ -96,7 +99,7 @@ def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+    return [KafkaIntake(name, naming, headers, keyed, spread, most, route.retries) for naming in route.namings()]
 
 
 def _out(settings: Settings, name: str, target: str) -> KafkaOut:
@@ -106,7 +109,11 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
+    most = settings.limits.header_entries
+    if not route.retries:
+        return KafkaOut(router, drop, audit, headers_max=most)
+    returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
+    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, returns=returns)
 
 
 def _level_source(
