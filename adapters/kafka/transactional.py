@@ -21,7 +21,7 @@ from adapters.kafka.access import broker_errors
 from adapters.kafka.delivered import DeliveredKeys, key_of, marker_topic
 from adapters.kafka.outgoing import OutgoingRecord
 from adapters.kafka.partition_queue import make_smaller, may_compress
-from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardSession, ShardNames, open_session
+from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardNames, ShardSession, open_session
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind

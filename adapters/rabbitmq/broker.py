@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from adapters.rabbitmq import canary, diagnosis
@@ -22,7 +23,7 @@ from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
-from adapters.rabbitmq.topology.plan import guarded
+from adapters.rabbitmq.topology.plan import foreign, guarded
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
@@ -63,7 +64,11 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     check_seams()
     settings, delivering = process.settings, process.delivering
     limits, rabbitmq = settings.limits, settings.rabbitmq
-    outs = {name: out(delivering, name) for name in delivering.routes}
+    outs = {
+        lane: replace(out(delivering, name), exchange=target)
+        for name in delivering.routes
+        for lane, target in delivering.lanes_of(name).items()
+    }
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
@@ -124,8 +129,9 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
 
 def _intake(settings: Settings, name: str) -> IntakeQueue:
     names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
-    bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
+    most = settings.limits.header_entries
+    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=most, foreign=theirs)
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:

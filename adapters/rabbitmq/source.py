@@ -37,6 +37,8 @@ _NOT_FOUND = 404
 _ANSWER_S = 10.0
 #: How often the source declares the bindings of an intake queue again.
 _BIND_S = 3.0
+#: How long it waits after RabbitMQ refused a binding to something of the consumers' that is missing.
+_MISSING_S = 10.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 #: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
@@ -51,8 +53,8 @@ class IntakeQueue:
 
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
-    few seconds. ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of
-    a message; None for no bound.
+    few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
+    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound.
     """
 
     route: str
@@ -61,6 +63,7 @@ class IntakeQueue:
     bindings: tuple[Binding, ...] = ()
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
+    foreign: tuple[Binding, ...] = ()
 
 
 class Idle:
@@ -157,12 +160,27 @@ def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
     if not intake.bindings or not channel.is_open:
         return
     for one in intake.bindings:
-        arguments = dict(one.arguments)
-        if one.to_exchange:
-            channel.exchange_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
-        else:
-            channel.queue_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+        _bind(channel, one)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
+
+
+def _bind(channel: Channel, one: Binding) -> None:
+    arguments = dict(one.arguments)
+    if one.to_exchange:
+        channel.exchange_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+    else:
+        channel.queue_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+
+
+async def _keep_bound_to_foreign(link: RabbitLink, one: Binding) -> None:
+    """Declare a foreign binding every few seconds, on a channel of its own: RabbitMQ closes that over a missing end."""
+    while link.is_open():
+        with suppress(AMQPError, BrokerUnavailable):
+            channel = await link.channel()
+            while channel.is_open:
+                _bind(channel, one)
+                await asyncio.sleep(_BIND_S)
+        await asyncio.sleep(_MISSING_S)
 
 
 def digest(payload: bytes) -> bytes:
@@ -290,6 +308,8 @@ class RabbitSource:
             link.connection.on_read = self._on_read
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
+                foreign = [one for intake in self._intakes for one in intake.foreign]
+                tasks += [group.create_task(_keep_bound_to_foreign(link, one)) for one in foreign]
                 reconnect.worked()
                 self._health.say("rabbitmq intake", "")
                 end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it

@@ -84,7 +84,8 @@ class Claim:
 
     Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
     claim) and ``published_ms`` (the publisher's pass). ``lease_ends`` is monotonic seconds of this process, so that no
-    step of a clock makes an expired lease look valid.
+    step of a clock makes an expired lease look valid. ``reached`` has a bit for each of several destinations that
+    confirmed the message.
     """
 
     id: bytes
@@ -100,6 +101,7 @@ class Claim:
     lease_ends: float
     claimed_ms: int = 0
     published_ms: int = 0
+    reached: int = 0
 
 
 def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:

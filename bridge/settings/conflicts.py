@@ -164,6 +164,10 @@ def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
             yield Conflict(((ROUTES, name, field), mode), f"is only for mode redis, not for {route.mode}")
         if len(route.targets) > 1:
             yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
+    if len(route.targets) > 1 and route.broker == "kafka":
+        for field in filter(route.changes, ("also", "allow_to")):
+            text = "must not be set: deliver_to has several names"
+            yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
     if route.changes("on_full") and not (route.max_parked or route.max_parked_bytes):
         yield Conflict(((ROUTES, name, "on_full"),), "requires max_parked or max_parked_bytes")
 
@@ -179,6 +183,9 @@ def _retry(name: str, route: Route) -> Iterator[Conflict]:
     ending = "exchange" if route.broker == "rabbitmq" else "topic"
     if route.then != "dead" and not route.then.startswith(f"{ending}:"):
         yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+    if route.hold and route.order == "none":
+        text = "must be false if order is none, which keeps no order"
+        yield Conflict(((ROUTES, name, "hold"), (ROUTES, name, "order")), text)
     grows = [field for field in _GROWING if route.changes(field)]
     if route.schedule and grows:
         paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))
@@ -233,12 +240,15 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
     for name, route in routes.items():
         path: Path = (ROUTES, name, "deliver_to")
-        if own.fullmatch(route.target):
-            text = f'is "{route.target}", an exchange that postdate declares for itself: name your own exchange'
-            yield Conflict((path,), text)
-        for other, intercepting in routes.items():
-            if route.target and route.target == intercepting.intercept:
-                yield Conflict((path, (ROUTES, other, "intercept")), _looping(route.target, name, other))
+        for target in route.targets:
+            if own.fullmatch(target):
+                text = f'is "{target}", an exchange that postdate declares for itself: name your own exchange'
+                yield Conflict((path,), text)
+            if not target and len(route.targets) > 1:
+                yield Conflict((path,), 'must not have the default exchange ("") among several')
+            for other, intercepting in routes.items():
+                if target and target == intercepting.intercept:
+                    yield Conflict((path, (ROUTES, other, "intercept")), _looping(target, name, other))
 
 
 def _looping(target: str, route: str, interceptor: str) -> str:
@@ -271,20 +281,32 @@ def _topics(settings: Settings) -> Iterator[Conflict]:
         _Named(name, naming, item)
         for name in settings.routes_of("kafka")
         if settings.routes[name].intercept and settings.routes[name].targets
-        for item, naming in enumerate(settings.routes[name].namings())
+        for item, naming in _numbered(settings.routes[name])
     ]
     good = [one for one in named if not mistake(one.naming)]
     for one in named:
         if text := mistake(one.naming):
             yield Conflict((one.path(_wrong_half(one.naming)),), one.says(text))
     for first, second in combinations(good, 2):
-        yield from _overlap(first, second)
+        if (
+            (first.route, first.naming.intercept) != (second.route, second.naming.intercept)
+            or first.item
+            or second.item
+        ):
+            yield from _overlap(first, second)
     for one in good:
         yield from _topic_loops(one, good)
     yield from _allowed_topics(settings, good)
     for name in settings.routes_of("kafka"):
         if settings.routes[name].mode == "levels":
             yield from _level_topics(settings, name, good)
+
+
+def _numbered(route: Route) -> Iterator[tuple[int, Naming]]:
+    """The namings of a route with their position in ``also``, from 1; 0 for those of ``intercept``."""
+    yield from enumerate(route.namings())
+    for naming in route.pairs()[len(route.namings()) :]:
+        yield 0, naming
 
 
 def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:

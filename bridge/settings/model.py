@@ -328,6 +328,10 @@ class Route(Section):
         others = (read_naming(text) for text in self.also)
         return (Naming(self.intercept, self.target), *(one for one in others if one is not None))
 
+    def pairs(self) -> tuple[Naming, ...]:
+        """``namings``, and then those of ``intercept`` and each further destination."""
+        return (*self.namings(), *(Naming(self.intercept, target) for target in self.targets[1:]))
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -408,6 +412,14 @@ class Settings(BaseSettings):
         """
         found = self.routes[route]
         return (not found.retries and found.queue) or f"postdate.{route}"
+
+    def lanes_of(self, route: str) -> dict[str, str]:
+        """The destinations of a route by the names under which a sink knows them. The first one has the route's name.
+
+        Raises KeyError for an unknown route.
+        """
+        targets = self.routes[route].targets or ("",)
+        return {f"{route}/{number}" if number else route: target for number, target in enumerate(targets)}
 
     def level_prefix_of(self, route: str) -> str:
         """The beginning of the names of a Kafka route's level topics."""

@@ -14,6 +14,8 @@ from bridge.settings.model import Settings
 #: Queues that delay messages end in a digest, so they are recognized whatever the mode of their route is now.
 _DELAYING = r"(?:due|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
 _SORTING = r"(?:plain|all|level|levels(?:\.[0-9a-f]{6})?)"
+#: The end of the name of the exchange that sends undelayed messages to several destinations.
+SPREAD = "spread"
 _TIME = "[0-9][0-9a-z]*"
 _DIGEST = "[0-9a-f]{6}"
 
@@ -27,7 +29,7 @@ def own_queues(settings: Settings) -> re.Pattern[str]:
 def own_exchanges(settings: Settings) -> re.Pattern[str]:
     """Matches the whole name of an internal exchange of a RabbitMQ route. Front exchanges do not match."""
     every, storeless = _beginnings(settings)
-    return re.compile(rf"{every}\.{_DELAYING}|{storeless}\.(?:dead|{_SORTING})")
+    return re.compile(rf"{every}\.(?:{_DELAYING}|{SPREAD})|{storeless}\.(?:dead|{_SORTING})")
 
 
 def _beginnings(settings: Settings) -> tuple[str, str]:

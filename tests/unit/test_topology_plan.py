@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
+from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
 from adapters.rabbitmq.topology.plan import RouteTopology, plan
 from bridge.admin.topology import Standing
@@ -80,9 +80,17 @@ class TestPlan:
 
     def test_the_target_exchange_is_not_declared(self) -> None:
         route = planned()
-        assert route.target.name == "orders"
-        assert not route.target.ours
-        assert route.target not in route.declarations()
+        assert [(target.name, target.ours) for target in route.targets] == [("orders", False)]
+        assert route.targets[0] not in route.declarations()
+
+    def test_undelayed_messages_reach_each_of_several_targets_through_an_exchange_of_our_own(self) -> None:
+        route = planned(deliver_to=["orders", "audit"])
+        assert route.front.arguments == {"alternate-exchange": "postdate.orders.spread"}
+        bindings = [one for one in route.spread if isinstance(one, Binding)]
+        assert [(one.exchange, one.queue, one.to_exchange) for one in bindings] == [
+            ("postdate.orders.spread", "orders", True),
+            ("postdate.orders.spread", "audit", True),
+        ]
 
     def test_the_queue_is_declared_before_the_exchange_that_leads_to_it(self) -> None:
         route = planned()

@@ -120,7 +120,7 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
         warnings = [*_unlike(settings, pairs, has)]
         for intake, target in pairs:
             sized = _sized(intake, target)
-            new = bool(sized and not intake.partitions)
+            new = bool(sized and not intake.partitions and intake.name not in {one.topic.name for one in made})
             if sized:
                 sizes.append(sized)
                 if new:
@@ -163,7 +163,7 @@ async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[KnownTo
 
 def _pairs(settings: Settings, known: KnownTopics) -> Iterator[Pair]:
     """Each intake topic that exists or is named by the settings, with its target."""
-    namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
+    namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].pairs()]
     for name, naming in namings:
         router = Router(name, (naming,), taken=namings)
         for topic in _matching(naming, known) if naming.is_rule else [naming.intercept]:
@@ -198,11 +198,15 @@ def _by_route(pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> dict[str
 
 
 def _judge(settings: Settings, known: KnownTopics, pairs: Sequence[Pair]) -> Iterator[TopicFinding]:
+    judged: set[str] = set()
     for intake, target in pairs:
-        if intake.partitions:
+        if intake.name in judged:  # it has several targets
+            pass
+        elif intake.partitions:
             yield TopicFinding(intake, Standing.SAME)
         elif isinstance(target, Topic):
             yield absent(intake) if target.partitions else TopicFinding(intake, Standing.WAITS, target)
+        judged.add(intake.name)
         if isinstance(target, Refusal):
             yield TopicFinding(intake, Standing.DIFFERENT, refusal=target)
             continue

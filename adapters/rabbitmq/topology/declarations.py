@@ -49,13 +49,15 @@ class Queue:
 class Binding:
     """A binding from an exchange to a queue, or to the exchange called ``queue``.
 
-    AMQP cannot ask for a binding, only declare it again.
+    AMQP cannot ask for a binding, only declare it again. ``foreign``: it leads to what belongs to the consumers, and so
+    may be missing. RabbitMQ refuses the binding then, and forgets it when they delete that.
     """
 
     exchange: str
     queue: str
     arguments: Arguments
     to_exchange: bool = False
+    foreign: bool = False
 
 
 Declaration = Exchange | Queue | Binding

@@ -6,6 +6,7 @@ belongs to the consumers: postdate never declares it. ``topology/setup.py`` decl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, died_before, front_exchange, plan_waits
@@ -21,6 +22,7 @@ from adapters.rabbitmq.topology.declarations import (
 )
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Route, Settings
+from bridge.settings.own_names import SPREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,16 @@ class RouteTopology:
     intake: Queue
     front: Exchange
     binding: Binding
-    target: Exchange
+    targets: tuple[Exchange, ...]
     waits: tuple[Declaration, ...] = ()
+    #: With several targets: the exchange that sends undelayed messages to all of them.
+    spread: tuple[Declaration, ...] = ()
     last: tuple[Declaration, ...] = ()
     unbound: tuple[Binding, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
-        """Return postdate's own declarations: all but the target."""
-        return self.intake, *self.waits, self.front, self.binding, *self.last
+        """Return postdate's own declarations: all but the targets."""
+        return self.intake, *self.waits, *self.spread, self.front, self.binding, *self.last
 
 
 def plan(settings: Settings) -> tuple[RouteTopology, ...]:
@@ -49,14 +53,16 @@ def plan(settings: Settings) -> tuple[RouteTopology, ...]:
 def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
     stored, by_level = route.mode == "redis", route.mode == "levels"
-    front = Exchange(route.intercept, arguments=_front_arguments(route.target))
+    spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
+    front = Exchange(route.intercept, arguments=_front_arguments(spread[0].name if spread else route.target))
     return RouteTopology(
         route=name,
         intake=intake_queue(queue, settings.queue_type_of(name), route.order),
         front=front if stored else front_exchange(settings, name),
         binding=Binding(route.intercept, queue, binding_arguments(route)),
-        target=Exchange(route.target, type="", ours=False),
+        targets=tuple(Exchange(target, type="", ours=False) for target in route.targets),
         waits=() if stored else plan_waits(settings, name).declarations,
+        spread=spread,
         last=(died_before(settings, name),) if by_level else (),
         # A previous ladder or list of queues may have left it: it would lead every level to the intake.
         unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
@@ -69,7 +75,17 @@ def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
     sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
     if topology.waits:
         sorting.add(plan_waits(settings, name).due)
-    return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting)
+    return tuple(
+        one
+        for one in topology.declarations()
+        if isinstance(one, Binding) and one.exchange in sorting and not one.foreign
+    )
+
+
+def foreign(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Return the bindings of a route that lead to what belongs to its consumers."""
+    declarations = _route(settings, name, settings.routes[name]).declarations()
+    return tuple(one for one in declarations if isinstance(one, Binding) and one.foreign)
 
 
 def intake_queue(name: str, queue_type: str, order: str) -> Queue:
@@ -85,6 +101,12 @@ def intake_queue(name: str, queue_type: str, order: str) -> Queue:
         arguments["x-single-active-consumer"] = True
     more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
     return Queue(name, {**arguments, **more})
+
+
+def _spread(queue: str, targets: Sequence[str]) -> tuple[Exchange, *tuple[Declaration, ...]]:
+    """Return what sends an undelayed message to each of several targets: a front exchange has one alternate."""
+    every = Exchange(f"{queue}.{SPREAD}", type="fanout")
+    return every, *(Binding(every.name, target, {}, to_exchange=True, foreign=True) for target in targets)
 
 
 def _front_arguments(deliver_to: str) -> Arguments:

@@ -73,8 +73,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
             for declaration in topology.declarations():
                 if isinstance(declaration, Exchange) and declaration in outdated:
                     session.delete(declaration)
-                session.make(declaration)
-                made.append(Made(topology.route, declaration, _is_new(declaration, absent)))
+                if session.make(declaration):
+                    made.append(Made(topology.route, declaration, _is_new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
     warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
@@ -105,7 +105,7 @@ def _refuse(findings: Iterable[Comparison]) -> None:
 
 
 def _compare(session: Session, topology: RouteTopology) -> Iterator[Comparison]:
-    for declaration in (*topology.declarations(), topology.target):
+    for declaration in (*topology.declarations(), *topology.targets):
         if not isinstance(declaration, Binding) and declaration.name:  # the default exchange always exists
             yield session.compare(topology.route, declaration, bool(topology.waits))
 
@@ -138,14 +138,17 @@ class Session:
         difference = difference_in(reply, wanted)
         return Comparison(route, wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
 
-    def make(self, declaration: Declaration) -> None:
-        """Declare or bind. Raises ``Refused``."""
+    def make(self, declaration: Declaration) -> bool:
+        """Declare or bind. Return false for a binding to something of the consumers' that is missing. Raises
+        ``Refused``."""
         if isinstance(declaration, Binding):
             closed = self._try(lambda channel: _bind(channel, declaration))
         else:
             closed = self._declare(declaration, passive=False)
         if closed is None:
-            return
+            return True
+        if isinstance(declaration, Binding) and declaration.foreign and closed.reply_code == _NOT_FOUND:
+            return False
         if closed.reply_code == ACCESS_REFUSED:
             raise Refused(not_permitted(closed.reply_text))
         raise Refused(not_done("declare", declaration, closed.reply_code, closed.reply_text))
