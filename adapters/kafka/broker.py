@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
@@ -114,17 +113,11 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    out = KafkaOut(
-        router,
-        drop,
-        audit,
-        headers_max=settings.limits.header_entries,
-        transactional=name in transactional_routes(settings),
-    )
+    most, once = settings.limits.header_entries, name in transactional_routes(settings)
     if not route.retries:
-        return out
+        return KafkaOut(router, drop, audit, headers_max=most, transactional=once)
     returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
-    return replace(out, router=RetryRouter(router, returns), returns=returns)
+    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, transactional=once, returns=returns)
 
 
 def _level_source(

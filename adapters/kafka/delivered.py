@@ -40,7 +40,7 @@ def read(value: bytes | None) -> list[bytes]:
     return value.split(b"\n") if value else []
 
 
-class Delivered:
+class DeliveredKeys:
     """The keys of the last ``window_ms`` before the newest, by the moments of their markers (Unix ms)."""
 
     def __init__(self, window_ms: int) -> None:

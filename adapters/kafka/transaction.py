@@ -21,7 +21,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import refusals
 from adapters.kafka.client import give_up_consumer, give_up_producer, new_reader, new_transactional_producer, start
-from adapters.kafka.delivered import Delivered, read, written
+from adapters.kafka.delivered import DeliveredKeys, read, written
 from adapters.kafka.outgoing import OutgoingRecord
 from adapters.kafka.partition_queue import OWN_BATCH_BYTES, UNCOMPRESSED, OddBatch, last_batch
 from bridge.core.errors import BrokerUnavailable
@@ -61,7 +61,7 @@ class MissingMarkersError(BrokerUnavailable):
     """The marker topic does not exist, or has no partition for the shard."""
 
 
-class Session:
+class ShardSession:
     """The transactions of one shard, one at a time. ``open_session`` makes it."""
 
     def __init__(self, producer: AIOKafkaProducer, markers: TopicPartition) -> None:
@@ -73,7 +73,7 @@ class Session:
         send_end = producer._sender._do_txn_commit
         producer._sender._do_txn_commit = partial(self._count_end, send_end)
 
-    async def begin(self, rules: Kafka, delivered: Delivered) -> None:
+    async def begin(self, rules: Kafka, delivered: DeliveredKeys) -> None:
         """Learn what earlier sessions delivered. Raises ``KafkaError``, ``BrokerUnavailable``."""
         opened = await self._write([], [b""], None)
         await read_markers(rules, self._markers, opened, delivered)
@@ -195,11 +195,11 @@ class Session:
             waiter.exception()  # it has no other reader
 
 
-async def open_session(rules: Kafka, names: ShardNames, delivered: Delivered) -> Session:
+async def open_session(rules: Kafka, names: ShardNames, delivered: DeliveredKeys) -> ShardSession:
     """Fence all earlier sessions of the shard, and learn what they delivered. Raises ``BrokerUnavailable``, the errors
     of aiokafka and of the network."""
     producer = new_transactional_producer(rules, names.transactional_id, TIMEOUT_MS)
-    session = Session(producer, names.markers)
+    session = ShardSession(producer, names.markers)
     try:
         await start(producer, rules)
         await producer.client.force_metadata_update()
@@ -278,7 +278,7 @@ def _new_batch(producer: AIOKafkaProducer, odd: bool, codec: int | None) -> Any:
 # -- markers ----------------------------------------------------------------------------------------------------------
 
 
-async def read_markers(rules: Kafka, tp: TopicPartition, end: int, delivered: Delivered) -> None:
+async def read_markers(rules: Kafka, tp: TopicPartition, end: int, delivered: DeliveredKeys) -> None:
     """Read the markers before the offset ``end``, which is a committed marker itself, as far back as ``delivered``
     reaches. Reading up to a record of our own misses none, whatever a broker takes for the end of the partition."""
     consumer = new_reader(rules)

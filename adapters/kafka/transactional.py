@@ -18,10 +18,10 @@ from aiokafka.errors import ProducerFenced
 
 from adapters.kafka import refusals
 from adapters.kafka.access import broker_errors
-from adapters.kafka.delivered import Delivered, key_of, marker_topic
+from adapters.kafka.delivered import DeliveredKeys, key_of, marker_topic
 from adapters.kafka.outgoing import OutgoingRecord
 from adapters.kafka.partition_queue import make_smaller, may_compress
-from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, Session, ShardNames, open_session
+from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardNames, ShardSession, open_session
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
@@ -67,7 +67,7 @@ class Transactions:
         if queue is None:
             topic = marker_topic(self._rules.group)
             names = ShardNames(f"{topic}.{shard}", TopicPartition(topic, shard))
-            delivered = Delivered(self._window_ms)
+            delivered = DeliveredKeys(self._window_ms)
             queue = self._shards[shard] = ShardQueue(self._rules, names, delivered, answer, self._health, self._mend)
         queue.add((tp, flight))
 
@@ -84,7 +84,7 @@ class ShardQueue:
         self,
         rules: Kafka,
         names: ShardNames,
-        delivered: Delivered,
+        delivered: DeliveredKeys,
         answer: Answer,
         health: Health,
         mend: Callable[[], None],
@@ -99,7 +99,7 @@ class ShardQueue:
         self._compressed = rules.compression != "none"
         self._queue: deque[_Flight] = deque()
         self._taken: list[_Flight] = []
-        self._session: Session | None = None
+        self._session: ShardSession | None = None
         self._rests_until = 0.0
         self._unable = Refusal(Reason(ReasonKind.NOT_KNOWN, ""))
         #: The records of the next transaction, and their codec; None for the producer's own.
@@ -149,7 +149,7 @@ class ShardQueue:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    async def _begin(self) -> Session | None:
+    async def _begin(self) -> ShardSession | None:
         """Begin a session. If none can begin, refuse what waits: nothing was tried."""
         if time.monotonic() < self._rests_until:
             self._refuse_all()
@@ -211,7 +211,7 @@ class ShardQueue:
             size += queue[0][1].size
             taken.append(queue.popleft())
 
-    async def _transact(self, session: Session) -> None:
+    async def _transact(self, session: ShardSession) -> None:
         """Deliver the front of the queue. Whatever is unclear becomes unknown: the next session finds out."""
         self._take()
         try:
@@ -232,14 +232,14 @@ class ShardQueue:
             self._unknown()
             await session.close()
 
-    async def _drop_refused(self, session: Session) -> None:
+    async def _drop_refused(self, session: ShardSession) -> None:
         """Refuse the records of partitions that cannot be written to now."""
         for tp in dict.fromkeys(tp for tp, _ in self._taken):
             refusal = await session.refusal_of(tp)
             if refusal is not None:
                 self._refuse([flight for one, flight in self._taken if one == tp], tp.topic, refusal)
 
-    async def _commit(self, session: Session) -> None:
+    async def _commit(self, session: ShardSession) -> None:
         keys = [key_of(flight.letter) for _, flight in self._taken]
         fresh = [one for one, key in zip(self._taken, keys, strict=True) if key not in self._delivered]
         await session.commit(fresh, keys, self._codec)
