@@ -183,6 +183,9 @@ def _retry(name: str, route: Route) -> Iterator[Conflict]:
     ending = "exchange" if route.broker == "rabbitmq" else "topic"
     if route.then != "dead" and not route.then.startswith(f"{ending}:"):
         yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+    if route.hold and route.order == "none":
+        text = "must be false if order is none, which keeps no order"
+        yield Conflict(((ROUTES, name, "hold"), (ROUTES, name, "order")), text)
     grows = [field for field in _GROWING if route.changes(field)]
     if route.schedule and grows:
         paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))

@@ -27,11 +27,12 @@ def line(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[KafkaLine]:
     line.settings["routes"]["grouped"] = {
         **last,
         "kind": "retry",
-        "schedule": ["200ms"],
+        "schedule": ["200ms", "1s"],
         "then": f"topic:{line.topic}.up",
     }
+    line.settings["routes"]["grouped"]["hold"] = True
     for name in ("billing", "up"):
-        create_topic(kafka.url, 1, name=f"{line.topic}.{name}")
+        create_topic(kafka.url, line.partitions, name=f"{line.topic}.{name}")
     line.run().wait_ready()
     yield line
     line.close()
@@ -67,9 +68,22 @@ def test_one_group_has_its_own_topic_and_after_the_last_attempt_another_topic_ge
     intake, billing, up = (f"{line.topic}.{name}" for name in ("failed", "billing", "up"))
     line.produce(b"body", [*OWN, *HANDLER], b"key", topic=intake)
     line.produced()
-    (came,) = line.consume(1, billing)
-    fail(line, came, intake)
+    for _ in range(2):
+        (came,) = line.consume(1, billing)
+        fail(line, came, intake)
     (last,) = line.consume(1, up)
-    assert last.header("x-retry-attempt") == b"2"
+    assert last.header("x-retry-attempt") == b"3"
     assert last.header("kafka_dlt-exception-fqcn") == b"java.lang.IllegalStateException"
     line.nothing_more(0.3)
+
+
+def test_with_hold_a_later_record_of_a_key_waits_behind_one_that_waits_longer(line: KafkaLine) -> None:
+    intake, billing = f"{line.topic}.failed", f"{line.topic}.billing"
+    first: Headers = [("x-retry-attempt", b"1")]
+    for value, headers, key in ((b"a1", first, b"a"), (b"a2", [], b"a"), (b"b1", [], b"b"), (b"x", [], None)):
+        line.produce(value, headers, key, topic=intake, partition=0)
+    line.produced()
+    records = line.consume(4, billing)
+    values = [one.value for one in records]
+    assert set(values[:2]) == {b"b1", b"x"}
+    assert values[2:] == [b"a1", b"a2"]
