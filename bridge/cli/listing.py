@@ -152,6 +152,14 @@ def list_messages(
         return await _gather(desk, state, Wanted(wanted, (name, value) if name else None), most, now_ms)
 
     found, more = at_desk(settings, gather, route)
+    _print(settings, output, state, found, now_ms)
+    if not found:
+        judge_strange_route(settings, route)
+    if more:
+        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
+
+
+def _print(settings: Settings, output: Output, state: Listed, found: list[dict[str, Any]], now_ms: int) -> None:
     if output is Output.TEXT and sys.stdout.isatty():
         heads = _HEADS | {"when": _WHEN.get(state, "due"), "place": _place(settings)}
         table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
@@ -160,10 +168,6 @@ def list_messages(
         rows(output, _COLUMNS[state], [_with_place(row) for row in found], named)
     else:
         rows(output, _COLUMNS[state], found)
-    if not found:
-        judge_strange_route(settings, route)
-    if more:
-        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
 
 
 def _judge(settings: Settings, state: Listed, due: str | None, past: str | None, stored: bool) -> None:
