@@ -21,7 +21,7 @@ from adapters.rabbitmq.raw.properties import DropRules, edit, read
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
-from adapters.rabbitmq.topology import policies, setup
+from adapters.rabbitmq.topology import policies, rejections, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.plan import foreign, guarded, last_exchange
@@ -227,6 +227,12 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
             raise
         return []
     return [(one.route, one.text) for one in found]
+
+
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Return whether the queues of the retry routes dead-letter to postdate. ``change``: set a policy where it is
+    missing and possible. Blocking."""
+    return rejections.judge_all(settings, change)
 
 
 def diagnose(settings: Settings) -> list[CheckResult]:

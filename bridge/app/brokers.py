@@ -99,6 +99,10 @@ class Broker(Protocol):
     def judge_policies(self, settings: Settings) -> list[tuple[str, str]]:
         """Compare the broker's policies with postdate's queues. Blocking."""
 
+    def judge_consumers(self, settings: Settings, change: bool = False) -> list[Finding]:
+        """Return whether what the consumers of retry routes reject reaches postdate. ``change``: see to it, where
+        possible. Blocking; a broker that does not tell is a finding."""
+
     def diagnose(self, settings: Settings) -> list[CheckResult]:
         """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
         that does not answer is a result."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from bridge.cli import run_command
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -178,3 +180,17 @@ def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: R
     failing.crash()
     line.delete_queue(failing.queue)
     wait_for(lambda: any(why.startswith("unroutable: ") for why in line.dead().values()), "a dead letter", 10)
+
+
+def test_setup_names_what_the_consumers_queue_needs(line: RetryLine, capsys: pytest.CaptureFixture[str]) -> None:
+    file = line.file({"rabbitmq": {"management_url": "off"}}, "dry")
+    capsys.readouterr()
+    assert run_command(["setup", "--dry-run", "--config", str(file), "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    queue, route = f"{line.name}.quorum", f"{line.name}_quorum"
+    (asked,) = [row for row in rows if row["name"] == queue]
+    assert asked["state"] == "asked"
+    assert asked["arguments"] == {"x-dead-letter-exchange": "postdate.retry", "x-dead-letter-routing-key": route}
+    assert f"rabbitmqctl set_policy -p / --apply-to queues postdate.{route}" in asked["text"]
+    (policy,) = [row for row in rows if row["name"] == f"postdate.{route}" and row["kind"] == "policy"]
+    assert policy["arguments"]["dead-letter-routing-key"] == route
