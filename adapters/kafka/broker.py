@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
-from adapters.kafka.failure import RetryRouter, Returns
+from adapters.kafka.failure import RetryRouter, Returns, read_failure
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -27,6 +27,7 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
+from bridge.core.message import Failure
 from bridge.delay.header import wanted
 from bridge.delay.naming import Naming
 from bridge.delay.trust import DESTINATION
@@ -294,6 +295,11 @@ def open_payload(row: Row) -> Opened:
     }
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_failure(record.unpack(payload).headers)
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:

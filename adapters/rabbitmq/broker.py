@@ -10,7 +10,7 @@ from functools import partial
 
 from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
-from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange
+from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange, read_rejected
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
@@ -34,6 +34,7 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, Refused, SettingsError
+from bridge.core.message import Failure
 from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.trust import no_such_queue
 from bridge.pipeline.derive import route_rules
@@ -392,6 +393,11 @@ def open_payload(row: Row) -> Opened:
     _, properties, body = stored.unpack(row.payload)
     described = describe(properties)
     return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_rejected(stored.unpack(payload).properties, failing_queue(settings, route)).failure
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 
@@ -88,6 +89,19 @@ def as_sent(returned: Message, first: Message) -> None:
     sent, got = parts(first.properties), parts(returned.properties)
     assert got.before[2:] == sent.before[2:]
     assert got.behind == sent.behind.replace(b"\5guest", b"", 1)
+
+
+def test_show_tells_the_attempt_for_which_a_message_waits(
+    line: RetryLine, consumers: Consumers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = [name for name, why in line.dead().items() if consumers["quorum"].queue in why]
+    capsys.readouterr()
+    assert run_command(["show", name, "--config", str(line.file())]) == 0
+    assert re.search(r"retry +attempt 3 of 2 \(last reason rejected, first failed 20", capsys.readouterr().out)
+    assert run_command(["show", name, "--config", str(line.file()), "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["retry"]["attempt"], shown["retry"]["attempts"]) == (3, 2)
+    assert shown["routing_key"] == "quorum.new"
 
 
 def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, consumers: Consumers) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adapters.rabbitmq.management import Governed
-from adapters.rabbitmq.topology.rejections import Asked, judge
+from adapters.rabbitmq.topology.rejections import DeadLettering, judge
 
-WORK = Asked("orders_retry", "orders.work", "/shop")
+WORK = DeadLettering("orders_retry", "orders.work", "/shop")
 OURS = {"dead-letter-exchange": "postdate.retry", "dead-letter-routing-key": "orders_retry"}
 SAFE = {**OURS, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 

@@ -36,7 +36,7 @@ _APPLIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DeadLettering:
     """What the queue of a retry route's consumers needs: arguments or a policy."""
 
     route: str
@@ -71,14 +71,14 @@ class Asked:
         return shlex.join(("rabbitmqctl", "set_policy", *words))
 
 
-def asked_of(settings: Settings) -> list[Asked]:
+def asked_of(settings: Settings) -> list[DeadLettering]:
     """Return what the queues of all retry routes need. Pure."""
     vhost = addresses(settings.rabbitmq)[0].virtual_host
     names = [name for name in settings.routes_of("rabbitmq") if settings.routes[name].retries]
-    return [Asked(name, settings.routes[name].queue, vhost) for name in names]
+    return [DeadLettering(name, settings.routes[name].queue, vhost) for name in names]
 
 
-class Judgement(NamedTuple):
+class DeadLetterPath(NamedTuple):
     """How a queue dead-letters. ``text`` is a fact. ``free``: postdate may set its policy."""
 
     reaches: bool
@@ -86,11 +86,11 @@ class Judgement(NamedTuple):
     free: bool = False
 
 
-def judge(asked: Asked, governed: Governed | None, policies: Iterable[Mapping[str, Any]]) -> Judgement:
+def judge(asked: DeadLettering, governed: Governed | None, policies: Iterable[Mapping[str, Any]]) -> DeadLetterPath:
     """Judge one queue. ``policies`` are those of the virtual host, as the API describes them. Pure."""
     queue = f"queue '{asked.queue}'"
     if governed is None:
-        return Judgement(False, f"{queue} does not exist, so whether it dead-letters to postdate is not known")
+        return DeadLetterPath(False, f"{queue} does not exist, so whether it dead-letters to postdate is not known")
     own = {name: governed.arguments.get(f"x-{name}") for name in (_EXCHANGE, _KEY)}
     found = _governing(asked.queue, str(governed.arguments.get("x-queue-type")), policies)
     name = str(found.get("name") or governed.policy)
@@ -103,15 +103,15 @@ def judge(asked: Asked, governed: Governed | None, policies: Iterable[Mapping[st
         strategy = governed.arguments.get(f"x-{_STRATEGY}") or rules.get(_STRATEGY)
         if safe.get(_STRATEGY) and strategy != safe[_STRATEGY]:
             text = f"{queue} dead-letters to postdate by {by}, at most once: RabbitMQ loses a rejected message while "
-            return Judgement(False, f"{text}postdate's intake queue is not available", name in ("", asked.policy))
-        return Judgement(True, f"{queue} dead-letters to postdate by {by}")
+            return DeadLetterPath(False, f"{text}postdate's intake queue is not available", name in ("", asked.policy))
+        return DeadLetterPath(True, f"{queue} dead-letters to postdate by {by}")
     if exchange is not None:
         to = f"exchange '{exchange}' with routing key '{key}'" if key else f"exchange '{exchange}' without routing key"
-        return Judgement(False, f"{queue} dead-letters to {to} by {by}, and not to postdate", free)
+        return DeadLetterPath(False, f"{queue} dead-letters to {to} by {by}, and not to postdate", free)
     if name and not free:
         text = f"{queue} does not dead-letter to postdate. Policy '{name}' governs it, and RabbitMQ applies one policy"
-        return Judgement(False, f"{text} to a queue: add {_EXCHANGE} and {_KEY} to that policy")
-    return Judgement(False, f"{queue} does not dead-letter to postdate", free)
+        return DeadLetterPath(False, f"{text} to a queue: add {_EXCHANGE} and {_KEY} to that policy")
+    return DeadLetterPath(False, f"{queue} does not dead-letter to postdate", free)
 
 
 def _governing(queue: str, kind: str, policies: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -149,7 +149,7 @@ def judge_all(settings: Settings, change: bool) -> list[Finding]:
         return _unknown(asked, str(error))
 
 
-def _unknown(asked: Sequence[Asked], why: str) -> list[Finding]:
+def _unknown(asked: Sequence[DeadLettering], why: str) -> list[Finding]:
     found = []
     for one in asked:
         text = f"whether queue '{one.queue}' dead-letters to postdate is not known: {why}"
@@ -166,7 +166,7 @@ def _policies(api: ManagementApi, vhost: str) -> list[Mapping[str, Any]] | None:
 
 
 def _judged(
-    api: ManagementApi, asked: Asked, policies: Sequence[Mapping[str, Any]] | None, change: bool
+    api: ManagementApi, asked: DeadLettering, policies: Sequence[Mapping[str, Any]] | None, change: bool
 ) -> list[Finding]:
     governed = api.queue(asked.vhost, asked.queue)
     judgement = judge(asked, governed, policies or ())
@@ -184,7 +184,7 @@ def _judged(
     return [Finding(_queue(asked, governed), Standing.THERE, text), Finding(_policy(asked, governed), Standing.MADE)]
 
 
-def _findings(asked: Asked, governed: Governed | None, state: Standing, fact: str) -> list[Finding]:
+def _findings(asked: DeadLettering, governed: Governed | None, state: Standing, fact: str) -> list[Finding]:
     arguments = ", ".join(f"{name} = {value}" for name, value in asked.arguments(governed).items())
     command = asked.command(governed)
     first = "`postdate setup` sets a policy. Or declare" if state is Standing.PLANNED else "Declare"
@@ -192,10 +192,10 @@ def _findings(asked: Asked, governed: Governed | None, state: Standing, fact: st
     return [Finding(_queue(asked, governed), state, text), Finding(_policy(asked, governed), state)]
 
 
-def _queue(asked: Asked, governed: Governed | None) -> Part:
+def _queue(asked: DeadLettering, governed: Governed | None) -> Part:
     return Part(Name("queue", asked.queue), asked.route, False, asked.arguments(governed))
 
 
-def _policy(asked: Asked, governed: Governed | None) -> Part:
+def _policy(asked: DeadLettering, governed: Governed | None) -> Part:
     arguments = {"pattern": asked.pattern, "apply-to": "queues", **asked.definition(governed)}
     return Part(Name("policy", asked.policy), asked.route, True, arguments)
