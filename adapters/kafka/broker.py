@@ -19,7 +19,9 @@ from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
+from adapters.kafka.topology.released import transactional_routes
 from adapters.kafka.topology.topics import Topic
+from adapters.kafka.transactional import Transactions
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
@@ -60,7 +62,9 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
         for name in delivering.routes
         for lane, target in delivering.lanes_of(name).items()
     }
-    sink = KafkaSink(rules, outs, limits.window_bytes, health)
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink(rules, outs, limits.window_bytes, health, transactions)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -110,11 +114,11 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    most = settings.limits.header_entries
+    most, once = settings.limits.header_entries, name in transactional_routes(settings)
     if not route.retries:
-        return KafkaOut(router, drop, audit, headers_max=most)
+        return KafkaOut(router, drop, audit, headers_max=most, transactional=once)
     returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
-    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, returns=returns)
+    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, transactional=once, returns=returns)
 
 
 def _level_source(
@@ -276,7 +280,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
+        raise SettingsError(
+            f"Options for RabbitMQ routes only: {strange}. On Kafka, {draft.word('record_key')} sets the key."
+        )
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]

@@ -40,7 +40,8 @@ class KafkaOut:
 
     ``keep_partition``: keep the partition number, whatever ``kafka.partitioner`` says. ``headers_max`` bounds the
     headers of a record; None for no bound. ``compress_always``: compress a record that is too large, whatever its
-    size. Dead letters need that, because there is no other place for them. ``returns``: of a retry route.
+    size. Dead letters need that, because there is no other place for them. ``transactional``: records leave in
+    transactions. ``returns``: of a retry route.
     """
 
     router: Router | RetryRouter | FixedTarget
@@ -49,6 +50,7 @@ class KafkaOut:
     keep_partition: bool = False
     headers_max: int | None = None
     compress_always: bool = False
+    transactional: bool = False
     returns: Returns | None = None
 
 

@@ -55,8 +55,8 @@ class IntakeQueue:
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
     few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
-    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``failing`` is set
-    on retry routes only.
+    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
+    the property ``correlation_id`` is a message's own id. ``failing`` is set on retry routes only.
     """
 
     route: str
@@ -66,6 +66,7 @@ class IntakeQueue:
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
     foreign: tuple[Binding, ...] = ()
+    correlated: bool = False
     failing: FailingQueue | None = None
 
 
@@ -438,7 +439,7 @@ class RabbitSource:
                 failure, own_key, _ = read_rejected(properties, intake.failing, intake.entries_max)
                 routing_key = routing_key if own_key is None else own_key
             headers, message_id, published_ms, in_order, fields = read(
-                properties, intake.wanted, self._broker_time, intake.entries_max
+                properties, intake.wanted, self._broker_time, intake.entries_max, intake.correlated
             )
             fault = ""
         except UnreadableTable as error:

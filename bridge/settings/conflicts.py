@@ -165,6 +165,9 @@ def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
         if len(route.targets) > 1:
             yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
     if len(route.targets) > 1 and route.broker == "kafka":
+        if settings.release_of(name) == "transactional":
+            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
+            yield Conflict(paths, "must be one name if release is transactional")
         for field in filter(route.changes, ("also", "allow_to")):
             text = "must not be set: deliver_to has several names"
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
