@@ -85,6 +85,10 @@ class Broker:
         self._connection = blocking(url)
         self._channel = self._connection.channel()
         self._channel.exchange_declare("orders", "topic", durable=True)
+        # As the consumers declare them. postdate binds a queue that appears later within seconds.
+        for queue, route in (("orders.work", "work_retry"), ("shipping", "shipping_retry")):
+            returned = {"x-dead-letter-exchange": "postdate.retry", "x-dead-letter-routing-key": route}
+            self._channel.queue_declare(queue, durable=True, arguments=returned)
         self.published: list[Seen] = []
         self.delivered: list[Seen] = []
         #: Delayed calls of Celery.
