@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
+from adapters.kafka.failure import RetryRouter, Returns
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -18,7 +19,9 @@ from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
+from adapters.kafka.topology.released import transactional_routes
 from adapters.kafka.topology.topics import Topic
+from adapters.kafka.transactional import Transactions
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
@@ -58,7 +61,9 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
         for name in delivering.routes
         for lane, target in delivering.lanes_of(name).items()
     }
-    sink = KafkaSink(rules, outs, limits.window_bytes, health)
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink(rules, outs, limits.window_bytes, health, transactions)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -88,7 +93,9 @@ def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains
 
 
 def _headers(settings: Settings, name: str) -> frozenset[bytes]:
-    """Return the headers that a route reads, which do not leave with the record."""
+    """Return the headers that a route reads, which do not leave with the record. A retry route reads none."""
+    if settings.routes[name].retries:
+        return frozenset()
     return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
 
 
@@ -96,7 +103,7 @@ def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+    return [KafkaIntake(name, naming, headers, keyed, spread, most, route.retries) for naming in route.namings()]
 
 
 def _out(settings: Settings, name: str, target: str) -> KafkaOut:
@@ -106,7 +113,11 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
+    most, once = settings.limits.header_entries, name in transactional_routes(settings)
+    if not route.retries:
+        return KafkaOut(router, drop, audit, headers_max=most, transactional=once)
+    returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
+    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, transactional=once, returns=returns)
 
 
 def _level_source(
@@ -263,7 +274,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
+        raise SettingsError(
+            f"Options for RabbitMQ routes only: {strange}. On Kafka, {draft.word('record_key')} sets the key."
+        )
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]

@@ -107,6 +107,7 @@ class Shard:
     drain: tuple[str, int] = ("", 0)
     limits: HistoryLimits = NO_HISTORY
     history: list[HistoryRow] = field(default_factory=list)
+    lines: dict[bytes, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     # -- parking ----------------------------------------------------------------------------------------------------
@@ -373,6 +374,16 @@ class Shard:
         self.drain = ("", 0)
         self.wake(0)
         return True
+
+    def line_up(self, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Return the due moments of messages that wait for earlier ones with the same name."""
+        now_ms = self.now_ms()
+        self.lines = {name: due_ms for name, due_ms in self.lines.items() if due_ms > now_ms}
+        found = []
+        for name, due_ms in named:
+            self.lines[name] = max(due_ms, self.lines.get(name, 0))
+            found.append(self.lines[name])
+        return found
 
     # -- the history ------------------------------------------------------------------------------------------------
 

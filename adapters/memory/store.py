@@ -137,6 +137,10 @@ class MemoryStore:
             for origin in origins:
                 self.memory.shards[shard].offsets.note(origin)
 
+    async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        async with self._call():
+            return self.memory.shards[shard].line_up(named)
+
     async def recent(self, shard: int) -> list[bytes]:
         async with self._call():
             return list(self.memory.shards[shard].recent)

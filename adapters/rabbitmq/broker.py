@@ -369,11 +369,13 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
         raise SettingsError(
-            f"Options for Kafka routes only: {strange}. Route {route!r} uses RabbitMQ: give --routing-key."
+            f"Options for Kafka routes only: {strange}. RabbitMQ route {route!r} needs {draft.word('routing_key')}."
         )
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
-        raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")
+        raise SettingsError(
+            f"{draft.word('routing_key')} is missing. Give the consumers' routing key, or '' for an empty one."
+        )
     key, allowed = os.fsencode(draft.routing_key), settings.allow_list_of(route)
     if allowed is not None and key not in allowed:
         raise Refused(f"Nothing was sent: {no_such_queue(key).sentence}.")

@@ -175,6 +175,13 @@ class RedisStore:
         args = [part for origin in origins for part in origin]
         await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
 
+    async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Return the due moments of messages that wait for earlier ones with the same name."""
+        args = [part for one in named for part in one]
+        return list(
+            await self._runner.one(Call(self._scripts["line_up"], (self._keys.shards[shard].lines,), args), None)
+        )
+
     async def recent(self, shard: int) -> list[bytes]:
         """Return the recent list without the running number of each entry."""
         client: Any = self._client

@@ -165,6 +165,9 @@ def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
         if len(route.targets) > 1:
             yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
     if len(route.targets) > 1 and route.broker == "kafka":
+        if settings.release_of(name) == "transactional":
+            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
+            yield Conflict(paths, "must be one name if release is transactional")
         for field in filter(route.changes, ("also", "allow_to")):
             text = "must not be set: deliver_to has several names"
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
@@ -183,6 +186,9 @@ def _retry(name: str, route: Route) -> Iterator[Conflict]:
     ending = "exchange" if route.broker == "rabbitmq" else "topic"
     if route.then != "dead" and not route.then.startswith(f"{ending}:"):
         yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+    if route.hold and route.order == "none":
+        text = "must be false if order is none, which keeps no order"
+        yield Conflict(((ROUTES, name, "hold"), (ROUTES, name, "order")), text)
     grows = [field for field in _GROWING if route.changes(field)]
     if route.schedule and grows:
         paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))
