@@ -77,7 +77,7 @@ class ShardSession:
         """Learn what earlier sessions delivered. Raises ``KafkaError``, ``BrokerUnavailable``."""
         opened = await self._write([], [b""], None)
         await read_markers(rules, self._markers, opened, delivered)
-        self._again = delivered.newest()
+        self._again = delivered.repeated(int(time.time() * 1000))
 
     def sound(self) -> bool:
         """Return whether another transaction may follow.
@@ -113,6 +113,8 @@ class ShardSession:
     ) -> int:
         """Commit records and markers. Return the offset of the last marker."""
         producer = self._producer
+        if not _has_leader(producer.client.cluster, self._markers):  # sending would ask for the topic by name
+            raise MissingMarkersError(_missing(self._markers, producer.client.cluster))
         await producer.begin_transaction()
         sent: list[_Sent] = []
         try:
@@ -126,12 +128,15 @@ class ShardSession:
             return offset
         finally:
             for _, _, answer in sent:
-                answer.cancel()
+                if not answer.cancel():
+                    _read(answer)
 
     async def _send(self, tp: TopicPartition, batch: Any) -> asyncio.Future[Any]:
         """Put a batch into the transaction. Return its answer."""
         answer: asyncio.Future[Any] = await self._producer.send_batch(batch, tp.topic, partition=tp.partition)
-        last_batch(self._producer, tp).future.add_done_callback(_read)
+        queued = last_batch(self._producer, tp)
+        for future in (queued.future, queued._drain_waiter):
+            future.add_done_callback(_read)
         return answer
 
     async def _all_written(self, sent: Sequence[_Sent]) -> None:
@@ -182,10 +187,12 @@ class ShardSession:
 
     async def abort(self) -> None:
         """Abort the transaction, so that consumers need not wait for its timeout. Then close."""
-        with suppress(KafkaError, AssertionError, OSError):
-            async with asyncio.timeout(_ABORT_S):
-                await self._producer.abort_transaction()
-        await self.close()
+        try:
+            with suppress(KafkaError, AssertionError, OSError):
+                async with asyncio.timeout(_ABORT_S):
+                    await self._producer.abort_transaction()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close within a few seconds. Kafka aborts an open transaction when the next session begins, or in time."""
@@ -203,8 +210,6 @@ async def open_session(rules: Kafka, names: ShardNames, delivered: DeliveredKeys
     try:
         await start(producer, rules)
         await producer.client.force_metadata_update()
-        if not _has_leader(producer.client.cluster, names.markers):
-            raise MissingMarkersError(_missing(names.markers, producer.client.cluster))
         await session.begin(rules, delivered)
     except BaseException:
         await session.close()
