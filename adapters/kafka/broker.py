@@ -274,7 +274,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
+        raise SettingsError(
+            f"Options for RabbitMQ routes only: {strange}. On Kafka, {draft.word('record_key')} sets the key."
+        )
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]

@@ -10,10 +10,11 @@ from functools import partial
 
 from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
+from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
-from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
+from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out, Returning
 from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.fields import text_entry
 from adapters.rabbitmq.raw.properties import DropRules, edit, read
@@ -23,7 +24,7 @@ from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
-from adapters.rabbitmq.topology.plan import foreign, guarded
+from adapters.rabbitmq.topology.plan import foreign, guarded, last_exchange
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
@@ -44,6 +45,7 @@ from bridge.telemetry.health import Health
 #: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
 _ADDED_ENTRIES = 64
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
+_FAILED_GONE = "RabbitMQ drops rejected messages, except from queues with at-least-once dead-lettering, which keep them"
 _KEY_MAX = 255
 KEY_NAME = "routing key"
 #: The W3C trace headers, and where the producer's goes when it is replaced.
@@ -64,11 +66,13 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     check_seams()
     settings, delivering = process.settings, process.delivering
     limits, rabbitmq = settings.limits, settings.rabbitmq
-    outs = {
-        lane: replace(out(delivering, name), exchange=target)
-        for name in delivering.routes
-        for lane, target in delivering.lanes_of(name).items()
-    }
+    outs: dict[str, Out] = {}
+    for name, route in delivering.routes.items():
+        if route.retries:
+            outs[name] = out_of_retry(delivering, name)
+            continue
+        for lane, target in delivering.lanes_of(name).items():
+            outs[lane] = replace(out(delivering, name), exchange=target)
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
@@ -123,15 +127,50 @@ def out(settings: Settings, name: str) -> Out:
     )
 
 
+def out_of_retry(settings: Settings, name: str) -> Out:
+    """Return how a retry route's messages leave. Delay headers belong to the consumers, and stay."""
+    headers, entries_max = settings.headers, settings.limits.header_entries
+    rules = DropRules(headers.keep_user_id, headers.keep_cc, headers.keep_bcc)
+    back = Out(
+        exchange=back_exchange(settings.queue_of(name)),
+        drop=rules.names(RETRY_HEADERS | AUDIT_HEADERS if headers.audit else RETRY_HEADERS),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        plugin=False,
+        entries_max=entries_max,
+        returning=Returning(failing_queue(settings, name), len(settings.schedule_of(name))),
+    )
+    last = last_exchange(settings.routes[name])
+    if not last:
+        return back
+    assert back.returning is not None
+    ending = replace(back, exchange=last, returning=replace(back.returning, restores=False))
+    return replace(back, returning=replace(back.returning, last=ending))
+
+
+def failing_queue(settings: Settings, name: str) -> FailingQueue:
+    """Return the consumers' queue of a retry route."""
+    return FailingQueue(settings.routes[name].queue.encode(), back_exchange(settings.queue_of(name)).encode())
+
+
 def _redeclare(settings: Settings) -> Callable[[], object] | None:
     return partial(setup.declare, settings) if settings.bridge.setup else None
 
 
 def _intake(settings: Settings, name: str) -> IntakeQueue:
-    names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
+    retries = settings.routes[name].retries
+    names = frozenset(() if retries else (one.encode() for one in wanted(route_rules(settings, name).headers)))
     bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
-    most = settings.limits.header_entries
-    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=most, foreign=theirs)
+    intake = IntakeQueue(
+        name,
+        settings.queue_of(name),
+        names,
+        bindings,
+        entries_max=settings.limits.header_entries,
+        foreign=theirs,
+        correlated=settings.routes[name].id_from == "correlation_id",
+    )
+    return replace(intake, without=_FAILED_GONE, failing=failing_queue(settings, name)) if retries else intake
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
@@ -212,15 +251,17 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return a route and a sentence for each front exchange without its intake queue, which delivers delayed
-    messages at once. Pure."""
+    messages at once or loses rejected ones. Pure."""
     found = []
     states = {(one.part.route, one.part.name): one.state for one in findings if one.part.ours}
-    for route in settings.routes_of("rabbitmq"):
-        target = settings.routes[route].target
-        intake = states.get((route, Name("queue", settings.queue_of(route))))
-        front = states.get((route, Name("exchange", settings.routes[route].intercept)))
+    for topology in plan_routes(settings):
+        route, target = topology.route, settings.routes[topology.route].target
+        intake = states.get((route, Name("queue", topology.intake.name)))
+        front = states.get((route, Name("exchange", topology.front.name)))
         if intake is Standing.MISSING and front in (Standing.SAME, Standing.DIFFERENT):
             fate = "delayed messages are delivered at once" if target else "messages are lost"
+            if topology.back:
+                fate = _FAILED_GONE
             found.append((route, f"the intake queue is missing, so {fate}. Run `postdate setup`"))
     return found
 
@@ -231,11 +272,13 @@ def _part(route: str, declaration: Declaration) -> Part:
         kind = "exchange" if declaration.to_exchange else "queue"
         ends = (Name("exchange", declaration.exchange), Name(kind, declaration.queue))
         name = f"{declaration.exchange} -> {declaration.queue}"
+        if declaration.key:
+            arguments = {"routing key": declaration.key, **arguments}
         return Part(Name("binding", name), route, True, arguments, ends)
     if isinstance(declaration, Exchange):
         arguments = {"type": declaration.type, **arguments}
         return Part(Name("exchange", declaration.name), route, is_ours(declaration), arguments)
-    return Part(Name("queue", declaration.name), route, True, arguments)
+    return Part(Name("queue", declaration.name), route, declaration.ours, arguments)
 
 
 # -- messages that wait in the broker ---------------------------------------------------------------------------------
@@ -326,11 +369,13 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
         raise SettingsError(
-            f"Options for Kafka routes only: {strange}. Route {route!r} uses RabbitMQ: give --routing-key."
+            f"Options for Kafka routes only: {strange}. RabbitMQ route {route!r} needs {draft.word('routing_key')}."
         )
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
-        raise SettingsError("--routing-key is missing. Give the consumers' routing key, or '' for an empty one.")
+        raise SettingsError(
+            f"{draft.word('routing_key')} is missing. Give the consumers' routing key, or '' for an empty one."
+        )
     key, allowed = os.fsencode(draft.routing_key), settings.allow_list_of(route)
     if allowed is not None and key not in allowed:
         raise Refused(f"Nothing was sent: {no_such_queue(key).sentence}.")

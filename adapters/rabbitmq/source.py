@@ -17,6 +17,7 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
+from adapters.rabbitmq.failure import FailingQueue, read_rejected
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
@@ -54,7 +55,8 @@ class IntakeQueue:
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
     few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
-    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound.
+    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
+    the property ``correlation_id`` is a message's own id. ``failing`` is set on retry routes only.
     """
 
     route: str
@@ -64,6 +66,8 @@ class IntakeQueue:
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
     foreign: tuple[Binding, ...] = ()
+    correlated: bool = False
+    failing: FailingQueue | None = None
 
 
 class Idle:
@@ -167,9 +171,9 @@ def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
 def _bind(channel: Channel, one: Binding) -> None:
     arguments = dict(one.arguments)
     if one.to_exchange:
-        channel.exchange_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+        channel.exchange_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
     else:
-        channel.queue_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+        channel.queue_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
 
 
 async def _keep_bound_to_foreign(link: RabbitLink, one: Binding) -> None:
@@ -429,15 +433,18 @@ class RabbitSource:
         routing_key = method[at + 1 : at + 1 + method[at]]
         if not self._now_ms:
             self._now_ms = self._clock.now_ms()
-        payload = pack(routing_key, properties, body)
-        intake = consumer.intake
+        intake, failure = consumer.intake, None
         try:
+            if intake.failing is not None:
+                failure, own_key, _ = read_rejected(properties, intake.failing, intake.entries_max)
+                routing_key = routing_key if own_key is None else own_key
             headers, message_id, published_ms, in_order, fields = read(
-                properties, intake.wanted, self._broker_time, intake.entries_max
+                properties, intake.wanted, self._broker_time, intake.entries_max, intake.correlated
             )
             fault = ""
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)
+        payload = pack(routing_key, properties, body)
         delivery = Delivery(
             (consumer, tag),
             intake.route,
@@ -452,6 +459,7 @@ class RabbitSource:
             digest(payload)
             if fault or (in_order and _COUNT not in properties)
             else _ordered_digest(routing_key, properties, body, fields),
+            failure=failure,
         )
         self._arrivals.add((delivery,))
         self._bytes += len(payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from bridge.delay.naming import Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES
-from bridge.settings.own_names import own_exchanges, own_queues, takes_level_topic
+from bridge.settings.own_names import BACK, own_exchanges, own_queues, takes_level_topic
 from bridge.settings.plan import is_canary
 from bridge.settings.urls import is_loopback
 from bridge.settings.values import milliseconds
@@ -165,6 +165,9 @@ def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
         if len(route.targets) > 1:
             yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
     if len(route.targets) > 1 and route.broker == "kafka":
+        if settings.release_of(name) == "transactional":
+            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
+            yield Conflict(paths, "must be one name if release is transactional")
         for field in filter(route.changes, ("also", "allow_to")):
             text = "must not be set: deliver_to has several names"
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
@@ -207,17 +210,35 @@ def _exchanges(settings: Settings) -> Iterator[Conflict]:
 def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
     intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
+    if route.queue.startswith("amq."):
+        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
     if route.retries:
+        yield from _failing_queue(settings, name)
         return
     if not route.intercept:
         yield Conflict((intercept,), "must not be empty: postdate cannot intercept the default exchange")
     if route.intercept.startswith("amq."):
         yield Conflict((intercept,), 'must not start with "amq.": RabbitMQ reserves these names')
-    if route.queue.startswith("amq."):
-        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
     if len(settings.queue_of(name).encode()) > 255:
         # A queue that is set is checked by its rule. Only the default name can be too long here.
         yield Conflict((queue, intercept), "must be set: the default name contains the route's and is over 255 bytes")
+
+
+def _failing_queue(settings: Settings, name: str) -> Iterator[Conflict]:
+    """Yield what is wrong with the queue of a retry route's consumers."""
+    path: Path = (ROUTES, name, "queue")
+    queue = settings.routes[name].queue
+    if not queue:
+        yield Conflict((path,), "must name the queue of the consumers")
+    if own_queues(settings).fullmatch(queue):
+        yield Conflict((path,), f'is "{queue}", an internal queue of postdate: name the queue of the consumers')
+    for other in takewhile(lambda one: one != name, settings.routes_of("rabbitmq")):
+        if settings.routes[other].retries and settings.routes[other].queue == queue:
+            text = f'is "{queue}", whose rejected messages {ROUTES}.{other} returns already'
+            yield Conflict((path, (ROUTES, other, "queue")), text)
+    longest = f"{settings.queue_of(name)}.{BACK}"
+    if len(longest.encode()) > 255:
+        yield Conflict(((ROUTES, name),), "has a name that is too long for a queue of RabbitMQ")
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -239,6 +260,10 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     own = own_exchanges(settings)
     routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
     for name, route in routes.items():
+        last = route.then.partition(":")[2]
+        if own.fullmatch(last):
+            text = f'names "{last}", an exchange that postdate declares for itself: name your own exchange'
+            yield Conflict(((ROUTES, name, "then"),), text)
         path: Path = (ROUTES, name, "deliver_to")
         for target in route.targets:
             if own.fullmatch(target):

@@ -2,6 +2,9 @@
 
 The front exchange sends messages with a delay header to the intake queue and all others to the target exchange. That
 belongs to the consumers: postdate never declares it. ``topology/setup.py`` declares the rest.
+
+A retry route has no front exchange. The consumers' queue dead-letters to one exchange for all retry routes, and another
+exchange leads from postdate to that queue alone.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adapters.rabbitmq.failure import back_exchange
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, died_before, front_exchange, plan_waits
 from adapters.rabbitmq.topology.declarations import (
     DELIVERY_LIMIT,
@@ -22,27 +26,32 @@ from adapters.rabbitmq.topology.declarations import (
 )
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Route, Settings
-from bridge.settings.own_names import SPREAD
+from bridge.settings.own_names import RETRY, SPREAD
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTopology:
-    """The declarations of one route, in the order of declaring: first the queue, then what leads to it."""
+    """The declarations of one route, in the order of declaring: first the queue, then what leads to it.
+
+    Of a retry route, ``front`` is the exchange that gets the dead letters of the consumers' queue.
+    """
 
     route: str
     intake: Queue
     front: Exchange
     binding: Binding
-    targets: tuple[Exchange, ...]
+    targets: tuple[Exchange | Queue, ...]
     waits: tuple[Declaration, ...] = ()
     #: With several targets: the exchange that sends undelayed messages to all of them.
     spread: tuple[Declaration, ...] = ()
     last: tuple[Declaration, ...] = ()
     unbound: tuple[Binding, ...] = ()
+    #: Of a retry route: what leads back to the consumers' queue.
+    back: tuple[Declaration, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
         """Return postdate's own declarations: all but the targets."""
-        return self.intake, *self.waits, *self.spread, self.front, self.binding, *self.last
+        return self.intake, *self.back, *self.waits, *self.spread, self.front, self.binding, *self.last
 
 
 def plan(settings: Settings) -> tuple[RouteTopology, ...]:
@@ -51,6 +60,28 @@ def plan(settings: Settings) -> tuple[RouteTopology, ...]:
 
 
 def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    return _retry_route(settings, name, route) if route.retries else _delay_route(settings, name, route)
+
+
+def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    intake, last = settings.queue_of(name), last_exchange(route)
+    back = Exchange(back_exchange(intake), type="fanout")
+    return RouteTopology(
+        route=name,
+        intake=intake_queue(intake, settings.queue_type_of(name), route.order),
+        front=Exchange(RETRY, type="direct"),
+        binding=Binding(RETRY, intake, {}, key=name),
+        targets=(Queue(route.queue, {}, ours=False), *((Exchange(last, type="", ours=False),) if last else ())),
+        back=(back, Binding(back.name, route.queue, {}, foreign=True)),
+    )
+
+
+def last_exchange(route: Route) -> str:
+    """Return the exchange that gets a message after its last attempt; "" where it becomes a dead letter."""
+    return route.then.partition(":")[2]
+
+
+def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
     stored, by_level = route.mode == "redis", route.mode == "levels"
     spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
@@ -70,7 +101,7 @@ def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
 
 
 def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
-    """Return the bindings without which a delayed message of a route would be delivered at once, or lost."""
+    """Return the bindings without which a delayed or rejected message would be delivered at once, or lost."""
     topology = _route(settings, name, settings.routes[name])
     sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
     if topology.waits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pika
@@ -107,7 +107,8 @@ def _refuse(findings: Iterable[Comparison]) -> None:
 def _compare(session: Session, topology: RouteTopology) -> Iterator[Comparison]:
     for declaration in (*topology.declarations(), *topology.targets):
         if not isinstance(declaration, Binding) and declaration.name:  # the default exchange always exists
-            yield session.compare(topology.route, declaration, bool(topology.waits))
+            found = session.compare(topology.route, declaration, bool(topology.waits))
+            yield replace(found, last_step=bool(topology.back) and isinstance(declaration, Exchange))
 
 
 class Session:
@@ -156,7 +157,9 @@ class Session:
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, whether it exists or not. Raises ``Refused``."""
         arguments = dict(binding.arguments)
-        closed = self._try(lambda channel: channel.queue_unbind(binding.queue, binding.exchange, "", arguments))
+        closed = self._try(
+            lambda channel: channel.queue_unbind(binding.queue, binding.exchange, binding.key, arguments)
+        )
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(not_done("remove", binding, closed.reply_code, closed.reply_text))
 
@@ -239,9 +242,9 @@ def _requeue(channel: BlockingChannel, got: Any) -> bool:
 def _bind(channel: BlockingChannel, binding: Binding) -> None:
     arguments = dict(binding.arguments)
     if binding.to_exchange:
-        channel.exchange_bind(binding.queue, binding.exchange, "", arguments)
+        channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments)
     else:
-        channel.queue_bind(binding.queue, binding.exchange, "", arguments)
+        channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments)
 
 
 @contextmanager
