@@ -126,6 +126,10 @@ class RawConnection:
         """basic.ack."""
         self._send(_CHANNEL, spec.Basic.Ack(tag, multiple))
 
+    def reject(self, tag: int, requeue: bool = False) -> None:
+        """basic.nack of one message."""
+        self._send(_CHANNEL, spec.Basic.Nack(tag, False, requeue))
+
     def publish(self, exchange: str, routing_key: bytes, properties: bytes, body: bytes = b"") -> None:
         """Send one message, without waiting."""
         self.send(self.encode(exchange, routing_key, properties, body))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
+from adapters.kafka.failure import RetryRouter, Returns
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -18,7 +20,9 @@ from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
 from adapters.kafka.topology import setup
+from adapters.kafka.topology.released import transactional_routes
 from adapters.kafka.topology.topics import Topic
+from adapters.kafka.transactional import Transactions
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
 from bridge.admin.leftovers import Intake, Place, Use
@@ -27,6 +31,7 @@ from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
 from bridge.delay.header import wanted
+from bridge.delay.naming import Naming
 from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
@@ -52,8 +57,14 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     origin, so no crash makes it a copy."""
     settings, delivering = process.settings, process.delivering
     rules, limits = settings.kafka, settings.limits
-    outs = {name: _out(delivering, name) for name in delivering.routes}
-    sink = KafkaSink(rules, outs, limits.window_bytes, health)
+    outs = {
+        lane: _out(delivering, name, target)
+        for name in delivering.routes
+        for lane, target in delivering.lanes_of(name).items()
+    }
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink(rules, outs, limits.window_bytes, health, transactions)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rules.window, 0)
     intakes = [one for name in settings.routes for one in _intakes(settings, name)]
@@ -83,7 +94,9 @@ def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains
 
 
 def _headers(settings: Settings, name: str) -> frozenset[bytes]:
-    """Return the headers that a route reads, which do not leave with the record."""
+    """Return the headers that a route reads, which do not leave with the record. A retry route reads none."""
+    if settings.routes[name].retries:
+        return frozenset()
     return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
 
 
@@ -91,15 +104,27 @@ def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [KafkaIntake(name, naming, headers, keyed, spread, most) for naming in route.namings()]
+    return [KafkaIntake(name, naming, headers, keyed, spread, most, route.retries) for naming in route.namings()]
 
 
-def _out(settings: Settings, name: str) -> KafkaOut:
+def _out(settings: Settings, name: str, target: str) -> KafkaOut:
+    """Return how a route's records leave for one of its destinations."""
     route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
     taken = [(other, naming) for other, one in settings.routes.items() for naming in one.namings()]
-    router = Router(name, route.namings(), route.allow_to, taken)
+    namings = (Naming(route.intercept, target), *route.namings()[1:])
+    router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    return KafkaOut(router, drop, audit, headers_max=settings.limits.header_entries)
+    out = KafkaOut(
+        router,
+        drop,
+        audit,
+        headers_max=settings.limits.header_entries,
+        transactional=name in transactional_routes(settings),
+    )
+    if not route.retries:
+        return out
+    returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
+    return replace(out, router=RetryRouter(router, returns), returns=returns)
 
 
 def _level_source(
@@ -119,7 +144,9 @@ def _lane(name: str) -> str:
 def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Health) -> RelayEnds:
     """Return the ends from one source of a route to its levels, its destination and its dead letters."""
     topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
-    sink = KafkaSink(settings.kafka, places(topics, _out(settings, name)), window_bytes, health)
+    sink = KafkaSink(
+        settings.kafka, places(topics, _out(settings, name, settings.routes[name].target)), window_bytes, health
+    )
     packing = LevelPacking(topics, _lane(name), name)
     return RelayEnds((name,), source, sink, (source.run, sink.run), packing, settings.kafka.window)
 

@@ -28,8 +28,8 @@ def declare_canary(settings: Settings) -> None:
     ((name, route),) = settings.routes.items()
 
     async def make(admin: AIOKafkaAdminClient) -> None:
-        if route.deliver_to not in await known_topics(admin):
-            await create(admin, Topic(name, route.deliver_to, 1, 0, True), _RETENTION)
+        if route.target not in await known_topics(admin):
+            await create(admin, Topic(name, route.target, 1, 0, True), _RETENTION)
 
     with_admin(settings, make)
     setup.declare(settings)
@@ -52,14 +52,12 @@ async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | Non
     token = secrets.token_hex(8).encode()
     producer, consumer = AIOKafkaProducer(**given, acks="all"), AIOKafkaConsumer(**given)
     (route,) = settings.routes.values()
-    place = TopicPartition(route.deliver_to, 0)
+    place = TopicPartition(route.target, 0)
     try:
         await consumer.start()
         # Asking for a missing topic would create it on a broker that creates topics by itself.
-        if not {route.intercept, route.deliver_to} <= await consumer.topics():
-            raise Refused(
-                f"topics '{route.intercept}' and '{route.deliver_to}' are missing. `postdate run` creates them"
-            )
+        if not {route.intercept, route.target} <= await consumer.topics():
+            raise Refused(f"topics '{route.intercept}' and '{route.target}' are missing. `postdate run` creates them")
         consumer.assign([place])
         await consumer.seek_to_end(place)
         await consumer.position(place)

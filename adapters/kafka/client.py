@@ -1,8 +1,8 @@
 """aiokafka's clients: created from the settings, started and closed.
 
 aiokafka is pinned exactly. Besides its documented classes postdate uses some internal ones, here and in
-``partition_queue.py``, ``outgoing.py``, ``raw/poison.py`` and ``topology/topic_ids.py``. Each is the only way to
-keep a promise.
+``partition_queue.py``, ``transaction.py``, ``outgoing.py``, ``raw/poison.py`` and ``topology/topic_ids.py``. Each is
+the only way to keep a promise.
 """
 
 from __future__ import annotations
@@ -64,6 +64,36 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
             max_batch_size=_BATCH_BYTES,
             compression_type=None if rules.compression == "none" else rules.compression,
             request_timeout_ms=_REQUEST_MS,
+        )
+
+
+def new_transactional_producer(rules: Kafka, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
+    """Create a producer that Kafka lets no earlier one of this id outlive. It is not started. Kafka aborts a
+    transaction that is open for ``timeout_ms``. Raises ``BrokerUnavailable``."""
+    with broker_errors(rules):
+        return AIOKafkaProducer(
+            **connection(rules, "postdate release"),
+            acks="all",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            linger_ms=0,
+            max_batch_size=_BATCH_BYTES,
+            compression_type=None if rules.compression == "none" else rules.compression,
+            request_timeout_ms=_REQUEST_MS,
+        )
+
+
+def new_reader(rules: Kafka) -> AIOKafkaConsumer:
+    """Create a consumer without a group, of committed records. It is neither started nor assigned. Raises
+    ``BrokerUnavailable``."""
+    with broker_errors(rules):
+        return AIOKafkaConsumer(
+            **connection(rules, "postdate markers"),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            request_timeout_ms=_REQUEST_MS,
+            fetch_max_wait_ms=100,
         )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from adapters.kafka.failure import read_failure
 from adapters.kafka.raw.record import Header, Record, pack
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.core.message import Delivery, HeaderValue
@@ -119,7 +120,7 @@ class KafkaIntake:
 
     ``wanted`` are the header names that matter on the route. ``keyed``: a record's key is its message key, so a
     tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
-    of a record; None for no bound.
+    of a record; None for no bound. ``retries``: its records have failed at a consumer.
     """
 
     route: str
@@ -128,6 +129,7 @@ class KafkaIntake:
     keyed: bool = False
     spread: bool = False
     headers_max: int | None = None
+    retries: bool = False
 
 
 def _too_many(most: int) -> str:
@@ -199,6 +201,7 @@ class Partition:
         "origin",
         "own_target",
         "progress",
+        "retries",
         "route",
         "topic_id",
         "tp",
@@ -210,6 +213,7 @@ class Partition:
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
+        self.retries = intake.retries
         self.own_target = (intake.naming.target(tp.topic) or "").encode()
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         self.order_key = f"{tp.topic}/{tp.partition}".encode()
@@ -234,7 +238,7 @@ class Partition:
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.tp.topic.encode()
-        headers_max = self.headers_max
+        headers_max, retries = self.headers_max, self.retries
         made = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -258,10 +262,11 @@ class Partition:
                     found,
                     now_ms,
                     published_ms,
-                    record.key if keyed else None,
+                    record.key if keyed or retries else None,
                     fault=_too_many(headers_max) if len(headers) > headers_max else "",
                     origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
+                    failure=read_failure(headers) if retries else None,
                 )
             )
         if records:
@@ -303,8 +308,9 @@ class Partition:
             found,
             now_ms,
             published_ms,
-            record.key if self.keyed else None,
+            record.key if self.keyed or self.retries else None,
             fault=fault,
             origin=origin,
             tombstone=self.keyed and record.value is None,
+            failure=read_failure(record.headers) if self.retries else None,
         )

@@ -6,10 +6,12 @@ These headers are all that differs between what a producer sent and what a consu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.kafka.raw.record import Record
+from adapters.kafka.failure import RetryRouter, Returns, added, read_failure
+from adapters.kafka.raw.record import Header, Record
 from adapters.kafka.routing import FixedTarget, Router
 from bridge.core.ports import Letter
 
@@ -38,15 +40,18 @@ class KafkaOut:
 
     ``keep_partition``: keep the partition number, whatever ``kafka.partitioner`` says. ``headers_max`` bounds the
     headers of a record; None for no bound. ``compress_always``: compress a record that is too large, whatever its
-    size. Dead letters need that, because there is no other place for them.
+    size. Dead letters need that, because there is no other place for them. ``transactional``: records leave in
+    transactions. ``returns``: of a retry route.
     """
 
-    router: Router | FixedTarget
+    router: Router | RetryRouter | FixedTarget
     drop: frozenset[bytes]
     audit: bool
     keep_partition: bool = False
     headers_max: int | None = None
     compress_always: bool = False
+    transactional: bool = False
+    returns: Returns | None = None
 
 
 class OutgoingRecord:
@@ -77,13 +82,17 @@ class OutgoingRecord:
         self.timestamp = record.timestamp if keep_timestamp else None
         self.odd = False
         self.compress_always = out.compress_always
-        drop = out.drop
+        drop, kept = out.drop, record.headers
+        retried: list[tuple[str, bytes]] = []
+        if out.returns is not None:
+            kept, retried = _returned(out.returns, record.headers, letter.arrived_ms)
         headers: list[tuple[Any, bytes | None]]
         try:
-            headers = [(name.decode(), content) for name, content in record.headers if name not in drop]
+            headers = [(name.decode(), content) for name, content in kept if name not in drop]
         except UnicodeDecodeError:
-            headers = [(_name(name), content) for name, content in record.headers if name not in drop]
+            headers = [(_name(name), content) for name, content in kept if name not in drop]
             self.odd = True
+        headers += retried
         self.audited, self.stripped = out.audit, False
         if out.audit:
             headers.append((ID_HEADER, letter.public_id))
@@ -94,6 +103,14 @@ class OutgoingRecord:
         """Remove the audit headers."""
         self.audited, self.stripped = False, True
         del self.headers[-2:]
+
+
+def _returned(
+    returns: Returns, headers: Sequence[Header], arrived_ms: int
+) -> tuple[list[Header], list[tuple[str, bytes]]]:
+    """Return what a returned record keeps of its headers, and what it gets."""
+    failure = read_failure(headers)
+    return [one for one in headers if not returns.drops(one[0], failure)], added(failure, arrived_ms)
 
 
 def _name(raw: bytes) -> str | OddName:

@@ -31,7 +31,7 @@ UNCOMPRESSED, GZIP = 0, 1
 #: Reports the outcome of records, exactly once for each.
 Tell = Callable[[Sequence[OutgoingRecord], Outcome, Refusal | None], None]
 #: The size of a batch that the producer does not create itself. Its first record may be larger.
-_OWN_BATCH_BYTES = 64 * 1024
+OWN_BATCH_BYTES = 64 * 1024
 #: Larger records are not compressed for a second try: this size already blocks the event loop for half a second.
 _SQUEEZED_MAX = 16 << 20
 _WRAP = 2**31
@@ -161,8 +161,8 @@ class PartitionQueue:
 
     def _new_batch(self, odd: bool) -> Any:
         if odd:
-            return OddBatch(_OWN_BATCH_BYTES, UNCOMPRESSED if self._codec is None else self._codec)
-        return self._producer.create_batch() if self._codec is None else BatchBuilder(_OWN_BATCH_BYTES, self._codec)
+            return OddBatch(OWN_BATCH_BYTES, UNCOMPRESSED if self._codec is None else self._codec)
+        return self._producer.create_batch() if self._codec is None else BatchBuilder(OWN_BATCH_BYTES, self._codec)
 
     def _refused(self, error: KafkaError, once: bool) -> None:
         """The broker refused the whole batch. The outcome is unknown if the batch was sent more than ``once``."""
@@ -185,29 +185,15 @@ class PartitionQueue:
         """The broker refused a single record. One that is too large may get another try."""
         sent, self._sent = self._sent, []
         if refusal.reason.kind is ReasonKind.TOO_LARGE:
-            if self._make_smaller(sent[0]):
+            smaller, self._codec = make_smaller(sent[0], self._codec, self._compressed)
+            if smaller:
                 self._alone = max(1, self._alone)
                 self._queue.extendleft(sent)
                 return
-            tried_compressed = self._compressed or _may_compress(sent[0])
-            refusal = refusals.too_large(self.tp.topic, tried_compressed)
+            refusal = refusals.too_large(self.tp.topic, self._compressed or may_compress(sent[0]))
         self._codec = None
         self._alone = max(0, self._alone - 1)
         self._tell(sent, Outcome.REFUSED, refusal)
-
-    def _make_smaller(self, flight: OutgoingRecord) -> bool:
-        """Prepare the next try; return False if none is left. First compress, then drop the audit headers, and last
-        send it uncompressed without them, because some records grow by compression."""
-        compressed = self._codec == GZIP or (self._codec is None and self._compressed and not flight.odd)
-        if self._codec is None and not compressed and _may_compress(flight):
-            self._codec = GZIP
-        elif flight.audited:
-            flight.strip()
-        elif flight.stripped and compressed:
-            self._codec = UNCOMPRESSED
-        else:
-            return False
-        return True
 
     def _refuse_all(self, refusal: Refusal) -> None:
         refused = [*self._sent, *self._queue]
@@ -217,7 +203,26 @@ class PartitionQueue:
         self._tell(refused, Outcome.REFUSED, refusal)
 
 
-def _may_compress(flight: OutgoingRecord) -> bool:
+def make_smaller(flight: OutgoingRecord, codec: int | None, compressed: bool) -> tuple[bool, int | None]:
+    """Prepare the next try of a record that is too large. Return whether there is one, and its codec.
+
+    ``codec`` is that of the last try, None for the producer's own. ``compressed``: the producer compresses everything.
+    First compress, then drop the audit headers, and last send it uncompressed without them, because some records grow
+    by compression.
+    """
+    squeezed = codec == GZIP or (codec is None and compressed and not flight.odd)
+    if codec is None and not squeezed and may_compress(flight):
+        return True, GZIP
+    if flight.audited:
+        flight.strip()
+        return True, codec
+    if flight.stripped and squeezed:
+        return True, UNCOMPRESSED
+    return False, codec
+
+
+def may_compress(flight: OutgoingRecord) -> bool:
+    """Return whether a record is small enough to be compressed for another try."""
     return flight.size <= _SQUEEZED_MAX or flight.compress_always
 
 
@@ -259,12 +264,12 @@ class OddBatch(BatchBuilder):
     such records are rare.
     """
 
-    def __init__(self, size: int, codec: int = UNCOMPRESSED) -> None:
+    def __init__(self, size: int, codec: int = UNCOMPRESSED, transactional: bool = False) -> None:
         super().__init__(size, codec)
         self._builder = _DefaultRecordBatchBuilderPy(
             _RECORD_BATCH_MAGIC,
             codec,
-            is_transactional=0,
+            is_transactional=int(transactional),
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=0,

@@ -1,8 +1,9 @@
 """The sink: publishes with an idempotent producer, and reports the outcome of every record.
 
 ``publish`` only sorts: each target partition has a queue and a loop (``partition_queue.py``), so a slow partition
-delays no other. A producer that broke its numbering, or does not answer, is closed. Its records are then unknown,
-and a new producer publishes them again: the named window for duplicates.
+delays no other. Records of transactional routes go to a queue of their shard (``transactional.py``). A producer that
+broke its numbering, or does not answer, is closed. Its records are then unknown, and a new producer publishes them
+again: the named window for duplicates.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
 from adapters.kafka.partition_queue import REQUEST_BYTES, PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import headers_in, topic_of, unpack
+from adapters.kafka.transactional import Transactions
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
 from bridge.core.ports import Letter, Result
@@ -114,8 +116,11 @@ class KafkaSink:
         outs: Mapping[str, KafkaOut],
         window_bytes: int,
         health: Health,
+        transactions: Transactions | None = None,
     ) -> None:
+        """``transactions`` is needed where a route is transactional."""
         self._rules = rules
+        self._transactions = transactions
         self._outs = outs
         self._window_bytes = window_bytes
         self._health = health
@@ -195,8 +200,12 @@ class KafkaSink:
             return None
         choice = self._kept if out.keep_partition else self._choice
         number = choice.partition(record.key, record.partition, partitions)
+        flight = OutgoingRecord(letter, record, out, self._keep_timestamp)
+        if out.transactional and self._transactions is not None:
+            self._transactions.add(TopicPartition(topic, number), flight, self._on_answer)
+            return None
         queue = self._queues.get((topic, number)) or self._new_queue(topic, number)
-        queue.add(OutgoingRecord(letter, record, out, self._keep_timestamp))
+        queue.add(flight)
         return None
 
     def _new_queue(self, topic: str, number: int) -> PartitionQueue:
@@ -285,6 +294,8 @@ class KafkaSink:
             self._targets = None
             self._producer = None
             self._give_back()
+            if self._transactions is not None:
+                await self._transactions.end()
             await give_up_producer(producer)
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:

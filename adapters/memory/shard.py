@@ -17,7 +17,15 @@ from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, Parked, Unheld
 from bridge.core.state import Guard, State, follow
-from bridge.parking.envelope import VERSION, UnopenedEnvelope, index_field, plain_key, route_in, unseal
+from bridge.parking.envelope import (
+    VERSION,
+    UnopenedEnvelope,
+    index_field,
+    plain_key,
+    route_in,
+    tries_and_reached,
+    unseal,
+)
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from bridge.parking.identity import ID_BYTES
 
@@ -43,6 +51,14 @@ def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
     old_due_ms, old_tries = _DUE_AND_TRIES.unpack_from(envelope, 1)
     head = _DUE_AND_TRIES.pack(old_due_ms if due_ms is None else due_ms, old_tries if tries is None else tries)
     return envelope[:1] + head + envelope[11:]
+
+
+def _reached(envelope: bytes) -> int:
+    """Return the destinations that confirmed the message; 0 where the envelope does not say it."""
+    try:
+        return unseal(envelope).reached
+    except UnopenedEnvelope:
+        return 0
 
 
 def _field(envelope: bytes) -> bytes | None:
@@ -91,6 +107,7 @@ class Shard:
     drain: tuple[str, int] = ("", 0)
     limits: HistoryLimits = NO_HISTORY
     history: list[HistoryRow] = field(default_factory=list)
+    lines: dict[bytes, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     # -- parking ----------------------------------------------------------------------------------------------------
@@ -317,7 +334,8 @@ class Shard:
         if self.word(message_id) != "dead":
             return False
         self._move("retry", message_id, Guard.ASKED, self.now_ms())
-        self.messages[message_id] = _with(self.messages[message_id], self.now_ms(), 0)
+        envelope = self.messages[message_id]
+        self.messages[message_id] = _with(envelope, self.now_ms(), tries_and_reached(0, _reached(envelope)))
         self.why.pop(message_id, None)
         route = route_in(self.messages[message_id])
         self._route_add("dead", route, -1)
@@ -357,6 +375,16 @@ class Shard:
         self.wake(0)
         return True
 
+    def line_up(self, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Return the due moments of messages that wait for earlier ones with the same name."""
+        now_ms = self.now_ms()
+        self.lines = {name: due_ms for name, due_ms in self.lines.items() if due_ms > now_ms}
+        found = []
+        for name, due_ms in named:
+            self.lines[name] = max(due_ms, self.lines.get(name, 0))
+            found.append(self.lines[name])
+        return found
+
     # -- the history ------------------------------------------------------------------------------------------------
 
     def record(self, rows: Sequence[HistoryRow], most: int) -> int:
@@ -370,7 +398,7 @@ class Shard:
     def _note(self, state: PastState, message_id: bytes, reason: str = "") -> None:
         envelope = self.messages[message_id]
         try:
-            due_ms, tries, arrived_ms, route, key, _, payload = unseal(envelope)
+            due_ms, tries, arrived_ms, route, key, _, payload, _ = unseal(envelope)
         except UnopenedEnvelope:
             due_ms, tries, arrived_ms, route, key, payload = _due_ms(envelope), 0, 0, "", b"", envelope
         row = HistoryRow(

@@ -21,7 +21,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Met, Parked, Piece, Release, Unheld
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, unseal
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, tries_and_reached, unseal
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
 
@@ -137,6 +137,10 @@ class MemoryStore:
             for origin in origins:
                 self.memory.shards[shard].offsets.note(origin)
 
+    async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        async with self._call():
+            return self.memory.shards[shard].line_up(named)
+
     async def recent(self, shard: int) -> list[bytes]:
         async with self._call():
             return list(self.memory.shards[shard].recent)
@@ -211,14 +215,17 @@ class MemoryStore:
     async def release(self, releases: Iterable[Release]) -> int:
         async with self._call():
             return sum(
-                self._of(claim).release([(claim.id + claim.token, wait_ms, tries, reason, held)])
+                self._of(claim).release(
+                    [(claim.id + claim.token, wait_ms, tries_and_reached(tries, claim.reached), reason, held)]
+                )
                 for claim, wait_ms, tries, reason, held in releases
             )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         async with self._call():
             return sum(
-                self._of(claim).bury([(claim.id + claim.token, claim.tries, reason)]) for claim, reason in burials
+                self._of(claim).bury([(claim.id + claim.token, tries_and_reached(claim.tries, claim.reached), reason)])
+                for claim, reason in burials
             )
 
     async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
@@ -308,7 +315,7 @@ def _claimed(
     claims, newer, damaged = [], [], []
     for message_id, envelope in taken.messages:
         try:
-            due_ms, tries, arrived_ms, route, key, first, payload = unseal(envelope)
+            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(envelope)
         except NewerEnvelope:
             newer.append(message_id)
             continue
@@ -318,7 +325,20 @@ def _claimed(
         public_id = first or message_id
         claims.append(
             Claim(
-                message_id, number, token, due_ms, arrived_ms, tries, route, key, payload, public_id, lease_ends, now_ms
+                message_id,
+                number,
+                token,
+                due_ms,
+                arrived_ms,
+                tries,
+                route,
+                key,
+                payload,
+                public_id,
+                lease_ends,
+                now_ms,
+                0,
+                reached,
             )
         )
     return Claimed(claims, next_due_ms, None, taken.ghosts, newer, tuple(damaged))

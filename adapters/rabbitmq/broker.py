@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
+from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
-from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
+from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out, Returning
 from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.fields import text_entry
 from adapters.rabbitmq.raw.properties import DropRules, edit, read
@@ -22,7 +24,7 @@ from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import policies, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
-from adapters.rabbitmq.topology.plan import guarded
+from adapters.rabbitmq.topology.plan import foreign, guarded, last_exchange
 from adapters.rabbitmq.topology.plan import plan as plan_routes
 from bridge.admin.desk import Row
 from bridge.admin.diagnosis import CheckResult
@@ -43,6 +45,7 @@ from bridge.telemetry.health import Health
 #: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
 _ADDED_ENTRIES = 64
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
+_FAILED_GONE = "RabbitMQ drops rejected messages, except from queues with at-least-once dead-lettering, which keep them"
 _KEY_MAX = 255
 KEY_NAME = "routing key"
 #: The W3C trace headers, and where the producer's goes when it is replaced.
@@ -63,7 +66,13 @@ def open_ends(process: ProcessPlan, clock: StoreClock, health: Health, mend: Cal
     check_seams()
     settings, delivering = process.settings, process.delivering
     limits, rabbitmq = settings.limits, settings.rabbitmq
-    outs = {name: out(delivering, name) for name in delivering.routes}
+    outs: dict[str, Out] = {}
+    for name, route in delivering.routes.items():
+        if route.retries:
+            outs[name] = out_of_retry(delivering, name)
+            continue
+        for lane, target in delivering.lanes_of(name).items():
+            outs[lane] = replace(out(delivering, name), exchange=target)
     sink = RabbitSink(rabbitmq, outs, limits.window_bytes, health)
     if not settings.routes:
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
@@ -106,16 +115,42 @@ def out(settings: Settings, name: str) -> Out:
     if headers.audit:
         delay_headers |= AUDIT_HEADERS
     return Out(
-        exchange=route.deliver_to,
+        exchange=route.target,
         drop=rules.names(delay_headers),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
-        loops=None if route.deliver_to else _own_queues(settings),
+        loops=None if route.target else _own_queues(settings),
         queues=settings.allow_list_of(name),
         entries_max=settings.limits.header_entries,
     )
+
+
+def out_of_retry(settings: Settings, name: str) -> Out:
+    """Return how a retry route's messages leave. Delay headers belong to the consumers, and stay."""
+    headers, entries_max = settings.headers, settings.limits.header_entries
+    rules = DropRules(headers.keep_user_id, headers.keep_cc, headers.keep_bcc)
+    back = Out(
+        exchange=back_exchange(settings.queue_of(name)),
+        drop=rules.names(RETRY_HEADERS | AUDIT_HEADERS if headers.audit else RETRY_HEADERS),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        plugin=False,
+        entries_max=entries_max,
+        returning=Returning(failing_queue(settings, name), len(settings.schedule_of(name))),
+    )
+    last = last_exchange(settings.routes[name])
+    if not last:
+        return back
+    assert back.returning is not None
+    ending = replace(back, exchange=last, returning=replace(back.returning, restores=False))
+    return replace(back, returning=replace(back.returning, last=ending))
+
+
+def failing_queue(settings: Settings, name: str) -> FailingQueue:
+    """Return the consumers' queue of a retry route."""
+    return FailingQueue(settings.routes[name].queue.encode(), back_exchange(settings.queue_of(name)).encode())
 
 
 def _redeclare(settings: Settings) -> Callable[[], object] | None:
@@ -123,9 +158,19 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
 
 
 def _intake(settings: Settings, name: str) -> IntakeQueue:
-    names = frozenset(header.encode() for header in wanted(route_rules(settings, name).headers))
-    bindings = guarded(settings, name) if settings.bridge.setup else ()
-    return IntakeQueue(name, settings.queue_of(name), names, bindings, entries_max=settings.limits.header_entries)
+    retries = settings.routes[name].retries
+    names = frozenset(() if retries else (one.encode() for one in wanted(route_rules(settings, name).headers)))
+    bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
+    intake = IntakeQueue(
+        name,
+        settings.queue_of(name),
+        names,
+        bindings,
+        entries_max=settings.limits.header_entries,
+        foreign=theirs,
+        correlated=settings.routes[name].id_from == "correlation_id",
+    )
+    return replace(intake, without=_FAILED_GONE, failing=failing_queue(settings, name)) if retries else intake
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
@@ -135,11 +180,11 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
     )
     return RoutePacking(
         waits=plan_waits(settings, name),
-        target=route.deliver_to,
+        target=route.target,
         drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
-        loops=None if route.deliver_to else _own_queues(settings),
+        loops=None if route.target else _own_queues(settings),
         queues=settings.allow_list_of(name),
         entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
     )
@@ -206,15 +251,17 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return a route and a sentence for each front exchange without its intake queue, which delivers delayed
-    messages at once. Pure."""
+    messages at once or loses rejected ones. Pure."""
     found = []
     states = {(one.part.route, one.part.name): one.state for one in findings if one.part.ours}
-    for route in settings.routes_of("rabbitmq"):
-        target = settings.routes[route].deliver_to
-        intake = states.get((route, Name("queue", settings.queue_of(route))))
-        front = states.get((route, Name("exchange", settings.routes[route].intercept)))
+    for topology in plan_routes(settings):
+        route, target = topology.route, settings.routes[topology.route].target
+        intake = states.get((route, Name("queue", topology.intake.name)))
+        front = states.get((route, Name("exchange", topology.front.name)))
         if intake is Standing.MISSING and front in (Standing.SAME, Standing.DIFFERENT):
             fate = "delayed messages are delivered at once" if target else "messages are lost"
+            if topology.back:
+                fate = _FAILED_GONE
             found.append((route, f"the intake queue is missing, so {fate}. Run `postdate setup`"))
     return found
 
@@ -225,11 +272,13 @@ def _part(route: str, declaration: Declaration) -> Part:
         kind = "exchange" if declaration.to_exchange else "queue"
         ends = (Name("exchange", declaration.exchange), Name(kind, declaration.queue))
         name = f"{declaration.exchange} -> {declaration.queue}"
+        if declaration.key:
+            arguments = {"routing key": declaration.key, **arguments}
         return Part(Name("binding", name), route, True, arguments, ends)
     if isinstance(declaration, Exchange):
         arguments = {"type": declaration.type, **arguments}
         return Part(Name("exchange", declaration.name), route, is_ours(declaration), arguments)
-    return Part(Name("queue", declaration.name), route, True, arguments)
+    return Part(Name("queue", declaration.name), route, declaration.ours, arguments)
 
 
 # -- messages that wait in the broker ---------------------------------------------------------------------------------

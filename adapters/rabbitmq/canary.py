@@ -31,7 +31,7 @@ def declare_canary(settings: Settings) -> None:
     A canary that comes so late that its sender no longer waits goes to a queue for lost ones, which keeps the last. As
     an unroutable message it would be retried, and become a dead letter that calls someone.
     """
-    target = _route(settings).deliver_to
+    target = _route(settings).target
     lost = f"{target}.lost"
     kept: Arguments = {"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": _LOST_MS}
     with setup.open_session(settings) as session:
@@ -74,7 +74,7 @@ def _trip(connection: pika.BlockingConnection, route: Route, delay_ms: int, wait
     came_at: list[float] = []
     token = secrets.token_hex(8)
     queue = channel.queue_declare("", exclusive=True, arguments={"x-queue-type": "classic"}).method.queue
-    channel.queue_bind(queue, route.deliver_to, token)
+    channel.queue_bind(queue, route.target, token)
     channel.basic_consume(queue, lambda *_: came_at.append(time.monotonic()), auto_ack=True)
     channel.confirm_delivery()
     sent_s = time.monotonic()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from adapters.rabbitmq.failure import FailingQueue, read_rejected, retry_entries
 from adapters.rabbitmq.raw import frames
+from adapters.rabbitmq.raw.expiration import expiration_of, with_expiration
 from adapters.rabbitmq.raw.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.raw.payload import unpack
 from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header_tag, read
@@ -26,12 +28,28 @@ _PLUGIN = frozenset({_DELAY})
 
 
 @dataclass(frozen=True)
+class Returning:
+    """How messages that failed leave. ``last`` gets those that failed more often than the schedule has ``waits``; where
+    it is None, only an operator's retry brings such a message here.
+
+    ``restores`` the expiration that RabbitMQ took off. Not for ``last``: RabbitMQ takes it off so that a dead letter
+    does not expire in the queue that keeps it.
+    """
+
+    failing: FailingQueue
+    waits: int = 0
+    last: Out | None = None
+    restores: bool = True
+
+
+@dataclass(frozen=True)
 class Out:
     """How a route's messages leave: to which exchange, without which headers, with which additions.
 
     ``loops`` matches routing keys that would lead back to postdate; None where none does. ``queues`` are the only
     allowed routing keys; None for any. Both are checked again here, because the settings may have changed since the
-    intake. ``entries_max`` bounds the header entries of a message; None for no bound.
+    intake. ``entries_max`` bounds the header entries of a message; None for no bound. ``returning`` is set on retry
+    routes.
     """
 
     exchange: str
@@ -42,6 +60,7 @@ class Out:
     loops: re.Pattern[bytes] | None = None
     queues: frozenset[bytes] | None = None
     entries_max: int | None = None
+    returning: Returning | None = None
 
 
 @dataclass(slots=True)
@@ -50,6 +69,15 @@ class Frames:
 
     data: bytes
     routing_key: bytes
+
+
+def chosen(letter: Letter, out: Out) -> Out:
+    """Return how this one message leaves. Raises ``ValueError`` for a damaged payload."""
+    returning = out.returning
+    if returning is None or returning.last is None:
+        return out
+    failure = read_rejected(unpack(letter.payload).properties, returning.failing, out.entries_max).failure
+    return returning.last if failure.attempt > returning.waits else out
 
 
 class Encoder:
@@ -85,10 +113,15 @@ class Encoder:
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
     def _edited(self, letter: Letter, properties: bytes, out: Out) -> bytes | None:
-        most = out.entries_max
-        edited = edit(properties, out.drop, out.drop_user_id, _additions(letter, properties, out), most)
+        most, needed, expiration = out.entries_max, b"", b""
+        if out.returning is not None:
+            failure, _, expiration = read_rejected(properties, out.returning.failing, most)
+            needed = retry_entries(failure, letter.arrived_ms)  # without them the schedule would start over
+        edited = edit(properties, out.drop, out.drop_user_id, _additions(letter, properties, out) + needed, most)
         if not frames.header_fits(edited, self._frame_max):
-            edited = edit(properties, out.drop, out.drop_user_id, b"", most)
+            edited = edit(properties, out.drop, out.drop_user_id, needed, most)
+        if expiration and out.returning is not None and out.returning.restores and expiration_of(edited) is None:
+            edited = with_expiration(edited, expiration)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
     def is_this(self, letter: Letter, out: Out, properties: bytes, body: bytes) -> bool:

@@ -25,7 +25,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedBy
 
 from adapters.rabbitmq import refusals
 from adapters.rabbitmq.connection import RabbitLink, RawProperties, open_link
-from adapters.rabbitmq.outgoing import Encoder, Out
+from adapters.rabbitmq.outgoing import Encoder, Out, chosen
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.payload import routing_key, unpack
 from adapters.rabbitmq.raw.properties import UnreadableTable, read
@@ -144,6 +144,11 @@ class RabbitSink:
         out = self._outs.get(letter.route)
         if out is None:
             return no_route(letter.route)
+        if out.returning is not None:
+            try:
+                out = chosen(letter, out)
+            except ValueError as error:
+                return Refusal(unreadable(error), lasting=True)
         resting = self._rest(out.exchange, routing_key(letter.payload)) if self._resting else None
         if resting is not None:
             return resting
@@ -221,7 +226,9 @@ class RabbitSink:
 
     def _is_this(self, flight: _Flight, properties: bytes, body: bytes) -> bool:
         out, encoder = self._outs.get(flight.letter.route), self._encoder
-        return out is not None and encoder is not None and encoder.is_this(flight.letter, out, properties, body)
+        if out is None or encoder is None:
+            return False
+        return encoder.is_this(flight.letter, chosen(flight.letter, out), properties, body)
 
     def _flush(self) -> None:
         if self._results:

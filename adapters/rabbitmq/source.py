@@ -17,6 +17,7 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
+from adapters.rabbitmq.failure import FailingQueue, read_rejected
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
@@ -37,6 +38,8 @@ _NOT_FOUND = 404
 _ANSWER_S = 10.0
 #: How often the source declares the bindings of an intake queue again.
 _BIND_S = 3.0
+#: How long it waits after RabbitMQ refused a binding to something of the consumers' that is missing.
+_MISSING_S = 10.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 #: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
@@ -51,8 +54,9 @@ class IntakeQueue:
 
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
-    few seconds. ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of
-    a message; None for no bound.
+    few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
+    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
+    the property ``correlation_id`` is a message's own id. ``failing`` is set on retry routes only.
     """
 
     route: str
@@ -61,6 +65,9 @@ class IntakeQueue:
     bindings: tuple[Binding, ...] = ()
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
+    foreign: tuple[Binding, ...] = ()
+    correlated: bool = False
+    failing: FailingQueue | None = None
 
 
 class Idle:
@@ -157,12 +164,27 @@ def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
     if not intake.bindings or not channel.is_open:
         return
     for one in intake.bindings:
-        arguments = dict(one.arguments)
-        if one.to_exchange:
-            channel.exchange_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
-        else:
-            channel.queue_bind(one.queue, one.exchange, "", arguments, callback=lambda _: None)
+        _bind(channel, one)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
+
+
+def _bind(channel: Channel, one: Binding) -> None:
+    arguments = dict(one.arguments)
+    if one.to_exchange:
+        channel.exchange_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
+    else:
+        channel.queue_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
+
+
+async def _keep_bound_to_foreign(link: RabbitLink, one: Binding) -> None:
+    """Declare a foreign binding every few seconds, on a channel of its own: RabbitMQ closes that over a missing end."""
+    while link.is_open():
+        with suppress(AMQPError, BrokerUnavailable):
+            channel = await link.channel()
+            while channel.is_open:
+                _bind(channel, one)
+                await asyncio.sleep(_BIND_S)
+        await asyncio.sleep(_MISSING_S)
 
 
 def digest(payload: bytes) -> bytes:
@@ -290,6 +312,8 @@ class RabbitSource:
             link.connection.on_read = self._on_read
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
+                foreign = [one for intake in self._intakes for one in intake.foreign]
+                tasks += [group.create_task(_keep_bound_to_foreign(link, one)) for one in foreign]
                 reconnect.worked()
                 self._health.say("rabbitmq intake", "")
                 end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it
@@ -409,15 +433,18 @@ class RabbitSource:
         routing_key = method[at + 1 : at + 1 + method[at]]
         if not self._now_ms:
             self._now_ms = self._clock.now_ms()
-        payload = pack(routing_key, properties, body)
-        intake = consumer.intake
+        intake, failure = consumer.intake, None
         try:
+            if intake.failing is not None:
+                failure, own_key, _ = read_rejected(properties, intake.failing, intake.entries_max)
+                routing_key = routing_key if own_key is None else own_key
             headers, message_id, published_ms, in_order, fields = read(
-                properties, intake.wanted, self._broker_time, intake.entries_max
+                properties, intake.wanted, self._broker_time, intake.entries_max, intake.correlated
             )
             fault = ""
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)
+        payload = pack(routing_key, properties, body)
         delivery = Delivery(
             (consumer, tag),
             intake.route,
@@ -432,6 +459,7 @@ class RabbitSource:
             digest(payload)
             if fault or (in_order and _COUNT not in properties)
             else _ordered_digest(routing_key, properties, body, fields),
+            failure=failure,
         )
         self._arrivals.add((delivery,))
         self._bytes += len(payload)

@@ -14,6 +14,7 @@ key                    type    holds
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
                                NUL, parked | held | dead, NUL, route -> the number of such messages now
+{postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold
 {postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
 {postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
@@ -55,6 +56,7 @@ class ShardKeys:
         self.offsets = f"{tag}:offsets"
         self.counts = f"{tag}:counts"
         self.history = f"{tag}:history"
+        self.lines = f"{tag}:lines"
         self.park = f"{tag}:park:{instance}"
         self.reject = f"{tag}:reject:{instance}"
         self.wake = f"{tag}:wake"

@@ -37,7 +37,7 @@ from bridge.core.ports import (
     Release,
     Unheld,
 )
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, unseal
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, tries_and_reached, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
 
@@ -175,6 +175,13 @@ class RedisStore:
         args = [part for origin in origins for part in origin]
         await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
 
+    async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Return the due moments of messages that wait for earlier ones with the same name."""
+        args = [part for one in named for part in one]
+        return list(
+            await self._runner.one(Call(self._scripts["line_up"], (self._keys.shards[shard].lines,), args), None)
+        )
+
     async def recent(self, shard: int) -> list[bytes]:
         """Return the recent list without the running number of each entry."""
         client: Any = self._client
@@ -269,7 +276,9 @@ class RedisStore:
 
     async def release(self, releases: Iterable[Release]) -> int:
         """Park claimed messages again. Return how many claims were still held."""
-        by_shard = _by_shard((r.claim, (r.claim.id + r.claim.token, _wait_ms(r), r.tries, r.reason)) for r in releases)
+        by_shard = _by_shard(
+            (r.claim, (r.claim.id + r.claim.token, _wait_ms(r), _tries(r.claim, r.tries), r.reason)) for r in releases
+        )
         return await self._sum(
             by_shard,
             (
@@ -284,7 +293,9 @@ class RedisStore:
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         """Make claimed messages dead letters. Return how many claims were still held."""
-        by_shard = _by_shard((claim, (claim.id + claim.token, claim.tries, reason)) for claim, reason in burials)
+        by_shard = _by_shard(
+            (claim, (claim.id + claim.token, _tries(claim, claim.tries), reason)) for claim, reason in burials
+        )
         return await self._sum(
             by_shard,
             (
@@ -494,6 +505,10 @@ def _found(values: Iterable[bytes | None]) -> Found:
     return Found(ids, unlisted)
 
 
+def _tries(claim: Claim, tries: int) -> int:
+    return tries_and_reached(tries, claim.reached)
+
+
 def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:
     if not reply[0]:
         return Claimed([], None, reply[2].decode(), 0, [])
@@ -502,7 +517,7 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
     for at in range(4, len(reply), 2):
         message_id = reply[at]
         try:
-            due_ms, tries, arrived_ms, route, key, first, payload = unseal(reply[at + 1])
+            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(reply[at + 1])
         except NewerEnvelope:
             newer.append(message_id)
             continue
@@ -523,6 +538,8 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
                 first or message_id,
                 lease_ends,
                 now_ms,
+                0,
+                reached,
             )
         )
     return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], newer, tuple(damaged))

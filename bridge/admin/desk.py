@@ -119,7 +119,7 @@ def row_of(broker: str, one: bytes, state: State, at_ms: int, size: int, head: b
         envelope = unseal(head)
     except UnopenedEnvelope as error:
         return Row(one, state, at_ms, at_ms, 0, 0, "", b"", b"", size, head, reason or str(error), "", held)
-    due_ms, tries, arrived_ms, route, key, first, payload = envelope
+    due_ms, tries, arrived_ms, route, key, first, payload, _ = envelope
     payload_size = size - (len(head) - len(payload))
     key = plain_key(key)
     return Row(

@@ -17,6 +17,7 @@ from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer, ClaimRules
 from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
+from bridge.pipeline.fan_out import fanned
 from bridge.pipeline.held import Ordered
 from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
@@ -68,7 +69,9 @@ def build(
     routes = [name for name in process.delivering.routes if not is_canary(name)]
     metrics = Metrics(routes)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    source, sink = traced(ends.source or NoIntake(), ends.sink, open_tracer(process, broker, instance))
+    several = {name: tuple(process.delivering.lanes_of(name)) for name in process.delivering.routes}
+    lanes = {name: names for name, names in several.items() if len(names) > 1}
+    source, sink = traced(ends.source or NoIntake(), fanned(ends.sink, lanes), open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
     history = HistoryLimits(settings.history.keep, settings.history.max)

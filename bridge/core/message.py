@@ -34,6 +34,18 @@ HeaderValue = int | float | str | bytes | bool | None | Timestamp | Unreadable
 Origin = tuple[bytes, int]
 
 
+class Failure(NamedTuple):
+    """What a source reads of a message that a consumer rejected.
+
+    ``attempt``: the number of this failure, from 1. ``reason``: in the broker's or the error handler's words.
+    ``first_ms``: the first failure, Unix milliseconds; None if this is the first one.
+    """
+
+    attempt: int
+    reason: str = ""
+    first_ms: int | None = None
+
+
 @dataclass(slots=True)
 class Delivery:
     """One message as a source hands it over, not yet accepted.
@@ -43,6 +55,7 @@ class Delivery:
     ``headers``: only those that the route's dialects name. ``arrived_ms``: Unix milliseconds by the store's clock.
     ``fault``: why the source could not read the headers. ``digest``: 8 bytes that a redelivery of the message repeats.
     ``tombstone``: it cancels what waits under its ``message_id``, unless it has a delay itself.
+    ``failure`` is set on retry routes only. ``priority``: on routes with ``priority``, a higher one leaves first.
 
     ``origin`` is None where the broker does not number messages. A source gives an origin to all its deliveries or to
     none. Those of one log have rising offsets and one ``order_key``, and none is left out that was not accepted.
@@ -61,6 +74,8 @@ class Delivery:
     digest: bytes = bytes(8)
     origin: Origin | None = None
     tombstone: bool = False
+    failure: Failure | None = None
+    priority: int = 0
 
 
 @dataclass(slots=True)
@@ -69,7 +84,8 @@ class Claim:
 
     Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
     claim) and ``published_ms`` (the publisher's pass). ``lease_ends`` is monotonic seconds of this process, so that no
-    step of a clock makes an expired lease look valid.
+    step of a clock makes an expired lease look valid. ``reached`` has a bit for each of several destinations that
+    confirmed the message.
     """
 
     id: bytes
@@ -85,6 +101,7 @@ class Claim:
     lease_ends: float
     claimed_ms: int = 0
     published_ms: int = 0
+    reached: int = 0
 
 
 def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:

@@ -175,6 +175,12 @@ class Store(Protocol):
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """Mark origins as handled, and with them all earlier records of their logs that are not owed."""
 
+    async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Let messages wait for earlier ones with the same name. ``named``: names and due moments, in their order.
+
+        Return the due moment of each: its own, or the latest one of that name that has not come yet.
+        """
+
     async def recent(self, shard: int) -> list[bytes]:
         """Return digests and ids (8 + 20 bytes each, many in a piece) of recently parked messages, oldest first."""
 

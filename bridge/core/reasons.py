@@ -16,6 +16,8 @@ class ReasonKind(StrEnum):
 
     # of a message as it arrives
     BAD_HEADER = "bad_header"
+    EXHAUSTED = "exhausted"
+    FULL = "full"
     LONG_KEY = "long_key"
     NOT_ALLOWED = "not_allowed"
     NOT_POSSIBLE = "not_possible"
@@ -45,6 +47,8 @@ class ReasonKind(StrEnum):
 #: The kinds for which a message becomes a dead letter as it arrives.
 ARRIVAL_KINDS = (
     ReasonKind.BAD_HEADER,
+    ReasonKind.EXHAUSTED,
+    ReasonKind.FULL,
     ReasonKind.LONG_KEY,
     ReasonKind.NOT_ALLOWED,
     ReasonKind.NOT_POSSIBLE,

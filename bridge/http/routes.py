@@ -92,7 +92,7 @@ def _facts(here: Backend, name: str, counted: dict[str, Any]) -> dict[str, Any]:
         **counted,
         "broker": route.broker,
         "intercept": route.intercept,
-        "deliver_to": route.deliver_to,
+        "deliver_to": list(route.targets) if len(route.targets) > 1 else route.target,
         "mode": route.mode,
         **_rates(here, name),
     }

@@ -222,7 +222,7 @@ class RouteFacts(Answered):
     name: str
     broker: str
     intercept: str
-    deliver_to: str
+    deliver_to: str | list[str]
     mode: str
     state: Literal["running", "paused", "draining"]
 

@@ -4,8 +4,10 @@
 
     version u8 | due_ms u64 | tries u16 | arrived_ms u64 | route u8+text | key u8+text | first u8+text | payload
 
-All integers are big-endian. ``adapters/redis/lua/include/envelope.lua`` reads and rewrites the head, so a change here
-is a change there, and a new version. ``first`` is the id of the first copy of a redelivered message, else empty.
+All integers are big-endian. The lower ten bits of ``tries`` count failed tries. On a route with several destinations,
+each of the upper six stands for one that has confirmed the message: a later try goes to the others only. ``first`` is
+the id of the first copy of a redelivered message, else empty. ``adapters/redis/lua/include/envelope.lua`` reads and
+rewrites the head, so a change here is a change there, and a new version.
 
 An envelope of a newer version is left untouched: a newer instance wrote it and can deliver it. It is claimed like any
 other, so that it blocks nothing, and parked again when that lease expires. That is why version and due_ms have the same
@@ -25,6 +27,9 @@ _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 _HEAD_BYTES = _HEAD.size
 _DAMAGED = "damaged: the stored bytes are not an envelope, so route and body are unknown"
+_TRIES_BITS = 10
+#: The most failed tries that an envelope counts.
+TRIES_MAX = (1 << _TRIES_BITS) - 1
 #: A version above this counts as damage: no upgrade skips that many.
 _NEWEST = VERSION + 15
 
@@ -39,6 +44,7 @@ class Envelope(NamedTuple):
     key: bytes
     first: bytes
     payload: bytes
+    reached: int = 0
 
 
 class UnopenedEnvelope(PostdateError):
@@ -67,6 +73,11 @@ def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, p
             payload,
         )
     )
+
+
+def tries_and_reached(tries: int, reached: int) -> int:
+    """Return the number that the envelope keeps of both. ``reached``: a bit for each destination that confirmed."""
+    return min(tries, TRIES_MAX) | reached << _TRIES_BITS
 
 
 def found_key(message_id: bytes) -> bytes:
@@ -123,4 +134,5 @@ def unseal(data: bytes) -> Envelope:
         raise DamagedEnvelope(_DAMAGED) from None
     if end > len(data):
         raise DamagedEnvelope(_DAMAGED)
-    return Envelope(due_ms, tries, arrived_ms, route, key, data[at + 1 : end], data[end:])
+    reached = tries >> _TRIES_BITS
+    return Envelope(due_ms, tries & TRIES_MAX, arrived_ms, route, key, data[at + 1 : end], data[end:], reached)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
 from bridge.core.errors import HeaderError
-from bridge.core.message import Delivery
+from bridge.core.message import Delivery, Failure
 from bridge.core.reasons import Reason, ReasonKind, bad_headers, over_body_max
-from bridge.delay.duration import quoted
-from bridge.delay.header import HeaderRules, read_due
+from bridge.delay.duration import quoted, write_moment
+from bridge.delay.header import Due, HeaderRules, read_due
+from bridge.delay.schedule import NO_JITTER, Jitter, RetrySchedule
 from bridge.delay.trust import DESTINATION, Trust, destination_refusal
 from bridge.parking.envelope import found_key
 
@@ -26,7 +28,8 @@ class RouteRules:
     """What parking needs to know of a route.
 
     ``allow_to``: the destinations that a header may name; None where that header has no meaning. ``trust``: None where
-    producers are not restricted.
+    producers are not restricted. ``schedule``: of a retry route, which reads no delay headers. ``jitter``: by how much
+    a delay is postponed.
     """
 
     name: str
@@ -38,6 +41,8 @@ class RouteRules:
     body_max: int
     allow_to: frozenset[str] | None = None
     trust: Trust | None = None
+    schedule: RetrySchedule | None = None
+    jitter: Jitter = NO_JITTER
 
 
 class Parking(NamedTuple):
@@ -70,6 +75,8 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         return Rejection(bad_headers(delivery.fault))
     if len(delivery.payload) > rules.body_max:
         return Rejection(over_body_max(len(delivery.payload), rules.body_max))
+    if rules.schedule is not None:
+        return _failed(delivery, rules.schedule, rules.message_id)
     if rules.allow_to is not None and DESTINATION in delivery.headers:
         refused = destination_refusal(delivery.headers[DESTINATION], rules.allow_to)
         if refused:
@@ -84,9 +91,15 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
         return Parking(delivery.arrived_ms, b"", False)
     if due.cancel is not None:
         return Cancellation(due.cancel)
-    if due.due_ms is None:
-        return _undelayed(delivery)
-    due_ms, relative = due.due_ms, due.delay_ms is not None
+    return _undelayed(delivery) if due.due_ms is None else _parking(delivery, rules, due.due_ms, due)
+
+
+def _parking(delivery: Delivery, rules: RouteRules, due_ms: int, due: Due) -> Parking:
+    """Return when a delayed delivery is due, and its key."""
+    relative = due.delay_ms is not None
+    if rules.jitter is not NO_JITTER and due_ms > delivery.arrived_ms:
+        due_ms += rules.jitter.extra_ms(due_ms - delivery.arrived_ms, spread_of(delivery))
+        relative = False
     if due.key is not None:
         return Parking(due_ms, due.key, True, relative)
     if delivery.message_id and rules.message_id == "key":
@@ -104,6 +117,30 @@ def _undelayed(delivery: Delivery) -> Parking | Rejection | Cancellation:
         text = "a key of {size} bytes cannot be looked up, so nothing was cancelled"
         return Rejection(Reason(ReasonKind.LONG_KEY, text, {"size": len(delivery.message_id)}))
     return Cancellation(delivery.message_id)
+
+
+def spread_of(delivery: Delivery) -> float:
+    """Return a number from 0 to 1 that is as good as random and the same whenever this delivery comes again."""
+    name, offset = delivery.origin or (delivery.digest, 0)
+    return crc32(b"%b/%d" % (name, offset)) / 0xFFFFFFFF
+
+
+def _failed(delivery: Delivery, schedule: RetrySchedule, message_id: str) -> Parking | Rejection:
+    """Decide about a message that a consumer rejected. Its delay headers, if any, belong to its consumers."""
+    failure = delivery.failure or Failure(1)
+    wait_ms = schedule.wait_ms(failure.attempt, spread_of(delivery))
+    if wait_ms is None and schedule.keeps_dead:
+        return Rejection(_exhausted(delivery, failure, schedule.consumers))
+    known = delivery.message_id is not None and message_id != "ignore"
+    key = found_key(delivery.message_id) if known and delivery.message_id else b""
+    return Parking(delivery.arrived_ms + (wait_ms or 0), key, False)
+
+
+def _exhausted(delivery: Delivery, failure: Failure, consumers: str) -> Reason:
+    text = "{consumers} failed {attempt} times, first at {first}; the last reason: {reason}"
+    first = write_moment(failure.first_ms or delivery.arrived_ms)
+    values = {"consumers": consumers, "attempt": failure.attempt, "first": first, "reason": failure.reason or "none"}
+    return Reason(ReasonKind.EXHAUSTED, text, values)
 
 
 def not_unique(key: bytes, number: int) -> Rejection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
+from bridge.delay.schedule import RetrySchedule, read_jitter
 from bridge.delay.trust import Trust
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
@@ -33,6 +34,22 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
         body_max=settings.limits.max_body,
         allow_to=settings.destinations_of(name),
         trust=trust(settings, name),
+        schedule=retry_schedule(settings, name),
+        jitter=read_jitter(route.jitter),
+    )
+
+
+def retry_schedule(settings: Settings, name: str) -> RetrySchedule | None:
+    """Return when a retry route returns what failed; None for other routes."""
+    route = settings.routes[name]
+    if not route.retries:
+        return None
+    return RetrySchedule(
+        settings.schedule_of(name),
+        read_jitter(route.jitter),
+        keeps_dead=route.then == "dead",
+        consumers=f"the consumers of {'queue' if route.queue else 'topic'} '{route.queue or route.target}'",
+        hold=route.hold,
     )
 
 

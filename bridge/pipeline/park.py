@@ -151,7 +151,7 @@ class Parker:
         numbers = self._metrics.routes[route]
         numbers.received += len(steps)
         for step in steps:
-            if not step.delivery.headers:
+            if not step.delivery.headers and step.delivery.failure is None:
                 numbers.passed += 1
             elif isinstance(step.decision, Parking):
                 numbers.delay_ms.add(step.decision.due_ms - step.delivery.arrived_ms)

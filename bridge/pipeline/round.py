@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 from bridge.core.errors import StoreUnavailable
@@ -172,6 +173,7 @@ class Round:
             for delivery, shard in run.superseded:
                 self._superseded.setdefault(shard, []).append(delivery)
         self._heavy = any(run.heavy for run in runs)
+        self._lines = any(_holds(parts.routes[run.steps[0].delivery.route]) for run in runs if run.steps)
         self._loads: dict[int, _Load] | None = None
         #: By shard: records of a log that leave nothing in the store. They are marked when all else is durable.
         self._quiet: dict[int, list[Delivery]] = {}
@@ -191,6 +193,8 @@ class Round:
         """Continue to the end. Raises ``StoreUnavailable``; the next attempt does not repeat what succeeded."""
         if self._loads is None:
             self._leave_dead()
+            if self._lines:
+                await self._line_up()
             firsts = await self._first_copies()
             self._sort(firsts, await self._look() if self._heavy else _NOTHING)
         await self._send()
@@ -211,6 +215,20 @@ class Round:
         if dead:
             self._steps = [step for step in self._steps if alive(step.delivery)]
             self._source.drop(dead)
+
+    async def _line_up(self) -> None:
+        """Postpone messages behind earlier ones with the same key, on routes that want it."""
+        by_shard: dict[int, list[int]] = {}
+        for number, step in enumerate(self._steps):
+            rules = self._parts.routes[step.delivery.route]
+            if _holds(rules) and step.delivery.message_id and isinstance(step.decision, Parking):
+                by_shard.setdefault(step.shard, []).append(number)
+        for shard, numbers in by_shard.items():
+            named = [_named(self._steps[number]) for number in numbers]
+            for number, due_ms in zip(numbers, await self._store.line_up(shard, named), strict=True):
+                step = self._steps[number]
+                assert isinstance(step.decision, Parking)
+                self._steps[number] = step._replace(decision=step.decision._replace(due_ms=due_ms))
 
     # -- what the store has -----------------------------------------------------------------------------------------
 
@@ -411,6 +429,18 @@ class Round:
             await self._store.mark_done(shard, [delivery.origin for delivery in quiet if delivery.origin is not None])
             self._source.accept(quiet)
             del self._quiet[shard]
+
+
+def _holds(rules: RouteRules) -> bool:
+    return rules.schedule is not None and rules.schedule.hold
+
+
+def _named(step: Step) -> tuple[bytes, int]:
+    """Return what ``Store.line_up`` needs of a step. A key may be large, so the name has a digest of it."""
+    delivery, decision = step.delivery, step.decision
+    assert isinstance(decision, Parking)
+    digest = blake2b(delivery.message_id or b"", digest_size=12).digest()
+    return delivery.route.encode() + b"\0" + digest, decision.due_ms
 
 
 def _is_taken(delivery: Delivery, parking: Parking, looked: _Looked) -> bool:

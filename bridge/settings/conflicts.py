@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from bridge.delay.naming import Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
 from bridge.settings.model import RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES
-from bridge.settings.own_names import own_exchanges, own_queues, takes_level_topic
+from bridge.settings.own_names import BACK, own_exchanges, own_queues, takes_level_topic
 from bridge.settings.plan import is_canary
 from bridge.settings.urls import is_loopback
 from bridge.settings.values import milliseconds
@@ -23,8 +23,23 @@ _QUEUE_MAX = 200
 _LEVEL_PREFIX_MAX = 200
 #: RabbitMQ's limit for every TTL: ten years of 365 days.
 _RABBITMQ_TTL_MAX = milliseconds("3650d")
-_RABBITMQ_ONLY = ("queue", "queue_type")
-_KAFKA_ONLY = ("also", "binary_numbers", "tombstones")
+_RABBITMQ_ONLY = ("queue", "queue_type", "id_from")
+_KAFKA_ONLY = ("also", "binary_numbers", "tombstones", "release", "hold")
+#: A retry route reads no delay headers, so these have no meaning there.
+_DELAY_ONLY = (
+    "allow_to",
+    "binary_numbers",
+    "cancel",
+    "dialects",
+    "on_bad",
+    "on_same_key",
+    "priority",
+    "tombstones",
+)
+_RETRY_ONLY = ("schedule", "first", "factor", "max", "attempts", "then", "hold")
+_GROWING = ("first", "factor", "max", "attempts")
+#: These need messages that wait in the store.
+_STORED_ONLY = ("jitter", "max_rate", "max_parked", "max_parked_bytes", "on_full", "priority", "release", "id_from")
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -36,6 +51,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _times(settings)
     yield from _http(settings)
     yield from _reserved(settings)
+    for name in settings.routes:
+        yield from _kind(settings, name)
     yield from _exchanges(settings)
     yield from _topics(settings)
     yield from _modes(settings)
@@ -126,6 +143,60 @@ def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:
     return f"{mine} {write_duration(mine_ms)}, {other} {write_duration(other_ms)}"
 
 
+# The kinds of routes
+
+
+def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
+    route = settings.routes[name]
+    kind: Path = (ROUTES, name, "kind")
+    if route.retries:
+        yield from _retry(name, route)
+        for field in filter(route.changes, _DELAY_ONLY):
+            yield Conflict(
+                ((ROUTES, name, field), kind), "is only for delay routes: a retry route reads no delay header"
+            )
+    else:
+        for field in filter(route.changes, _RETRY_ONLY):
+            yield Conflict(((ROUTES, name, field), kind), 'is only for retry routes: set kind = "retry", or remove it')
+    mode: Path = (ROUTES, name, "mode")
+    if not route.stored:
+        for field in filter(route.changes, _STORED_ONLY):
+            yield Conflict(((ROUTES, name, field), mode), f"is only for mode redis, not for {route.mode}")
+        if len(route.targets) > 1:
+            yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
+    if len(route.targets) > 1 and route.broker == "kafka":
+        if settings.release_of(name) == "transactional":
+            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
+            yield Conflict(paths, "must be one name if release is transactional")
+        for field in filter(route.changes, ("also", "allow_to")):
+            text = "must not be set: deliver_to has several names"
+            yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
+    if route.changes("on_full") and not (route.max_parked or route.max_parked_bytes):
+        yield Conflict(((ROUTES, name, "on_full"),), "requires max_parked or max_parked_bytes")
+
+
+def _retry(name: str, route: Route) -> Iterator[Conflict]:
+    kind: Path = (ROUTES, name, "kind")
+    if not route.stored:
+        yield Conflict(((ROUTES, name, "mode"), kind), "must be redis on a retry route")
+    if route.broker == "rabbitmq":
+        for field in filter(route.changes, ("intercept", "deliver_to")):
+            text = "must not be set: a retry route returns messages to its queue alone"
+            yield Conflict(((ROUTES, name, field), kind), text)
+    ending = "exchange" if route.broker == "rabbitmq" else "topic"
+    if route.then != "dead" and not route.then.startswith(f"{ending}:"):
+        yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+    if route.hold and route.order == "none":
+        text = "must be false if order is none, which keeps no order"
+        yield Conflict(((ROUTES, name, "hold"), (ROUTES, name, "order")), text)
+    grows = [field for field in _GROWING if route.changes(field)]
+    if route.schedule and grows:
+        paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))
+        yield Conflict(paths, f"must not be set together with {', '.join(grows)}")
+    if route.max and route.max < route.first:
+        yield Conflict(((ROUTES, name, "max"), (ROUTES, name, "first")), "must not be shorter than first")
+
+
 # RabbitMQ: exchanges and queues
 
 
@@ -139,15 +210,35 @@ def _exchanges(settings: Settings) -> Iterator[Conflict]:
 def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
     intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
+    if route.queue.startswith("amq."):
+        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
+    if route.retries:
+        yield from _failing_queue(settings, name)
+        return
     if not route.intercept:
         yield Conflict((intercept,), "must not be empty: postdate cannot intercept the default exchange")
     if route.intercept.startswith("amq."):
         yield Conflict((intercept,), 'must not start with "amq.": RabbitMQ reserves these names')
-    if route.queue.startswith("amq."):
-        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
     if len(settings.queue_of(name).encode()) > 255:
         # A queue that is set is checked by its rule. Only the default name can be too long here.
         yield Conflict((queue, intercept), "must be set: the default name contains the route's and is over 255 bytes")
+
+
+def _failing_queue(settings: Settings, name: str) -> Iterator[Conflict]:
+    """Yield what is wrong with the queue of a retry route's consumers."""
+    path: Path = (ROUTES, name, "queue")
+    queue = settings.routes[name].queue
+    if not queue:
+        yield Conflict((path,), "must name the queue of the consumers")
+    if own_queues(settings).fullmatch(queue):
+        yield Conflict((path,), f'is "{queue}", an internal queue of postdate: name the queue of the consumers')
+    for other in takewhile(lambda one: one != name, settings.routes_of("rabbitmq")):
+        if settings.routes[other].retries and settings.routes[other].queue == queue:
+            text = f'is "{queue}", whose rejected messages {ROUTES}.{other} returns already'
+            yield Conflict((path, (ROUTES, other, "queue")), text)
+    longest = f"{settings.queue_of(name)}.{BACK}"
+    if len(longest.encode()) > 255:
+        yield Conflict(((ROUTES, name),), "has a name that is too long for a queue of RabbitMQ")
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -155,7 +246,7 @@ def _shared(settings: Settings) -> Iterator[Conflict]:
     queues: dict[str, str] = {}
     for name in settings.routes_of("rabbitmq"):
         intercept, queue = settings.routes[name].intercept, settings.queue_of(name)
-        first = intercepts.setdefault(intercept, name)
+        first = intercepts.setdefault(intercept, name) if intercept else name
         if first != name:
             paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
             yield Conflict(paths, f'is "{intercept}", which {ROUTES}.{first} intercepts already')
@@ -169,13 +260,20 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     own = own_exchanges(settings)
     routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
     for name, route in routes.items():
+        last = route.then.partition(":")[2]
+        if own.fullmatch(last):
+            text = f'names "{last}", an exchange that postdate declares for itself: name your own exchange'
+            yield Conflict(((ROUTES, name, "then"),), text)
         path: Path = (ROUTES, name, "deliver_to")
-        if own.fullmatch(route.deliver_to):
-            text = f'is "{route.deliver_to}", an exchange that postdate declares for itself: name your own exchange'
-            yield Conflict((path,), text)
-        for other, intercepting in routes.items():
-            if route.deliver_to and route.deliver_to == intercepting.intercept:
-                yield Conflict((path, (ROUTES, other, "intercept")), _looping(route.deliver_to, name, other))
+        for target in route.targets:
+            if own.fullmatch(target):
+                text = f'is "{target}", an exchange that postdate declares for itself: name your own exchange'
+                yield Conflict((path,), text)
+            if not target and len(route.targets) > 1:
+                yield Conflict((path,), 'must not have the default exchange ("") among several')
+            for other, intercepting in routes.items():
+                if target and target == intercepting.intercept:
+                    yield Conflict((path, (ROUTES, other, "intercept")), _looping(target, name, other))
 
 
 def _looping(target: str, route: str, interceptor: str) -> str:
@@ -207,20 +305,33 @@ def _topics(settings: Settings) -> Iterator[Conflict]:
     named = [
         _Named(name, naming, item)
         for name in settings.routes_of("kafka")
-        for item, naming in enumerate(settings.routes[name].namings())
+        if settings.routes[name].intercept and settings.routes[name].targets
+        for item, naming in _numbered(settings.routes[name])
     ]
     good = [one for one in named if not mistake(one.naming)]
     for one in named:
         if text := mistake(one.naming):
             yield Conflict((one.path(_wrong_half(one.naming)),), one.says(text))
     for first, second in combinations(good, 2):
-        yield from _overlap(first, second)
+        if (
+            (first.route, first.naming.intercept) != (second.route, second.naming.intercept)
+            or first.item
+            or second.item
+        ):
+            yield from _overlap(first, second)
     for one in good:
         yield from _topic_loops(one, good)
     yield from _allowed_topics(settings, good)
     for name in settings.routes_of("kafka"):
         if settings.routes[name].mode == "levels":
             yield from _level_topics(settings, name, good)
+
+
+def _numbered(route: Route) -> Iterator[tuple[int, Naming]]:
+    """The namings of a route with their position in ``also``, from 1; 0 for those of ``intercept``."""
+    yield from enumerate(route.namings())
+    for naming in route.pairs()[len(route.namings()) :]:
+        yield 0, naming
 
 
 def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:
@@ -231,7 +342,7 @@ def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:
         else 'is only for Kafka: set broker = "kafka" in this route, or remove it'
     )
     for field in _RABBITMQ_ONLY if kafka else _KAFKA_ONLY:
-        if getattr(route, field) != Route.model_fields[field].default:
+        if route.changes(field):
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), text)
 
 
@@ -316,10 +427,10 @@ def _trust(settings: Settings) -> Iterator[Conflict]:
 
 def _allowed_queues(settings: Settings, name: str, route: Route) -> Iterator[Conflict]:
     path: Path = (ROUTES, name, "allow_to")
-    if route.deliver_to and not route.allow_to:
+    if route.target and not route.allow_to:
         return
-    if route.deliver_to:
-        text = f'is only for deliver_to = "": the bindings of exchange "{route.deliver_to}" choose the queues'
+    if route.target:
+        text = f'is only for deliver_to = "": the bindings of exchange "{route.target}" choose the queues'
         yield Conflict((path, (ROUTES, name, "deliver_to")), text)
         return
     if not route.allow_to:

@@ -121,6 +121,7 @@ class _Layer(PydanticBaseSettingsSource):
         self.source = source
         self.mistakes: list[Mistake] = []
         self.values: dict[Path, Any] = {}
+        self.refused: set[Path] = set()
         self.places: dict[Path, Location] = {}
 
     def put(self, path: Path, value: Any, place: Location) -> None:
@@ -140,6 +141,7 @@ class _Layer(PydanticBaseSettingsSource):
                 self.mistakes.append(unknown_setting(place, advice_for(path)))
             elif text := _wrong_shape(path, value):
                 self.mistakes.append(mistake(place, text))
+                self.refused.add(path)
             elif typed and (text := _wrong_type(path, value)):
                 self.mistakes.append(mistake(place, text, given=_shown(path, value)))
             else:
@@ -378,14 +380,16 @@ def _build(layers: Sequence[_Layer], mistakes: list[Mistake]) -> tuple[Settings,
 
     Wrong values are noted and removed until the rest is valid, so that one run also finds the conflicts of the rest.
     """
-    wrong: set[Path] = set()
+    wrong: set[Path] = {path for layer in layers for path in layer.refused}
     while True:
         try:
             settings = Settings(_build_sources=(tuple(layers), {}))  # type: ignore[call-arg]  # mypy sees the fields only
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
         else:
-            return settings, wrong
+            found = [_missing(name, field) for name, route in settings.routes.items() for field in route.lacks()]
+            if not found:
+                return settings, wrong
         for one in found:
             path = _known_part(one["loc"])
             if path not in wrong:  # A removed value is reported as missing in the next round.
@@ -399,6 +403,11 @@ def _build(layers: Sequence[_Layer], mistakes: list[Mistake]) -> tuple[Settings,
                 layer.drop(path[:2] if one["type"] == "missing" else path)
         if _count(layers) == before:
             raise settings_error(mistakes)
+
+
+def _missing(route: str, field: str) -> ErrorDetails:
+    """A required setting that is not there, as pydantic reports one. What a route requires depends on its kind."""
+    return ErrorDetails(type="missing", loc=(ROUTES, route, field), msg="", input=None)
 
 
 def _explained(error: ErrorDetails, path: Path, layers: Sequence[_Layer]) -> Mistake:

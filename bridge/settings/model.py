@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
 from bridge.delay.naming import Naming, read_naming
+from bridge.delay.schedule import WAIT_MAX_MS, growing_waits_ms
 from bridge.settings.urls import (
     AMQP_SCHEMES,
     REDIS_SCHEMES,
@@ -25,11 +26,14 @@ from bridge.settings.urls import (
 )
 from bridge.settings.values import (
     BrokerName,
+    Destinations,
     Duration,
+    LastStep,
     ListOf,
     Mapped,
     Number,
     OneOf,
+    Postponed,
     Secret,
     Size,
     Text,
@@ -56,6 +60,8 @@ OnSameKey = Literal["replace", "keep", "reject"]
 MessageId = Literal["find", "key", "ignore"]
 QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
+RouteKind = Literal["delay", "retry"]
+Release = Literal["plain", "transactional"]
 
 
 class Section(BaseModel):
@@ -126,6 +132,7 @@ class Kafka(Section):
     partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
     timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
     intake_retention: Annotated[int, Duration("1m", "36500d")] = milliseconds("7d")
+    release: Annotated[Release, OneOf(("plain", "transactional"))] = "plain"
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
@@ -246,11 +253,15 @@ class Webhook(Section):
 
 
 class Route(Section):
-    """One intercepted exchange or topic and its destination. ``Settings`` resolves "", which means "inherited"."""
+    """One intercepted exchange or topic, or failing queue, and its destinations.
 
+    ``Settings`` resolves "", which means "inherited". A number of 0 means that it is not set.
+    """
+
+    kind: Annotated[RouteKind, OneOf(("delay", "retry"))] = "delay"
     broker: Annotated[BrokerKind, OneOf(("rabbitmq", "kafka"))] = "rabbitmq"
-    intercept: Annotated[str, BrokerName()]
-    deliver_to: Annotated[str, BrokerName()]
+    intercept: Annotated[str, BrokerName()] = ""
+    deliver_to: Annotated[str | tuple[str, ...], Destinations()] = ()
     mode: Annotated[Mode, OneOf(("redis", "levels", "ladder"))] = "redis"
     order: Annotated[Literal["key", "route", "none"], OneOf(("key", "route", "none"))] = "key"
     queue: Annotated[str, BrokerName()] = ""
@@ -259,20 +270,67 @@ class Route(Section):
     on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
     cancel: bool = True
     on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(("", "replace", "keep", "reject"))] = ""
+    id_from: Annotated[Literal["message_id", "correlation_id"], OneOf(("message_id", "correlation_id"))] = "message_id"
     also: Annotated[tuple[str, ...], ListOf(Mapped())] = ()
     allow_to: Annotated[tuple[str, ...], ListOf(BrokerName())] = ()
     binary_numbers: bool = False
     tombstones: Annotated[Literal["deliver", "cancel"], OneOf(("deliver", "cancel"))] = "deliver"
+    release: Annotated[Literal["", "plain", "transactional"], OneOf(("", "plain", "transactional"))] = ""
+    # of retry routes
+    schedule: Annotated[tuple[int, ...], ListOf(Duration("1ms", "365d"))] = ()
+    first: Annotated[int, Duration("0ms", "365d")] = 0
+    factor: Annotated[float, Number(1.0, 100.0)] = 2.0
+    max: Annotated[int, Duration("0ms", "365d")] = 0
+    attempts: Annotated[int, Whole(0, 1000)] = 0
+    then: Annotated[str, LastStep()] = "dead"
+    hold: bool = False
+    # smoothing, limits, priority
+    jitter: Annotated[str, Postponed()] = ""
+    max_rate: Annotated[float, Number(0.0, 1_000_000.0)] = 0.0
+    max_parked: Annotated[int, Whole(0, 10**12)] = 0
+    max_parked_bytes: Annotated[int, Size("0B", "100000GiB")] = 0
+    on_full: Annotated[Literal["pause", "dead"], OneOf(("pause", "dead"))] = "pause"
+    priority: bool = False
 
     @property
     def stored(self) -> bool:
         """Whether its messages wait in the store."""
         return self.mode == "redis"
 
+    def changes(self, field: str) -> bool:
+        """Whether a field of this route differs from its default."""
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
+
+    @property
+    def retries(self) -> bool:
+        """Whether it returns messages that consumers rejected."""
+        return self.kind == "retry"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The destinations; none for a retry route of RabbitMQ, which returns messages to its queue."""
+        return (self.deliver_to,) if isinstance(self.deliver_to, str) else self.deliver_to
+
+    @property
+    def target(self) -> str:
+        """The first destination, which most routes have alone. "" is RabbitMQ's default exchange, or none."""
+        return self.targets[0] if self.targets else ""
+
+    def lacks(self) -> list[str]:
+        """The required fields that are not set."""
+        needed = ["queue"] if self.retries and self.broker == "rabbitmq" else ["intercept", "deliver_to"]
+        if self.retries and not self.schedule:
+            needed += ["first", "attempts"] if self.first or self.attempts else ["schedule"]
+        return [name for name in needed if name not in self.model_fields_set]
+
     def namings(self) -> tuple[Naming, ...]:
         """The pairs of intercepted topic and destination: first ``intercept``, then ``also``."""
         others = (read_naming(text) for text in self.also)
-        return (Naming(self.intercept, self.deliver_to), *(one for one in others if one is not None))
+        return (Naming(self.intercept, self.target), *(one for one in others if one is not None))
+
+    def pairs(self) -> tuple[Naming, ...]:
+        """``namings``, and then those of ``intercept`` and each further destination."""
+        return (*self.namings(), *(Naming(self.intercept, target) for target in self.targets[1:]))
 
 
 @dataclass(frozen=True)
@@ -348,8 +406,20 @@ class Settings(BaseSettings):
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})
 
     def queue_of(self, route: str) -> str:
-        """The intake queue of a route. Raises KeyError for an unknown route."""
-        return self.routes[route].queue or f"postdate.{route}"
+        """The intake queue of a route. Raises KeyError for an unknown route.
+
+        ``queue`` names it, except on a retry route, where that is the queue of the consumers.
+        """
+        found = self.routes[route]
+        return (not found.retries and found.queue) or f"postdate.{route}"
+
+    def lanes_of(self, route: str) -> dict[str, str]:
+        """The destinations of a route by the names under which a sink knows them. The first one has the route's name.
+
+        Raises KeyError for an unknown route.
+        """
+        targets = self.routes[route].targets or ("",)
+        return {f"{route}/{number}" if number else route: target for number, target in enumerate(targets)}
 
     def level_prefix_of(self, route: str) -> str:
         """The beginning of the names of a Kafka route's level topics."""
@@ -374,9 +444,25 @@ class Settings(BaseSettings):
     def message_id_of(self, route: str) -> MessageId:
         """What a route does with a message's own id. Raises KeyError for a route that does not exist.
 
-        A Kafka record has only its key, which many records share: it never replaces a parked one.
+        A Kafka record has only its key, which many records share: it never replaces a parked one. Neither does a
+        message that failed: it would replace another failed message.
         """
-        return "find" if self.routes[route].broker == "kafka" else self.headers.message_id
+        found = self.routes[route]
+        if found.broker == "kafka":
+            return "find"
+        told = self.headers.message_id
+        return "find" if found.retries and told == "key" else told
+
+    def release_of(self, route: str) -> Release:
+        """How a Kafka route's records leave. Raises KeyError for a route that does not exist."""
+        return self.routes[route].release or self.kafka.release
+
+    def schedule_of(self, route: str) -> tuple[int, ...]:
+        """The waits (ms) of a retry route. Raises KeyError for a route that does not exist."""
+        found = self.routes[route]
+        if found.schedule:
+            return found.schedule
+        return growing_waits_ms(found.first, found.factor, found.max or WAIT_MAX_MS, found.attempts)
 
     def binary_numbers_of(self, route: str) -> str:
         """The setting that lets a route read binary numbers; "" where its broker has typed headers. Raises KeyError for
@@ -387,10 +473,10 @@ class Settings(BaseSettings):
         """The destinations that a header may name on a route; None where no header may. Raises KeyError for a
         route that does not exist."""
         found = self.routes[route]
-        return frozenset(found.allow_to) if found.broker == "kafka" else None
+        return frozenset(found.allow_to) if found.broker == "kafka" and not found.retries else None
 
     def allow_list_of(self, route: str) -> frozenset[bytes] | None:
         """The routing keys that producers may use on a route, or None for any. Raises KeyError for an unknown route."""
         found = self.routes[route]
-        listed = found.broker == "rabbitmq" and not found.deliver_to and found.allow_to
+        listed = found.broker == "rabbitmq" and not found.retries and not found.target and found.allow_to
         return frozenset(queue.encode() for queue in found.allow_to) if listed else None

@@ -14,6 +14,11 @@ from bridge.settings.model import Settings
 #: Queues that delay messages end in a digest, so they are recognized whatever the mode of their route is now.
 _DELAYING = r"(?:due|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
 _SORTING = r"(?:plain|all|level|levels(?:\.[0-9a-f]{6})?)"
+#: The end of the name of the exchange that sends undelayed messages to several destinations.
+SPREAD = "spread"
+#: The end of the name of the exchange that returns rejected messages, and the exchange that gets them.
+BACK = "back"
+RETRY = "postdate.retry"
 _TIME = "[0-9][0-9a-z]*"
 _DIGEST = "[0-9a-f]{6}"
 
@@ -27,7 +32,8 @@ def own_queues(settings: Settings) -> re.Pattern[str]:
 def own_exchanges(settings: Settings) -> re.Pattern[str]:
     """Matches the whole name of an internal exchange of a RabbitMQ route. Front exchanges do not match."""
     every, storeless = _beginnings(settings)
-    return re.compile(rf"{every}\.{_DELAYING}|{storeless}\.(?:dead|{_SORTING})")
+    retry = re.escape(RETRY)
+    return re.compile(rf"{every}\.(?:{_DELAYING}|{SPREAD}|{BACK})|{storeless}\.(?:dead|{_SORTING})|{retry}")
 
 
 def _beginnings(settings: Settings) -> tuple[str, str]:

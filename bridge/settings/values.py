@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bridge.delay.duration import read_duration_ms, write_duration
 from bridge.delay.naming import read_naming
+from bridge.delay.schedule import WAIT_MAX_MS, read_jitter
 from bridge.settings.mistakes import did_you_mean
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -26,6 +27,9 @@ _BARE_NUMBER = re.compile(r"\s*[-+]?[\d_.]+\s*")
 _SHOWN_NUMBER = re.compile(r"[-+]?[\d.,_]{1,12} ?[A-Za-z]{0,3}", re.ASCII)
 _SHOWN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
 _SHOWN_MAX = 60
+
+#: A parked message has a bit for each destination that has confirmed it (``bridge.parking.envelope``).
+DESTINATIONS_MAX = 6
 
 #: The type of the errors that rules raise. The context of pydantic's own errors is never read: it may hold the value.
 RULE_ERROR = "setting"
@@ -169,6 +173,54 @@ class Mapped(Rule):
         if naming is None:
             raise wrong('must be two topics with an arrow between: "refunds.delay -> refunds"')
         return f"{naming.intercept} -> {naming.deliver_to}"
+
+
+@dataclass(frozen=True)
+class Destinations(Rule):
+    """The name of an exchange or topic, or a list of several. One name is stored as text, several as a tuple."""
+
+    def read(self, value: Any) -> str | tuple[str, ...]:
+        name = BrokerName()
+        if not isinstance(value, list | tuple):
+            return name.read(value)
+        if not value:
+            raise wrong("must be a name or a list of names")
+        names = tuple(name.read(one) for one in value)
+        if len(names) > DESTINATIONS_MAX:
+            raise wrong(f"must have at most {DESTINATIONS_MAX} names")
+        if len(set(names)) < len(names):
+            raise wrong("must not contain a name twice")
+        return names if len(names) > 1 else names[0]
+
+    def write(self, value: Any) -> str:
+        return value if isinstance(value, str) else ", ".join(value)
+
+
+@dataclass(frozen=True)
+class LastStep(Rule):
+    """What follows the last attempt: dead, or the exchange or topic that gets the message."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        kind, colon, name = text.partition(":")
+        if text == "dead" or (colon and kind in ("exchange", "topic") and name):
+            return text if text == "dead" else f"{kind}:{BrokerName().read(name)}"
+        raise wrong('must be "dead", "exchange:NAME" (RabbitMQ) or "topic:NAME" (Kafka)')
+
+
+@dataclass(frozen=True)
+class Postponed(Rule):
+    """By how much a moment may be postponed: a share of the delay ("20%") or a duration ("30s")."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value).strip()
+        try:
+            jitter = read_jitter(text)
+        except ValueError:
+            raise wrong('must be a share of the delay such as "20%", or a duration such as "30s"') from None
+        if jitter.most_ms > WAIT_MAX_MS or jitter.most_ms < 0:
+            raise wrong("must be from 0ms to 365d")
+        return text
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from aiokafka.producer.sender import SendProduceReqHandler
+from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.producer.sender import AddPartitionsToTxnHandler, EndTxnHandler, SendProduceReqHandler
+from aiokafka.protocol.transaction import EndTxnRequest
 
 from adapters.kafka.sink import KafkaSink
 from bridge.app.brokers import open_store
@@ -31,6 +34,12 @@ AFTER_CLAIM = "after-claim"
 AFTER_PUBLISH = "after-publish"
 AFTER_CONFIRM = "after-confirm"
 STEPS = (BEFORE_PARK, AFTER_PARK, AFTER_CLAIM, AFTER_PUBLISH, AFTER_CONFIRM)
+#: The steps of a Kafka transaction. A session begins with one, too. AFTER_PUBLISH is the step between the first two.
+AFTER_BEGIN = "after-begin"
+BEFORE_COMMIT = "before-commit"
+COMMIT_SENT = "commit-sent"
+AFTER_COMMIT = "after-commit"
+TRANSACTION_STEPS = (AFTER_BEGIN, AFTER_PUBLISH, BEFORE_COMMIT, COMMIT_SENT, AFTER_COMMIT, AFTER_CONFIRM)
 
 #: The other loops get this time to finish their work before a death that must leave nothing else unfinished.
 _QUIET_S = 0.5
@@ -60,6 +69,10 @@ def arm(parts: Any, step: str, nth: int) -> None:
         AFTER_CLAIM: _after_claim,
         AFTER_PUBLISH: _after_publish,
         AFTER_CONFIRM: _after_confirm,
+        AFTER_BEGIN: _after_begin,
+        BEFORE_COMMIT: _before_commit,
+        COMMIT_SENT: _commit_sent,
+        AFTER_COMMIT: _after_commit,
     }
     arms[step](parts, Countdown(nth))
 
@@ -149,6 +162,56 @@ def _after_confirm(parts: Any, countdown: Countdown) -> None:
         return await settle(claims)
 
     parts.store.settle = wrapped
+
+
+def _after_begin(parts: Any, countdown: Countdown) -> None:
+    """Die when partitions are in the transaction, and no record is written."""
+    handle_response = AddPartitionsToTxnHandler.handle_response
+
+    def wrapped(handler: Any, response: Any) -> Any:
+        if countdown.step():
+            countdown.die()
+        return handle_response(handler, response)
+
+    AddPartitionsToTxnHandler.handle_response = wrapped
+
+
+def _before_commit(parts: Any, countdown: Countdown) -> None:
+    """Die when all records and markers are written, and the commit is not sent."""
+    commit = AIOKafkaProducer.commit_transaction
+
+    async def wrapped(producer: Any) -> None:
+        if countdown.step():
+            countdown.die()
+        await commit(producer)
+
+    AIOKafkaProducer.commit_transaction = wrapped
+
+
+def _commit_sent(parts: Any, countdown: Countdown) -> None:
+    """Die with the commit in the socket. Kafka may read it or not."""
+    send = AIOKafkaClient.send
+
+    async def wrapped(client: Any, node: int, request: Any, **given: Any) -> Any:
+        answer = asyncio.ensure_future(send(client, node, request, **given))
+        if isinstance(request, EndTxnRequest) and countdown.step():
+            await asyncio.sleep(0)
+            countdown.die()
+        return await answer
+
+    AIOKafkaClient.send = wrapped
+
+
+def _after_commit(parts: Any, countdown: Countdown) -> None:
+    """Die when Kafka has committed, and the sink has not seen the answer."""
+    handle_response = EndTxnHandler.handle_response
+
+    def wrapped(handler: Any, response: Any) -> Any:
+        if countdown.step():
+            countdown.die()
+        return handle_response(handler, response)
+
+    EndTxnHandler.handle_response = wrapped
 
 
 async def main(file: str, step: str, nth: str) -> None:

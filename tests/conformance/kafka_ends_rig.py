@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from adapters.kafka.outgoing import KafkaOut
 from adapters.kafka.raw.record import Record, pack, unpack
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
-from bridge.core.message import Delivery
+from bridge.core.message import Claim, Delivery
 from tests.conformance.ends_rig import WINDOW, EndFeature, SinkRig, SourceRig
 from tests.integration.kafka.rig import Sink as RunningSink
 from tests.integration.kafka.rig import Source as RunningSource
@@ -68,11 +71,16 @@ class KafkaSinkRig(SinkRig):
 
     async def open(self, window: int = WINDOW) -> KafkaSink:
         self._topic = await self._topics.make("target")
-        outs = {"orders": to(self._topic), "lost": to(self._topics.name("lost"))}
-        self._sink = RunningSink(self._topics, outs, window=window, timestamp="original")
+        outs = {"orders": self.out(self._topic), "lost": self.out(self._topics.name("lost"))}
+        group = self._topics.name("group")
+        self._sink = RunningSink(self._topics, outs, window=window, timestamp="original", group=group)
         self._sink.sink.on_answers(self.batches.append)
         await self._sink.__aenter__()
         return self._sink.sink
+
+    def out(self, topic: str) -> KafkaOut:
+        """Return how its records leave."""
+        return to(topic)
 
     async def close(self) -> None:
         """End the sink."""
@@ -96,3 +104,18 @@ class KafkaSinkRig(SinkRig):
         records = await self._topics.read(self._topic, number)
         assert records == [_record(record.value or b"") for record in records]
         return [record.value or b"" for record in records]
+
+
+class TransactionalSinkRig(KafkaSinkRig):
+    """The same sink with transactional routes. All letters are of one shard, because that is the unit of order."""
+
+    async def open(self, window: int = WINDOW) -> KafkaSink:
+        await self._topics.make("group.released")
+        return await super().open(window)
+
+    def out(self, topic: str) -> KafkaOut:
+        return to(topic, transactional=True)
+
+    def letter(self, body: bytes = b"body", route: str = "orders") -> Claim:
+        found = super().letter(body, route)
+        return replace(found, public_id=found.public_id[2:] + b"00")

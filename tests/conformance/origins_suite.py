@@ -180,6 +180,18 @@ class Origins:
         assert await store.done(0, at(101)) == {*at(101)}
         assert await park(store, message, origins=at(102)) == Parked((), (), ())
 
+    async def test_a_name_waits_for_the_latest_moment_of_that_name_that_has_not_come(self, rig: Rig) -> None:
+        store, now_ms = await rig.open(), await rig.now_ms()
+        soon, late = now_ms + 60_000, now_ms + 90_000
+        assert await store.line_up(0, [(b"a", late), (b"b", soon), (b"a", soon)]) == [late, soon, late]
+        assert await store.line_up(0, [(b"a", soon), (b"b", late), (b"c", 1)]) == [late, late, 1]
+        assert await store.line_up(1, [(b"a", soon)]) == [soon]
+
+    async def test_a_moment_that_has_come_holds_nothing_up(self, rig: Rig) -> None:
+        store, now_ms = await rig.open(), await rig.now_ms()
+        await store.line_up(0, [(b"a", now_ms - 1)])
+        assert await store.line_up(0, [(b"a", now_ms - 5)]) == [now_ms - 5]
+
     async def test_what_is_marked_is_owed_nothing_more(self, rig: Rig) -> None:
         store = await rig.open()
         await park(store, *(await rig.overdue()), origins=at(102), owed=at(101))

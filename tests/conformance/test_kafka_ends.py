@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.conformance.kafka_ends_rig import KafkaSinkRig, KafkaSourceRig
+from tests.conformance.kafka_ends_rig import KafkaSinkRig, KafkaSourceRig, TransactionalSinkRig
 from tests.conformance.sink_suite import SinkSuite
 from tests.conformance.source_suite import SourceSuite
 from tests.devstack.kafka import Kafka
@@ -35,5 +35,13 @@ class TestKafkaSink(SinkSuite):
     @pytest.fixture
     async def sink_rig(self, topics: Topics) -> AsyncIterator[KafkaSinkRig]:
         rig = KafkaSinkRig(topics)
+        yield rig
+        await rig.close()
+
+
+class TestTransactionalSink(SinkSuite):
+    @pytest.fixture
+    async def sink_rig(self, topics: Topics) -> AsyncIterator[TransactionalSinkRig]:
+        rig = TransactionalSinkRig(topics)
         yield rig
         await rig.close()

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
+from bridge.cli import run_command
 from tests.bridge_line import merged
 from tests.bridge_process import Bridge
 from tests.delay_line import blocking
 from tests.devstack.fixtures import need
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
-from tests.examples.readme import EXAMPLES, block, prepared, started
+from tests.examples.readme import EXAMPLES, MADE, block, prepared, started
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.timeout(900)]
 
@@ -30,6 +35,8 @@ SPRING = "RabbitMQ: Spring AMQP"
 DELAY_S = 2.0
 #: The tests may see a publish so much later than postdate does, on a busy machine.
 SEEN_LATE_S = 0.5
+#: How late a delayed task may start, on a busy machine.
+LATE_S = 1.0
 DEADLINE_S = 60.0
 
 #: What downloads packages: a machine that has only Python does not run these.
@@ -42,6 +49,15 @@ SHOWN = [
     pytest.param("RabbitMQ: Node (amqplib)", "", "npm", id="amqplib", marks=long),
     pytest.param("RabbitMQ: Go (amqp091-go)", "", "go", id="amqp091-go", marks=long),
 ]
+RETRIED = "RabbitMQ: consumers that are retried"
+FAILING = [
+    pytest.param(0, "retried_pika", "", id="pika"),
+    pytest.param(0, "retried_aio_pika", "python3", id="aio-pika", marks=long),
+    pytest.param(1, "", "npm", id="amqplib", marks=long),
+    pytest.param(2, "", "mvn", id="spring", marks=long),
+]
+#: The waits of the retry routes, shorter than in the settings file.
+WAITS_S = (0.4, 0.8)
 
 
 class Seen(NamedTuple):
@@ -63,6 +79,8 @@ class Broker:
     """A virtual host with a bridge. Two queues of the tests see what is published and what is delivered."""
 
     def __init__(self, url: str) -> None:
+        #: Of the bridge.
+        self.settings_file = Path()
         self.places = {WRITTEN: url, WRITTEN_PLAIN: url}
         self._connection = blocking(url)
         self._channel = self._connection.channel()
@@ -101,6 +119,19 @@ class Broker:
         for seen in (self.published, self.delivered, self.calls):
             seen.clear()
 
+    def consumers(self, queue: str) -> int:
+        """How many consumers a queue has; 0 for a queue that does not exist."""
+        channel = self._connection.channel()
+        try:
+            found: int = channel.queue_declare(queue, passive=True).method.consumer_count
+        except ChannelClosedByBroker:
+            return 0
+        channel.close()
+        return found
+
+    def publish(self, exchange: str, key: str, body: str) -> None:
+        self._channel.basic_publish(exchange, key, body.encode())
+
     def close(self) -> None:
         self._connection.close()
 
@@ -111,11 +142,15 @@ def shared(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.Tem
         pytest.skip(f"{rabbitmq.url} was given by URL, and the examples use names such as orders")
     name = f"t{secrets.token_hex(6)}"
     settings = tomllib.loads((EXAMPLES / "rabbitmq" / "postdate.toml").read_text())
+    for route in settings["routes"].values():
+        if route.get("kind") == "retry":
+            route["schedule"] = [f"{wait_s}s" for wait_s in WAITS_S]
     with rabbitmq.vhost(name) as url:
         broker = Broker(url)
         own = {"redis": {"url": redis_server.url, "key_prefix": name}, "rabbitmq": {"url": url}}
         with Bridge(tmp_path_factory.mktemp("bridge"), merged(own, settings)).start() as bridge:
             bridge.wait_ready()
+            broker.settings_file = bridge.settings_file
             broker.watch("orders.delay", broker.published)
             broker.watch("celery.delay", broker.calls)
             yield broker
@@ -177,25 +212,76 @@ def test_the_consumer_prints_what_arrives(broker: Broker, tmp_path: Path) -> Non
             assert producer.succeeded()
 
 
+@pytest.mark.parametrize(("number", "word", "needs"), FAILING)
+def test_a_rejected_message_returns_to_its_queue_by_the_schedule(
+    broker: Broker, number: int, word: str, needs: str, tmp_path: Path
+) -> None:
+    example = block(RETRIED, number)
+    folder = need(lambda: prepared(example, needs)) if needs else EXAMPLES / example.folder
+    attempts = re.compile(r"^hello: attempt (\d) at ([\d.]+)$", re.MULTILINE)
+    broker.wait(lambda: not broker.consumers("orders.work"), lambda: "a consumer of another test")
+    with started(example.command(word), folder, broker.places, tmp_path / "log") as program:
+        broker.wait(lambda: bool(broker.consumers("orders.work")) or not program.running(), program.printed)
+        broker.publish("orders", "order.work", "hello")
+        broker.wait(lambda: len(attempts.findall(program.printed())) >= 3 or not program.running(), program.printed)
+        broker.nothing_more()
+        found = attempts.findall(program.printed())
+    assert [attempt for attempt, _ in found] == ["0", "1", "2"]
+    check_waits([float(at) for _, at in found])
+    assert len(broker.delivered) == 1  # other queues got no copy of what returned
+
+
+def check_waits(times: list[float]) -> None:
+    for wait_s, (before, after) in zip(WAITS_S, pairwise(times), strict=True):
+        assert wait_s <= after - before < wait_s + LATE_S
+
+
+def celery(way: str, prepared_folder: Path, folder: Path) -> Path:
+    """A copy of the example in which the app uses the router in Celery's settings, or the class in its place."""
+    shutil.copytree(prepared_folder, folder, ignore=shutil.ignore_patterns(*MADE))
+    (folder / ".venv").symlink_to(prepared_folder / ".venv")
+    if way == "class":
+        for name, written, meant in (
+            ("tasks.py", "from celery import Celery", "from later import Later as Celery"),
+            ("celeryconfig.py", "task_routes = ", "unused = "),
+        ):
+            text = (folder / name).read_text()
+            assert written in text
+            (folder / name).write_text(text.replace(written, meant))
+    return folder
+
+
 @long
-def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["router", "class"])
+def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: str, tmp_path: Path) -> None:
     worker, caller = block(CELERY, 0), block(CELERY, 1)
-    folder = need(lambda: prepared(worker, "python3"))
+    folder = celery(way, need(lambda: prepared(worker, "python3")), tmp_path / "app")
     tries = re.compile(r"] (\w[\w ]*): try (\d) at ([\d.]+)")
     with started(worker.command(), folder, broker.places, tmp_path / "worker") as process:
         broker.wait(lambda: "ready." in process.printed() or not process.running(), process.printed)
         with started(caller.command(), folder, broker.places, tmp_path / "caller") as sent:
             broker.wait(lambda: sent.succeeded(), sent.printed)
-        broker.wait(lambda: len(tries.findall(process.printed())) >= 7, process.printed)
+        broker.wait(lambda: len(tries.findall(process.printed())) >= 12, process.printed)
+        # The task that is due in an hour is not in the worker.
+        inspect = f"export BROKER={WRITTEN}\ncelery -A tasks inspect scheduled"
+        with started(inspect, folder, broker.places, tmp_path / "inspect") as looked:
+            broker.wait(lambda: looked.succeeded(), looked.printed)
+        assert "- empty -" in looked.printed()
         broker.nothing_more()
         found = tries.findall(process.printed())
+    task_id = sent.printed().split()[-1]
+    assert run_command(["cancel", "--route", "celery", "--key", task_id, "--config", str(broker.settings_file)]) == 0
+
     times = {(name, int(number)): float(at) for name, number, at in found}
-    once = {("at once", 1), ("countdown", 1), ("eta", 1)}
-    assert set(times) == once | {(name, number) for name in ("retry", "autoretry") for number in (1, 2)}
+    delayed = {(name, 1) for name in ("countdown", "eta", "queue", "name")} | {("retry", 2), ("autoretry", 2)}
+    at_once = {("at once", 1), ("retry", 1), ("autoretry", 1), ("rejected", 1)}
+    assert set(times) == delayed | at_once | {("rejected", 2), ("rejected", 3)}
     assert len(found) == len(times)
-    # Only the delayed calls went to postdate, and the retries are among them.
+    # What went to postdate: with the class only the delayed calls, and the retries are among them.
     went = {(one.body.split('"')[1], one.headers["retries"] + 1): one for one in broker.calls}
-    assert set(went) == {("countdown", 1), ("eta", 1), ("retry", 2), ("autoretry", 2)}
+    assert set(went) == delayed | {("never", 1)} | (at_once if way == "router" else set())
     assert len(broker.calls) == len(went)
-    for name, call in went.items():
-        assert times[name] >= call.at + DELAY_S - SEEN_LATE_S
+    for name in delayed:
+        eta = datetime.fromisoformat(went[name].headers["eta"]).timestamp()
+        assert eta <= times[name] < eta + LATE_S
+    check_waits([times["rejected", attempt] for attempt in (1, 2, 3)])

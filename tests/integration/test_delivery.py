@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bridge.cli import run_command
 from bridge.delay.header import KNOWN_DIALECTS
 from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
@@ -33,7 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def line(rabbitmq: RabbitMQ, redis_server: Redis, folder: Path) -> Iterator[Line]:
-    with Line(rabbitmq.url, redis_server.url, folder, {**IMPATIENT, **LEVELS}) as line:
+    line = Line(rabbitmq.url, redis_server.url, folder, {**IMPATIENT, **LEVELS})
+    line.add_route("tasks", deliver_to=line.target, id_from="correlation_id")
+    with line:
         line.start()
         yield line
 
@@ -335,6 +340,26 @@ def test_a_message_can_be_cancelled_by_its_message_id(line: Line) -> None:
         line.publish(Props([delay(600)], {"message_id": short(b"id of " + body)}), body)
     put(line, b"", text("x-delay-cancel", b"id of unwanted"))
     assert bodies(line.receive_until(3, 1.5)) == {b"wanted"}
+
+
+def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
+    line: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def order(verb: str, task: str) -> Any:
+        assert run_command([verb, "--key", task, "--route", "tasks", "--config", str(line.file()), "-o", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    for task in ("task-1", "task-2"):
+        ids = {"correlation_id": short(task.encode()), "message_id": short(b"not this")}
+        line.publish(Props([delay(900)], ids), task.encode(), exchange=f"{line.name}.tasks.delay")
+    wait_for(lambda: line.waiting() == 2, "both wait", 5)
+    (listed,) = order("list", "task-1")
+    assert listed["key"] == "task-1"
+    assert order("show", "task-1")["body"] == "task-1"
+    (cancelled,) = order("cancel", "task-1")
+    assert (cancelled["id"], cancelled["state"]) == (listed["id"], "gone")
+    assert order("list", "not this") == []
+    assert bodies(line.receive_until(2, 1.2)) == {b"task-2"}
 
 
 def test_messages_with_one_message_id_do_not_replace_each_other(line: Line) -> None:

@@ -56,6 +56,17 @@ def test_an_absent_message_id_differs_from_an_empty_one(message_id: bytes | None
     assert read(props.encode(), NOTHING).message_id == message_id
 
 
+@pytest.mark.parametrize("correlation_id", [None, b"", b"task-1", b"\xff" * 255])
+def test_the_correlation_id_is_the_message_id_where_a_route_says_so(correlation_id: bytes | None) -> None:
+    props = every_property([X_DELAY])
+    props.others["message_id"] = short(b"m-1")
+    props.others.pop("correlation_id")
+    if correlation_id is not None:
+        props.others["correlation_id"] = short(correlation_id)
+    assert read(props.encode(), NOTHING, correlated=True).message_id == correlation_id
+    assert read(props.encode(), NOTHING).message_id == b"m-1"
+
+
 @pytest.mark.parametrize(
     ("fields", "moment"),
     [

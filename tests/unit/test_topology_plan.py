@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Exchange, Queue
+from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
-from adapters.rabbitmq.topology.plan import RouteTopology, plan
+from adapters.rabbitmq.topology.plan import RouteTopology, foreign, guarded, plan
 from bridge.admin.topology import Standing
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Settings, load
@@ -80,9 +81,17 @@ class TestPlan:
 
     def test_the_target_exchange_is_not_declared(self) -> None:
         route = planned()
-        assert route.target.name == "orders"
-        assert not route.target.ours
-        assert route.target not in route.declarations()
+        assert [(target.name, target.ours) for target in route.targets] == [("orders", False)]
+        assert route.targets[0] not in route.declarations()
+
+    def test_undelayed_messages_reach_each_of_several_targets_through_an_exchange_of_our_own(self) -> None:
+        route = planned(deliver_to=["orders", "audit"])
+        assert route.front.arguments == {"alternate-exchange": "postdate.orders.spread"}
+        bindings = [one for one in route.spread if isinstance(one, Binding)]
+        assert [(one.exchange, one.queue, one.to_exchange) for one in bindings] == [
+            ("postdate.orders.spread", "orders", True),
+            ("postdate.orders.spread", "audit", True),
+        ]
 
     def test_the_queue_is_declared_before_the_exchange_that_leads_to_it(self) -> None:
         route = planned()
@@ -94,6 +103,46 @@ class TestPlan:
             ("a", "postdate.a", "a.in"),
             ("b", "postdate.b", "b.in"),
         ]
+
+
+class TestRetryPlan:
+    @pytest.fixture
+    def route(self) -> RouteTopology:
+        retry = {"kind": "retry", "queue": "work", "schedule": ["1s"], "then": "exchange:parking"}
+        (route,) = plan(settings(orders=retry))
+        return route
+
+    def test_dead_letters_of_the_consumers_queue_reach_the_intake_by_the_name_of_the_route(
+        self, route: RouteTopology
+    ) -> None:
+        assert route.front == Exchange("postdate.retry", "direct")
+        assert route.binding == Binding("postdate.retry", "postdate.orders", {}, key="orders")
+
+    def test_a_returned_message_reaches_the_consumers_queue_alone(self, route: RouteTopology) -> None:
+        back = "postdate.orders.back"
+        assert route.back == (Exchange(back, "fanout"), Binding(back, "work", {}, foreign=True))
+
+    def test_what_belongs_to_the_consumers_is_compared_and_never_declared(self, route: RouteTopology) -> None:
+        assert [(one.name, one.ours) for one in route.targets] == [("work", False), ("parking", False)]
+        assert not set(map(id, route.targets)) & set(map(id, route.declarations()))
+
+    def test_the_bindings_on_both_sides_are_kept(self) -> None:
+        found = settings(orders={"kind": "retry", "queue": "work", "schedule": ["1s"]})
+        assert [one.exchange for one in guarded(found, "orders")] == ["postdate.retry"]
+        assert [one.exchange for one in foreign(found, "orders")] == ["postdate.orders.back"]
+
+    @pytest.mark.parametrize(
+        ("place", "said"),
+        [
+            (0, "queue 'work', to which route r returns messages, does not exist. Declare it .* routes.r.queue"),
+            (1, "exchange 'parking', which gets messages of route r after .* Declare it .* routes.r.then"),
+        ],
+    )
+    def test_what_is_missing_at_the_consumers_is_named_with_its_setting(
+        self, route: RouteTopology, place: int, said: str
+    ) -> None:
+        missing = Comparison("r", route.targets[place], Standing.MISSING, last_step=place == 1)
+        assert re.match(said, missing.text)
 
 
 def different(wanted: Exchange | Queue, reply: str, without_store: bool = False) -> Comparison:

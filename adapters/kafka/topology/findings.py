@@ -15,6 +15,7 @@ INSYNC = "min.insync.replicas"
 SIZE = "max.message.bytes"
 POLICY = "cleanup.policy"
 RETENTION = "retention.ms"
+CLOCK = "message.timestamp.type"
 
 
 class Difference(Enum):
@@ -29,6 +30,9 @@ class Difference(Enum):
     COMPACTED = "compacted"
     BOUNDED = "bounded in bytes"
     FORGETS = "deletes what waits"
+    PARTITIONS = "fewer partitions than shards"
+    COMPACTED_MARKERS = "compacted markers"
+    PRODUCERS_CLOCK = "markers dated by producers"
     #: The user may not read the settings to compare with.
     UNCHECKED = "unchecked"
 
@@ -45,7 +49,7 @@ class Shortfall:
 @dataclass(frozen=True, slots=True)
 class TopicFinding:
     """The state of one topic. ``other`` is the topic that it was compared with; ``refusal`` says why it has no
-    target."""
+    target. ``markers``: it is the marker topic of transactional routes."""
 
     topic: Topic
     state: Standing
@@ -53,6 +57,7 @@ class TopicFinding:
     shortfalls: tuple[Shortfall, ...] = ()
     refusal: Refusal | None = None
     refresh_ms: int = 0
+    markers: bool = False
 
     @property
     def text(self) -> str:
@@ -84,6 +89,8 @@ def sentence(finding: TopicFinding) -> str:
             return _unlike(topic, target, shortfalls)
         case TopicFinding(topic, Standing.DIFFERENT, Topic() as intake):
             return _same_partitioner(topic, intake)
+        case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls, markers=True):
+            return f"marker topic '{topic.name}' cannot prevent every copy: {'; '.join(map(_described, shortfalls))}"
         case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls):
             return (
                 f"topic '{topic.name}' of route {topic.route} loses records: {'; '.join(map(_described, shortfalls))}"
@@ -180,5 +187,11 @@ def _described(one: Shortfall) -> str:
         case Difference.FORGETS:
             why = "dead letters are kept" if one.wanted < 0 else "the level and levels.retention"
             return f"Kafka deletes records after {RETENTION} ({one.has}), read or not: set it to {one.wanted} ({why})"
+        case Difference.PARTITIONS:
+            return f"partitions: {one.has}, and redis.shards is {one.wanted}. Raise them: `kafka-topics.sh --alter`"
+        case Difference.COMPACTED_MARKERS:
+            return f"{POLICY} is compact, so Kafka removes markers: set it to delete"
+        case Difference.PRODUCERS_CLOCK:
+            return f"{CLOCK} is not LogAppendTime, so the clocks of instances date the markers: set it"
         case Difference.UNCHECKED:
             return f"{SIZE} and {INSYNC} are unknown"

@@ -1,6 +1,7 @@
 """Compares the topics of the routes with the cluster's, and creates postdate's own where they are missing. Blocking.
 
-postdate creates the intake topics that the settings name, and the topics of routes without a store. Producers create
+postdate creates the intake topics that the settings name, the marker topic of transactional routes, and the topics of
+routes without a store. Producers create
 the topics that a naming rule matches. Consumers create the target topics, because they know how many partitions they
 need.
 
@@ -29,6 +30,14 @@ from adapters.kafka.topology.findings import (
     Shortfall,
     TopicFinding,
     absent,
+)
+from adapters.kafka.topology.released import (
+    MARKER_ASKED,
+    judged_markers,
+    marker_config,
+    planned_markers,
+    sized_markers,
+    transactional_routes,
 )
 from adapters.kafka.topology.topics import (
     NOT_THERE,
@@ -72,7 +81,11 @@ def plan(settings: Settings) -> list[Topic]:
         for naming in settings.routes[name].namings()
         if not naming.is_rule
     ]
-    return intakes + [Topic(route, name, 0, 0, True) for route, name, _ in _level_configs(settings)]
+    return (
+        intakes
+        + planned_markers(settings)
+        + [Topic(route, name, 0, 0, True) for route, name, _ in _level_configs(settings)]
+    )
 
 
 def verify(settings: Settings) -> list[TopicFinding]:
@@ -82,7 +95,8 @@ def verify(settings: Settings) -> list[TopicFinding]:
         known, pairs = await _look(settings, admin)
         has = await _settings_of(admin, pairs)
         levels = await _judge_levels(settings, known, admin, _by_route(pairs, has))
-        return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *levels]
+        markers = await _judge_markers(settings, known, admin)
+        return [*_judge(settings, known, pairs), *_unlike(settings, pairs, has), *markers, *levels]
 
     return with_admin(settings, ask)
 
@@ -106,7 +120,7 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
         warnings = [*_unlike(settings, pairs, has)]
         for intake, target in pairs:
             sized = _sized(intake, target)
-            new = bool(sized and not intake.partitions)
+            new = bool(sized and not intake.partitions and intake.name not in {one.topic.name for one in made})
             if sized:
                 sizes.append(sized)
                 if new:
@@ -118,6 +132,8 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
                 warnings.append(TopicFinding(intake, Standing.UNLIKE, target, (Shortfall(Difference.UNCHECKED),)))
         waiting_routes = {one.topic.route for one in made if one.waits}
         made += await _make_levels(settings, levels, sizes, _by_route(pairs, has), waiting_routes, admin)
+        made += await _make_markers(settings, known, pairs, has, admin)
+        warnings += [one for one in await _judge_markers(settings, known, admin) if one.shortfalls]
         warnings += _unmatched(settings, known)
         return made, [one.text for one in warnings]
 
@@ -147,7 +163,7 @@ async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[KnownTo
 
 def _pairs(settings: Settings, known: KnownTopics) -> Iterator[Pair]:
     """Each intake topic that exists or is named by the settings, with its target."""
-    namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].namings()]
+    namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].pairs()]
     for name, naming in namings:
         router = Router(name, (naming,), taken=namings)
         for topic in _matching(naming, known) if naming.is_rule else [naming.intercept]:
@@ -182,11 +198,15 @@ def _by_route(pairs: Sequence[Pair], has: Mapping[str, TopicConfig]) -> dict[str
 
 
 def _judge(settings: Settings, known: KnownTopics, pairs: Sequence[Pair]) -> Iterator[TopicFinding]:
+    judged: set[str] = set()
     for intake, target in pairs:
-        if intake.partitions:
+        if intake.name in judged:  # it has several targets
+            pass
+        elif intake.partitions:
             yield TopicFinding(intake, Standing.SAME)
         elif isinstance(target, Topic):
             yield absent(intake) if target.partitions else TopicFinding(intake, Standing.WAITS, target)
+        judged.add(intake.name)
         if isinstance(target, Refusal):
             yield TopicFinding(intake, Standing.DIFFERENT, refusal=target)
             continue
@@ -276,6 +296,36 @@ def _warnings(intake: Topic, sized: Topic | None, target: Topic | Refusal) -> li
     if sized is None:
         return [TopicFinding(intake, Standing.WAITS, target)]
     return [*_few(sized, target)] if target.partitions else [absent(target)]
+
+
+# -- the marker topic of transactional routes ------------------------------------------------------------------------
+
+
+async def _judge_markers(settings: Settings, known: KnownTopics, admin: AIOKafkaAdminClient) -> list[TopicFinding]:
+    """Compare the marker topic. Raises the errors of aiokafka and of the network."""
+    topics = [topic_in(known, one.route, one.name, ours=True) for one in planned_markers(settings)]
+    has = await settings_of(admin, [one.name for one in topics if one.partitions], MARKER_ASKED)
+    return [judged_markers(settings, one, has.get(one.name, TopicConfig())) for one in topics]
+
+
+async def _make_markers(
+    settings: Settings,
+    known: KnownTopics,
+    pairs: Sequence[Pair],
+    has: Mapping[str, TopicConfig],
+    admin: AIOKafkaAdminClient,
+) -> list[MadeTopic]:
+    """Create the marker topic if it is missing. Raises ``Refused``, and the errors of aiokafka and of the network."""
+    routes = transactional_routes(settings)
+    targets = [to for _, to in pairs if isinstance(to, Topic) and to.route in routes]
+    made = []
+    for one in planned_markers(settings):
+        topic = topic_in(known, one.route, one.name, ours=True)
+        if not topic.partitions:
+            sized = sized_markers(settings, topic, targets)
+            await create(admin, sized, marker_config(settings, [_config_of(to, has) for to in targets], sized.replicas))
+        made.append(MadeTopic(topic, new=not topic.partitions))
+    return made
 
 
 # -- topics of routes without a store --------------------------------------------------------------------------------

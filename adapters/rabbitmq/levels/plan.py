@@ -71,7 +71,7 @@ class Waits:
 
 def plan_waits(settings: Settings, route: str) -> Waits:
     """Return where the messages of a route wait whose mode is levels or ladder."""
-    base, target = settings.queue_of(route), settings.routes[route].deliver_to
+    base, target = settings.queue_of(route), settings.routes[route].target
     dead, level = dead_queue(settings, route), f"{base}.level."
     kind: Arguments = {"x-queue-type": settings.queue_type_of(route)}
     made: list[Declaration] = list(_fanout(dead, {**kind, **REFUSE_WHEN_FULL}))
@@ -160,7 +160,7 @@ def _due_arguments(settings: Settings, route: str) -> dict[str, str | int | bool
     arguments = {
         **_fed_by_queues(_waiting(settings, route)),
         "x-message-ttl": settings.levels.alone_after,
-        "x-dead-letter-exchange": settings.routes[route].deliver_to,
+        "x-dead-letter-exchange": settings.routes[route].target,
     }
     if settings.routes[route].order != "none":
         arguments["x-single-active-consumer"] = True

@@ -67,6 +67,7 @@ class Shape(NamedTuple):
     headers: int
     headers_go: int
     message_id: int
+    correlation_id: int
     user_id: int
 
 
@@ -89,6 +90,7 @@ def shape(flags: int) -> Shape:
         places.get("headers", -1),
         sum(name in places for name in ("content_type", "content_encoding")),
         places.get("message_id", -1),
+        places.get("correlation_id", -1),
         places.get("user_id", -1),
     )
 
@@ -178,7 +180,7 @@ class DropRules:
 class Read(NamedTuple):
     """What postdate reads of a message.
 
-    ``headers`` holds the wanted headers that are present. ``message_id`` is None where the property is absent.
+    ``headers`` holds the wanted headers that are present. ``message_id`` is None where its property is absent.
     ``timestamp_ms`` is Unix milliseconds by the broker's clock, or None. ``in_order``: the headers are sorted by name.
     ``fields`` is the whole table, so that ``ordered`` need not walk it again.
     """
@@ -190,13 +192,20 @@ class Read(NamedTuple):
     fields: Sequence[Field] = ()
 
 
-def read(props: bytes, names: frozenset[bytes], broker_time: bool = False, entries_max: int | None = None) -> Read:
+def read(
+    props: bytes,
+    names: frozenset[bytes],
+    broker_time: bool = False,
+    entries_max: int | None = None,
+    correlated: bool = False,
+) -> Read:
     """Read the headers in ``names`` (exact match), the message id and, with ``broker_time``, the broker's timestamp.
 
-    A wanted header that comes twice is ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts
-    as absent: it improves the base of a delay and is no condition for one. RabbitMQ cuts the fraction of a millisecond,
-    so this returns the next millisecond: a delay from the cut moment would end early. Raises UnreadableTable, and
-    TooManyEntries above ``entries_max``.
+    With ``correlated``, the property ``correlation_id`` is the message id. A wanted header that comes twice is
+    ``GIVEN_TWICE``. A broker timestamp that is not one non-negative integer counts as absent: it improves the base of
+    a delay and is no condition for one. RabbitMQ cuts the fraction of a millisecond, so this returns the next
+    millisecond: a delay from the cut moment would end early. Raises UnreadableTable, and TooManyEntries above
+    ``entries_max``.
     """
     shape, starts = locate(props)
     headers: dict[str, HeaderValue] = {}
@@ -215,7 +224,7 @@ def read(props: bytes, names: frozenset[bytes], broker_time: bool = False, entri
                 headers[key] = GIVEN_TWICE if key in headers else read_value(tag, props[value:end])
             if broker_time and name == BROKER_TIME:
                 times.append(read_value(tag, props[value:end]))
-    place = shape.message_id
+    place = shape.correlation_id if correlated else shape.message_id
     message_id = props[starts[place] + 1 : starts[place + 1]] if place >= 0 else None
     return Read(headers, message_id, _one_moment(times) if times else None, in_order, fields)
 

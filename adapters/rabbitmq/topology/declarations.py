@@ -39,23 +39,30 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A durable queue. AMQP cannot change the arguments of one that exists."""
+    """A durable queue. AMQP cannot change the arguments of one that exists.
+
+    ``ours`` is false for a queue of the consumers', which postdate never declares.
+    """
 
     name: str
     arguments: Arguments
+    ours: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A binding from an exchange to a queue, or to the exchange called ``queue``.
 
-    AMQP cannot ask for a binding, only declare it again.
+    AMQP cannot ask for a binding, only declare it again. ``foreign``: it leads to what belongs to the consumers, and so
+    may be missing. RabbitMQ refuses the binding then, and forgets it when they delete that. ``key``: the routing key.
     """
 
     exchange: str
     queue: str
     arguments: Arguments
     to_exchange: bool = False
+    foreign: bool = False
+    key: str = ""
 
 
 Declaration = Exchange | Queue | Binding

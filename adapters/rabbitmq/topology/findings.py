@@ -46,7 +46,8 @@ class Comparison:
     """One exchange or queue compared with the broker's.
 
     ``difference`` is None where RabbitMQ's ``reply`` names no argument. ``crashing_version`` is set where that version
-    of RabbitMQ cannot hold the queue. ``without_store``: the messages of its route wait in level queues.
+    of RabbitMQ cannot hold the queue. ``without_store``: the messages of its route wait in level queues. ``last_step``:
+    it gets messages after their last attempt.
     """
 
     route: str
@@ -56,6 +57,7 @@ class Comparison:
     difference: ArgumentDifference | None = None
     crashing_version: str = ""
     without_store: bool = False
+    last_step: bool = False
 
     @property
     def text(self) -> str:
@@ -107,8 +109,8 @@ class PolicyFinding:
 
 
 def is_ours(declaration: Declaration) -> bool:
-    """Return whether postdate declares it. The target exchange belongs to the consumers."""
-    return not isinstance(declaration, Exchange) or declaration.ours
+    """Return whether postdate declares it. Target exchanges and queues belong to the consumers."""
+    return isinstance(declaration, Binding) or declaration.ours
 
 
 def difference_in(reply: str, wanted: Exchange | Queue) -> ArgumentDifference | None:
@@ -172,6 +174,13 @@ def _fact(one: Comparison) -> str:
     if one.crashing_version:
         return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
     match one.state:
+        case Standing.MISSING if isinstance(one.declaration, Queue) and not one.declaration.ours:
+            return f"{_label(one.declaration)}, to which route {one.route} returns messages, does not exist"
+        case Standing.MISSING if one.last_step:
+            return (
+                f"{_label(one.declaration)}, which gets messages of route {one.route} after their last attempt, does "
+                "not exist"
+            )
         case Standing.MISSING if not is_ours(one.declaration):
             return (
                 f"{_label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
@@ -195,7 +204,8 @@ def _advice(one: Comparison) -> str:
         return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
     match one.state:
         case Standing.MISSING if not is_ours(one.declaration):
-            return f"Declare it as its consumers need it, or correct routes.{one.route}.deliver_to"
+            setting = "queue" if isinstance(one.declaration, Queue) else "then" if one.last_step else "deliver_to"
+            return f"Declare it as its consumers need it, or correct routes.{one.route}.{setting}"
         case Standing.MISSING:
             return "Run `postdate setup`"
         case Standing.OUTDATED:

@@ -2,12 +2,17 @@
 
 The front exchange sends messages with a delay header to the intake queue and all others to the target exchange. That
 belongs to the consumers: postdate never declares it. ``topology/setup.py`` declares the rest.
+
+A retry route has no front exchange. The consumers' queue dead-letters to one exchange for all retry routes, and another
+exchange leads from postdate to that queue alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adapters.rabbitmq.failure import back_exchange
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, died_before, front_exchange, plan_waits
 from adapters.rabbitmq.topology.declarations import (
     DELIVERY_LIMIT,
@@ -21,24 +26,32 @@ from adapters.rabbitmq.topology.declarations import (
 )
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Route, Settings
+from bridge.settings.own_names import RETRY, SPREAD
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTopology:
-    """The declarations of one route, in the order of declaring: first the queue, then what leads to it."""
+    """The declarations of one route, in the order of declaring: first the queue, then what leads to it.
+
+    Of a retry route, ``front`` is the exchange that gets the dead letters of the consumers' queue.
+    """
 
     route: str
     intake: Queue
     front: Exchange
     binding: Binding
-    target: Exchange
+    targets: tuple[Exchange | Queue, ...]
     waits: tuple[Declaration, ...] = ()
+    #: With several targets: the exchange that sends undelayed messages to all of them.
+    spread: tuple[Declaration, ...] = ()
     last: tuple[Declaration, ...] = ()
     unbound: tuple[Binding, ...] = ()
+    #: Of a retry route: what leads back to the consumers' queue.
+    back: tuple[Declaration, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
-        """Return postdate's own declarations: all but the target."""
-        return self.intake, *self.waits, self.front, self.binding, *self.last
+        """Return postdate's own declarations: all but the targets."""
+        return self.intake, *self.back, *self.waits, *self.spread, self.front, self.binding, *self.last
 
 
 def plan(settings: Settings) -> tuple[RouteTopology, ...]:
@@ -47,16 +60,40 @@ def plan(settings: Settings) -> tuple[RouteTopology, ...]:
 
 
 def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    return _retry_route(settings, name, route) if route.retries else _delay_route(settings, name, route)
+
+
+def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    intake, last = settings.queue_of(name), last_exchange(route)
+    back = Exchange(back_exchange(intake), type="fanout")
+    return RouteTopology(
+        route=name,
+        intake=intake_queue(intake, settings.queue_type_of(name), route.order),
+        front=Exchange(RETRY, type="direct"),
+        binding=Binding(RETRY, intake, {}, key=name),
+        targets=(Queue(route.queue, {}, ours=False), *((Exchange(last, type="", ours=False),) if last else ())),
+        back=(back, Binding(back.name, route.queue, {}, foreign=True)),
+    )
+
+
+def last_exchange(route: Route) -> str:
+    """Return the exchange that gets a message after its last attempt; "" where it becomes a dead letter."""
+    return route.then.partition(":")[2]
+
+
+def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
     stored, by_level = route.mode == "redis", route.mode == "levels"
-    front = Exchange(route.intercept, arguments=_front_arguments(route.deliver_to))
+    spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
+    front = Exchange(route.intercept, arguments=_front_arguments(spread[0].name if spread else route.target))
     return RouteTopology(
         route=name,
         intake=intake_queue(queue, settings.queue_type_of(name), route.order),
         front=front if stored else front_exchange(settings, name),
         binding=Binding(route.intercept, queue, binding_arguments(route)),
-        target=Exchange(route.deliver_to, type="", ours=False),
+        targets=tuple(Exchange(target, type="", ours=False) for target in route.targets),
         waits=() if stored else plan_waits(settings, name).declarations,
+        spread=spread,
         last=(died_before(settings, name),) if by_level else (),
         # A previous ladder or list of queues may have left it: it would lead every level to the intake.
         unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
@@ -64,12 +101,22 @@ def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
 
 
 def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
-    """Return the bindings without which a delayed message of a route would be delivered at once, or lost."""
+    """Return the bindings without which a delayed or rejected message would be delivered at once, or lost."""
     topology = _route(settings, name, settings.routes[name])
     sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
     if topology.waits:
         sorting.add(plan_waits(settings, name).due)
-    return tuple(one for one in topology.declarations() if isinstance(one, Binding) and one.exchange in sorting)
+    return tuple(
+        one
+        for one in topology.declarations()
+        if isinstance(one, Binding) and one.exchange in sorting and not one.foreign
+    )
+
+
+def foreign(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Return the bindings of a route that lead to what belongs to its consumers."""
+    declarations = _route(settings, name, settings.routes[name]).declarations()
+    return tuple(one for one in declarations if isinstance(one, Binding) and one.foreign)
 
 
 def intake_queue(name: str, queue_type: str, order: str) -> Queue:
@@ -85,6 +132,12 @@ def intake_queue(name: str, queue_type: str, order: str) -> Queue:
         arguments["x-single-active-consumer"] = True
     more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
     return Queue(name, {**arguments, **more})
+
+
+def _spread(queue: str, targets: Sequence[str]) -> tuple[Exchange, *tuple[Declaration, ...]]:
+    """Return what sends an undelayed message to each of several targets: a front exchange has one alternate."""
+    every = Exchange(f"{queue}.{SPREAD}", type="fanout")
+    return every, *(Binding(every.name, target, {}, to_exchange=True, foreign=True) for target in targets)
 
 
 def _front_arguments(deliver_to: str) -> Arguments:
@@ -111,10 +164,10 @@ def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
 
 
 def _listed(route: Route) -> bool:
-    return not route.deliver_to and bool(route.allow_to)
+    return not route.target and bool(route.allow_to)
 
 
 def _every_delay(route: Route) -> dict[str, str | int | bool | None]:
-    if not route.deliver_to:
+    if not route.target:
         return {"x-match": "all"}
     return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS), *route.dialects))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pika
@@ -73,8 +73,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
             for declaration in topology.declarations():
                 if isinstance(declaration, Exchange) and declaration in outdated:
                     session.delete(declaration)
-                session.make(declaration)
-                made.append(Made(topology.route, declaration, _is_new(declaration, absent)))
+                if session.make(declaration):
+                    made.append(Made(topology.route, declaration, _is_new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
     warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
@@ -105,9 +105,10 @@ def _refuse(findings: Iterable[Comparison]) -> None:
 
 
 def _compare(session: Session, topology: RouteTopology) -> Iterator[Comparison]:
-    for declaration in (*topology.declarations(), topology.target):
+    for declaration in (*topology.declarations(), *topology.targets):
         if not isinstance(declaration, Binding) and declaration.name:  # the default exchange always exists
-            yield session.compare(topology.route, declaration, bool(topology.waits))
+            found = session.compare(topology.route, declaration, bool(topology.waits))
+            yield replace(found, last_step=bool(topology.back) and isinstance(declaration, Exchange))
 
 
 class Session:
@@ -138,14 +139,17 @@ class Session:
         difference = difference_in(reply, wanted)
         return Comparison(route, wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
 
-    def make(self, declaration: Declaration) -> None:
-        """Declare or bind. Raises ``Refused``."""
+    def make(self, declaration: Declaration) -> bool:
+        """Declare or bind. Return false for a binding to something of the consumers' that is missing. Raises
+        ``Refused``."""
         if isinstance(declaration, Binding):
             closed = self._try(lambda channel: _bind(channel, declaration))
         else:
             closed = self._declare(declaration, passive=False)
         if closed is None:
-            return
+            return True
+        if isinstance(declaration, Binding) and declaration.foreign and closed.reply_code == _NOT_FOUND:
+            return False
         if closed.reply_code == ACCESS_REFUSED:
             raise Refused(not_permitted(closed.reply_text))
         raise Refused(not_done("declare", declaration, closed.reply_code, closed.reply_text))
@@ -153,7 +157,9 @@ class Session:
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, whether it exists or not. Raises ``Refused``."""
         arguments = dict(binding.arguments)
-        closed = self._try(lambda channel: channel.queue_unbind(binding.queue, binding.exchange, "", arguments))
+        closed = self._try(
+            lambda channel: channel.queue_unbind(binding.queue, binding.exchange, binding.key, arguments)
+        )
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(not_done("remove", binding, closed.reply_code, closed.reply_text))
 
@@ -236,9 +242,9 @@ def _requeue(channel: BlockingChannel, got: Any) -> bool:
 def _bind(channel: BlockingChannel, binding: Binding) -> None:
     arguments = dict(binding.arguments)
     if binding.to_exchange:
-        channel.exchange_bind(binding.queue, binding.exchange, "", arguments)
+        channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments)
     else:
-        channel.queue_bind(binding.queue, binding.exchange, "", arguments)
+        channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments)
 
 
 @contextmanager

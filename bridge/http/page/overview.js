@@ -54,7 +54,7 @@ export function RoutesTable({ routes }) {
     ["Dead", "num"], ["Next due"], ["Actions", "acts"]]}>
     ${routes.map((one) => html`<tr key=${one.name}>
       <th scope="row"><a href=${link("messages", { route: one.name })}>${one.name}</a>
-        <span class="sub">${one.intercept} → ${one.deliver_to}</span></th>
+        <span class="sub">${one.intercept} → ${[].concat(one.deliver_to).join(", ")}</span></th>
       <td><${Badge} is=${one.state} /></td>
       <td class="num">${rate(one.received_per_s)}</td><td class="num">${rate(one.delivered_per_s)}</td>
       <td class="num">${count(one.parked)}${one.held ? html`<span class="sub">held ${count(one.held)}</span>` : ""}</td>

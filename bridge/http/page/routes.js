@@ -57,7 +57,7 @@ export function RouteVerbs({ route }) {
 const Card = ({ one }) => html`<${Panel} title=${one.name} tools=${html`<${Badge} is=${one.state} /><${RouteVerbs} route=${one} />`}>
   ${one.state !== "running" && html`<p class="note">${one.state} <${When} ms=${one.since_ms} />${one.by && ` by ${one.by}`}${one.reason && `: ${one.reason}`}</p>`}
   <${Facts} of=${[
-    ["Broker", one.broker], ["From", html`<code>${one.intercept}</code>`], ["To", html`<code>${one.deliver_to}</code>`], ["Mode", one.mode],
+    ["Broker", one.broker], ["From", html`<code>${one.intercept}</code>`], ["To", html`<code>${[].concat(one.deliver_to).join(", ")}</code>`], ["Mode", one.mode],
     ["In", rate(one.received_per_s)], ["Out", rate(one.delivered_per_s)],
     ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`], ["Held", count(one.held)],
     ["Dead", html`<a href=${link("messages", { route: one.name, state: "dead" })}>${count(one.dead)}</a>`],

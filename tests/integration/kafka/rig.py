@@ -20,6 +20,7 @@ from adapters.kafka.raw.record import Record, pack
 from adapters.kafka.routing import Router
 from adapters.kafka.sink import KafkaSink
 from adapters.kafka.source import KafkaSource
+from adapters.kafka.transactional import Transactions
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Delivery
 from bridge.core.ports import Result
@@ -29,6 +30,7 @@ from bridge.telemetry.health import Health
 
 DEADLINE_S = 40.0
 BYTES_MAX = 64 << 20
+LEASE_MS = 15_000
 WANTED = frozenset({b"x-delay"})
 
 #: One record of every kind that some bridge has lost or changed.
@@ -239,9 +241,9 @@ class Source:
         return taken
 
 
-def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False) -> KafkaOut:
+def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False, transactional: bool = False) -> KafkaOut:
     """A route that delivers all its records to one topic."""
-    return KafkaOut(Router("route", [Naming("intake", topic)]), drop, audit)
+    return KafkaOut(Router("route", [Naming("intake", topic)]), drop, audit, transactional=transactional)
 
 
 def claim(number: int, record: Record, route: str = "orders") -> Claim:
@@ -260,7 +262,8 @@ class Sink:
         self.results: list[Result] = []
         self.health = Health()
         given = Kafka(**{"bootstrap_servers": topics.url, **rules})
-        self.sink = KafkaSink(given, outs, BYTES_MAX, self.health)
+        transactions = Transactions(given, LEASE_MS, self.health, lambda: None)
+        self.sink = KafkaSink(given, outs, BYTES_MAX, self.health, transactions)
         self.sink.on_answers(self.results.extend)
 
     async def __aenter__(self) -> Self:

@@ -2,7 +2,9 @@
 --   version u8 | due_ms u64 | tries u16 | arrived_ms u64 | route u8+text | key u8+text | ...
 -- Nothing here fails on a damaged envelope or on one of another version: a script that stops halfway would lose the
 -- messages after it.
+-- The lower ten bits of tries count failed tries, the upper six stand for destinations that confirmed the message.
 local VERSION = 1
+local TRIES = 1024
 
 -- The due moment has the same place in every version. 0 for a damaged envelope.
 local function envelope_due(envelope)
@@ -16,6 +18,13 @@ local function envelope_with(envelope, due_ms, tries)
   local old_due, old_tries = struct.unpack('>I8I2', envelope, 2)
   return string.sub(envelope, 1, 1) .. struct.pack('>I8I2', due_ms or old_due, tries or old_tries)
     .. string.sub(envelope, 12)
+end
+
+-- Returns the envelope with another due moment and no failed tries. Destinations that confirmed it stay known.
+local function envelope_retried(envelope, due_ms)
+  if #envelope < 11 or string.byte(envelope) ~= VERSION then return envelope end
+  local tries = struct.unpack('>I2', envelope, 10)
+  return envelope_with(envelope, due_ms, tries - tries % TRIES)
 end
 
 -- Returns the route; '' for a damaged envelope, or one of another version.

@@ -19,7 +19,7 @@ local function history_message(ended_ms, state, id, envelope, reason, tries)
     end
   end
   reason = string.sub(reason, 1, 255)
-  return struct.pack('>BI2I4I8I8I8I8I8', state, tries or 0, size, arrived, due, 0, 0, ended_ms) .. id
+  return struct.pack('>BI2I4I8I8I8I8I8', state, (tries or 0) % 1024, size, arrived, due, 0, 0, ended_ms) .. id
     .. string.char(#route) .. route .. string.char(#key) .. key .. string.char(#reason) .. reason
 end
 

@@ -17,7 +17,7 @@ for at = 2, #ARGV do
   local envelope = redis.call('HGET', MESSAGES, id)
   if envelope and redis.call('ZREM', DEAD, id) == 1 then
     redis.call('ZADD', DUE, now_ms, id)
-    redis.call('HSET', MESSAGES, id, envelope_with(envelope, now_ms, 0))
+    redis.call('HSET', MESSAGES, id, envelope_retried(envelope, now_ms))
     redis.call('HDEL', WHY, id)
     local route = envelope_route(envelope)
     route_add(COUNTS, 'dead', route, -1)

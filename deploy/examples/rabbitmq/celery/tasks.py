@@ -1,25 +1,12 @@
-"""A worker and its tasks; postdate delays what has a countdown or an eta, and the retries: see ../../README.md."""
+"""A worker and its tasks, with nothing of postdate in it: see ../../../celery.md."""
 
-import os
 import time
 from typing import Any
 
-from celery import Celery, Task
+from celery import Celery
 
-
-class LaterTask(Task):
-    """Publish delayed calls through postdate. All other calls go straight to the queue, as before."""
-
-    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        if options.get("countdown") or options.get("eta"):
-            wanted = {"queue": options.get("queue") or getattr(self, "queue", None)}
-            queue = self.app.amqp.router.route(wanted, self.name, args, kwargs)["queue"]
-            options |= {"exchange": "celery.delay", "routing_key": queue.name}
-        return super().apply_async(args, kwargs, **options)
-
-
-app = Celery("tasks", broker=os.environ["BROKER"], task_cls=LaterTask)
-app.conf.broker_transport_options = {"confirm_publish": True}
+app = Celery("tasks")
+app.config_from_object("celeryconfig")
 
 
 @app.task(bind=True, autoretry_for=(ConnectionError,), retry_backoff=2, retry_jitter=False, max_retries=2)
@@ -34,3 +21,11 @@ def charge(self: Any, order: str, failures: int = 0) -> None:
     print(f"{order}: try {self.request.retries + 1} at {time.time():.3f}", flush=True)
     if self.request.retries < failures:
         raise self.retry(countdown=2)
+
+
+@app.task(bind=True, queue="shipping", acks_late=True, acks_on_failure_or_timeout=False)
+def ship(self: Any, order: str, failures: int = 0) -> None:
+    attempt = (self.request.headers or {}).get("x-retry-attempt", 0)
+    print(f"{order}: try {attempt + 1} at {time.time():.3f}", flush=True)
+    if attempt < failures:
+        raise ConnectionError  # the worker rejects the message, and postdate returns it

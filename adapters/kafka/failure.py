@@ -1,0 +1,90 @@
+"""What a failed record tells of its failures, and where it goes next. Pure.
+
+An error handler writes the record to a retry route's intake topic. It copies the record's headers, and with them those
+that postdate wrote when it returned the record before. Most handlers add headers of their own about the exception:
+Spring Kafka ``kafka_dlt-…`` (``KafkaHeaders``), Kafka Connect ``__connect.errors.…`` (``DeadLetterQueueReporter``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from adapters.kafka.raw.record import Header
+from adapters.kafka.routing import Router
+from bridge.core.message import Failure, Refusal
+
+ATTEMPT = "x-retry-attempt"
+REASON = "x-retry-reason"
+FIRST = "x-retry-first-failed"
+_OURS = frozenset(name.encode() for name in (ATTEMPT, REASON, FIRST))
+#: The beginnings of the names of headers that error handlers add.
+_HANDLERS = (b"kafka_dlt-", b"__connect.errors.")
+#: The exception's class, the most telling name first, and its message.
+_CLASSES = (
+    b"kafka_dlt-exception-cause-fqcn",
+    b"kafka_dlt-exception-fqcn",
+    b"__connect.errors.exception.class.name",
+)
+_MESSAGES = (b"kafka_dlt-exception-message", b"__connect.errors.exception.message")
+_READ = frozenset((*_OURS, *_CLASSES, *_MESSAGES))
+_REASON_MAX = 255
+_ATTEMPT_DIGITS, _MOMENT_DIGITS = 6, 15
+
+
+def read_failure(headers: Iterable[Header]) -> Failure:
+    """Return the number of this failure, its reason, and the first one. If a header repeats, the last one counts.
+
+    A record without a readable number of attempts has failed for the first time.
+    """
+    found = {name: value for name, value in headers if name in _READ and value is not None}
+    attempt = _number(found.get(ATTEMPT.encode()), _ATTEMPT_DIGITS) or 0
+    first_ms = _number(found.get(FIRST.encode()), _MOMENT_DIGITS) if attempt else None
+    return Failure(attempt + 1, _reason(found), first_ms)
+
+
+def _number(text: bytes | None, digits: int) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) <= digits else None
+
+
+def _reason(found: Mapping[bytes, bytes]) -> str:
+    parts = [next((found[name] for name in names if name in found), b"") for names in (_CLASSES, _MESSAGES)]
+    text = ": ".join(part.decode(errors="replace") for part in parts if part)
+    return text.encode()[:_REASON_MAX].decode(errors="ignore")
+
+
+@dataclass(frozen=True)
+class Returns:
+    """How a retry route's records leave. ``attempts``: how often a record returns. ``then``: the topic that gets it
+    after that; "" if it becomes a dead letter."""
+
+    attempts: int
+    then: str = ""
+
+    def is_over(self, failure: Failure) -> bool:
+        """Return whether the record leaves the schedule for ``then``."""
+        return bool(self.then) and failure.attempt > self.attempts
+
+    def drops(self, name: bytes, failure: Failure) -> bool:
+        """Return whether a header stays behind. A record that leaves the schedule keeps what handlers say of it."""
+        return name in _OURS or (name.startswith(_HANDLERS) and not self.is_over(failure))
+
+
+def added(failure: Failure, arrived_ms: int) -> list[tuple[str, bytes]]:
+    """Return the headers that tell a consumer of the failures. ``arrived_ms``: when postdate received the record."""
+    first_ms = arrived_ms if failure.first_ms is None else failure.first_ms
+    return [(ATTEMPT, b"%d" % failure.attempt), (REASON, failure.reason.encode()), (FIRST, b"%d" % first_ms)]
+
+
+class RetryRouter:
+    """Chooses the targets of a retry route. No header of a record does: it belongs to the consumers."""
+
+    def __init__(self, router: Router, returns: Returns) -> None:
+        self._router = router
+        self._returns = returns
+
+    def target(self, topic: bytes, headers: Sequence[Header]) -> str | Refusal:
+        """The target of a record, or why it has none."""
+        if self._returns.then and self._returns.is_over(read_failure(headers)):
+            return self._returns.then
+        return self._router.target(topic, ())

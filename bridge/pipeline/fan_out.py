@@ -1,0 +1,144 @@
+"""Publish the messages of some routes to several destinations, each confirmed on its own.
+
+Around the broker's sink, a message of such a route becomes one copy for each destination that has not confirmed it.
+When all copies are answered, the listener gets one result for the message. Destinations that confirmed are noted in
+the claim, and so in the store with the next release or burial: a later try goes to the others only. A crash before
+that makes copies, as for every message.
+
+Copies are sent as the sink has room for them. The sink may allow one at a time, to find the message over which the
+broker closes its channel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from bridge.core.message import Claim, Outcome, Refusal
+from bridge.core.ports import Letter, Result, Sink
+
+
+class _Group:
+    """A message and the copies of it without an answer."""
+
+    __slots__ = ("claim", "left", "refusal", "unknown")
+
+    def __init__(self, claim: Claim, copies: int) -> None:
+        self.claim = claim
+        self.left = copies
+        self.unknown = False
+        self.refusal: Refusal | None = None
+
+    def answer(self, number: int, outcome: Outcome, refusal: Refusal | None) -> None:
+        """Record the answer to the copy for destination ``number``."""
+        self.left -= 1
+        if outcome is Outcome.CONFIRMED:
+            self.claim.reached |= 1 << number
+        elif refusal is None:
+            self.unknown = True
+        elif self.refusal is None or self.refusal.lasting:
+            self.refusal = refusal  # one that another try may cure counts first: burying would end the other tries
+
+    def result(self) -> Result:
+        """Return the result for the message, when all copies are answered."""
+        if self.refusal is not None:
+            if self.unknown and self.refusal.lasting:
+                return Result(self.claim, Outcome.UNKNOWN, None)
+            return Result(self.claim, Outcome.REFUSED, self.refusal)
+        return Result(self.claim, Outcome.UNKNOWN if self.unknown else Outcome.CONFIRMED, None)
+
+
+class Copy:
+    """The letter of a message to one of its destinations. ``route`` is the destination's lane."""
+
+    __slots__ = ("arrived_ms", "due_ms", "group", "number", "payload", "public_id", "route")
+
+    def __init__(self, group: _Group, number: int, lane: str) -> None:
+        claim = group.claim
+        self.group = group
+        self.number = number
+        self.route = lane
+        self.public_id = claim.public_id
+        self.payload = claim.payload
+        self.due_ms = claim.due_ms
+        self.arrived_ms = claim.arrived_ms
+
+
+class FanOut:
+    """A ``Sink`` around the broker's."""
+
+    _answered: Callable[[list[Result]], None]
+
+    def __init__(self, sink: Sink, lanes: Mapping[str, Sequence[str]]) -> None:
+        """``lanes``: for each route with several destinations, the names under which the sink knows them."""
+        self._sink = sink
+        self._lanes = {route: tuple(names) for route, names in lanes.items()}
+        self._waiting: deque[Letter] = deque()
+        self._sending = False
+        self.ready, self.able = sink.ready, sink.able
+
+    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+        """Set the listener for results."""
+        self._answered = answered
+        self._sink.on_answers(self._on_results)
+
+    def room(self) -> tuple[int, int]:
+        """Return the sink's room; none while copies wait, so that nothing overtakes them."""
+        return (0, 0) if self._waiting else self._sink.room()
+
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Send the messages, each to all of its destinations that have not confirmed it."""
+        lanes, done = self._lanes, []
+        for letter in letters:
+            names = lanes.get(letter.route)
+            if names is None:
+                self._waiting.append(letter)
+                continue
+            claim = cast("Claim", letter)  # only claims have a route with several destinations
+            left = [number for number in range(len(names)) if not claim.reached >> number & 1]
+            group = _Group(claim, len(left))
+            self._waiting.extend(Copy(group, number, names[number]) for number in left)
+            if not left:  # the settings have fewer destinations now
+                done.append(group.result())
+        if done:
+            self._answered(done)
+        self._send()
+
+    def _send(self) -> None:
+        """Send what waits and has room."""
+        if self._sending:  # the sink answered while it was given letters
+            return
+        self._sending = True
+        try:
+            while self._waiting and (most := max(0, self._sink.room()[0])):
+                ready = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+                late = [
+                    one for one in ready if isinstance(one, Copy) and time.monotonic() >= one.group.claim.lease_ends
+                ]
+                if late:  # another instance may have these messages by now
+                    self._on_results([Result(one, Outcome.UNKNOWN, None) for one in late])
+                    ready = [one for one in ready if one not in late]
+                if ready:
+                    self._sink.publish(ready)
+        finally:
+            self._sending = False
+
+    def _on_results(self, results: list[Result]) -> None:
+        ended: list[Result] = []
+        for result in results:
+            copy = result.letter
+            if not isinstance(copy, Copy):
+                ended.append(result)
+                continue
+            copy.group.answer(copy.number, result.outcome, result.refusal)
+            if not copy.group.left:
+                ended.append(copy.group.result())
+        self._send()
+        self._answered(ended)
+
+
+def fanned(sink: Sink, lanes: Mapping[str, Sequence[str]]) -> Sink:
+    """Return the sink as it is, or around it a fan-out for the routes in ``lanes``."""
+    return FanOut(sink, lanes) if lanes else sink

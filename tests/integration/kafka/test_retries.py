@@ -1,0 +1,89 @@
+"""Retry routes on Kafka: failed records return by the schedule, to the topic of their consumers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bridge_line import QUICK, merged
+from tests.devstack.kafka import Kafka
+from tests.devstack.kafka_admin import create_topic
+from tests.kafka_line import ROUTE, SETTINGS, Came, Headers, KafkaLine
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+
+OWN: Headers = [("own", b"1"), ("own", None), ("x-delay", b"60000")]
+HANDLER: Headers = [("kafka_dlt-exception-fqcn", b"java.lang.IllegalStateException")]
+
+
+@pytest.fixture
+def line(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[KafkaLine]:
+    line = KafkaLine(kafka.url, tmp_path, merged(SETTINGS, QUICK), redis_url)
+    route = {"kind": "retry", "schedule": ["300ms", "900ms"]}
+    line.settings["routes"][ROUTE] |= route
+    last = {"broker": "kafka", "intercept": f"{line.topic}.failed", "deliver_to": f"{line.topic}.billing"}
+    line.settings["routes"]["grouped"] = {
+        **last,
+        "kind": "retry",
+        "schedule": ["200ms", "1s"],
+        "then": f"topic:{line.topic}.up",
+    }
+    line.settings["routes"]["grouped"]["hold"] = True
+    for name in ("billing", "up"):
+        create_topic(kafka.url, line.partitions, name=f"{line.topic}.{name}")
+    line.run().wait_ready()
+    yield line
+    line.close()
+
+
+def fail(line: KafkaLine, came: Came, topic: str) -> None:
+    """Do what a consumer's error handler does: write the record with its headers and some of its own."""
+    line.produce(came.value, [*came.headers, *HANDLER], came.key, topic=topic)
+    line.produced()
+
+
+def test_a_failed_record_returns_as_it_was_by_the_schedule_and_then_is_a_dead_letter(line: KafkaLine) -> None:
+    line.produce(b"body", [*OWN, *HANDLER], b"key")
+    failed_at = line.produced()
+    for attempt, wait_s in ((1, 0.3), (2, 0.9)):
+        (came,) = line.consume(1)
+        assert (came.key, came.value) == (b"key", b"body")
+        told = dict(came.headers[len(OWN) :])
+        assert came.headers[: len(OWN)] == OWN
+        assert told.pop("x-retry-attempt") == b"%d" % attempt
+        assert told.pop("x-retry-reason") == b"java.lang.IllegalStateException"
+        assert abs(int(told.pop("x-retry-first-failed") or b"") / 1000 - failed_at) < 5 or attempt > 1
+        assert set(told) == {"x-delay-id", "x-delay-due"}
+        assert wait_s <= came.at - failed_at < wait_s + 2
+        fail(line, came, line.intake)
+        failed_at = line.produced()
+    (reason,) = line.wait_dead()
+    assert reason.startswith(f"exhausted: the consumers of topic '{line.topic}' failed 3 times")
+    line.nothing_more(0.3)
+
+
+def test_one_group_has_its_own_topic_and_after_the_last_attempt_another_topic_gets_the_record(line: KafkaLine) -> None:
+    intake, billing, up = (f"{line.topic}.{name}" for name in ("failed", "billing", "up"))
+    line.produce(b"body", [*OWN, *HANDLER], b"key", topic=intake)
+    line.produced()
+    for _ in range(2):
+        (came,) = line.consume(1, billing)
+        fail(line, came, intake)
+    (last,) = line.consume(1, up)
+    assert last.header("x-retry-attempt") == b"3"
+    assert last.header("kafka_dlt-exception-fqcn") == b"java.lang.IllegalStateException"
+    line.nothing_more(0.3)
+
+
+def test_with_hold_a_later_record_of_a_key_waits_behind_one_that_waits_longer(line: KafkaLine) -> None:
+    intake, billing = f"{line.topic}.failed", f"{line.topic}.billing"
+    first: Headers = [("x-retry-attempt", b"1")]
+    for value, headers, key in ((b"a1", first, b"a"), (b"a2", [], b"a"), (b"b1", [], b"b"), (b"x", [], None)):
+        line.produce(value, headers, key, topic=intake, partition=0)
+    line.produced()
+    records = line.consume(4, billing)
+    values = [one.value for one in records]
+    assert set(values[:2]) == {b"b1", b"x"}
+    assert values[2:] == [b"a1", b"a2"]

@@ -1,0 +1,180 @@
+"""Retry routes on RabbitMQ, as consumers see them that reject and otherwise know nothing of postdate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.raw_amqp import Message, parts
+from tests.retry_line import FailingConsumers, RetryLine, long, others, retry_headers, returned_as
+from tests.unit.raw_properties import Props, every_property
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+#: RabbitMQ checks the user id, and this is the user of the tests.
+SENT = every_property([long("tenant", 7), long("x-delay", 60_000)])
+SENT.others |= {"user_id": b"\5guest", "expiration": b"\x0560000", "delivery_mode": b"\2", "priority": b"\3"}
+PLAIN = Props([long("tenant", 7)], {"delivery_mode": b"\2"}).encode()
+EXPIRING = Props([long("tenant", 7)], {"expiration": b"\x03150"}).encode()
+KEPT = Props([long("tenant", 7)], {"expiration": b"\x0560000"}).encode()
+IMPATIENT = {"retry": {"first": "100ms", "factor": 1, "max": "100ms", "attempts": 2}}
+
+Consumers = dict[str, FailingConsumers]
+
+
+@pytest.fixture(scope="module")
+def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RetryLine]:
+    line = RetryLine(rabbitmq.url, redis_server.url, tmp_path_factory.mktemp("retries"), IMPATIENT)
+    for kind in ("classic", "quorum"):
+        line.add(kind, {"x-queue-type": kind})
+        line.add(f"{kind}_ttl", {"x-queue-type": kind, "x-message-ttl": 150}, queue_type="classic", schedule=["100ms"])
+        line.add(f"{kind}_full", {"x-queue-type": kind, "x-max-length": 1}, queue_type="classic", schedule=["100ms"])
+    line.add("limited", {"x-queue-type": "quorum", "x-delivery-limit": 1}, schedule=["100ms"])
+    line.add("ending", queue_type="classic", schedule=["100ms"], then=f"exchange:{line.name}.last")
+    line.declare_exchange(f"{line.name}.last", "fanout")
+    line.declare_queue(f"{line.name}.last")
+    line.bind(f"{line.name}.last", f"{line.name}.last")
+    with line:
+        line.start()
+        yield line
+
+
+@pytest.fixture(scope="module")
+def consumers(line: RetryLine) -> Consumers:
+    return {one.label: one for one in line.failing}
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def queue_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_rejected_message_returns_by_the_schedule_and_then_is_a_dead_letter(
+    line: RetryLine, consumers: Consumers, queue_type: str
+) -> None:
+    failing, body = consumers[queue_type], b"\0" + queue_type.encode()
+    key = failing.publish(SENT.encode(), body)
+    first = failing.next()
+    assert retry_headers(first) is None
+    failed_ms = time.time() * 1000
+    failing.reject(first)
+    for attempt, wait_s in ((1, 0.2), (2, 0.4)):
+        rejected_s = time.time()
+        returned = failing.next()
+        assert wait_s - 0.005 <= returned.at - rejected_s < wait_s + 1, "never early, and not much later"
+        assert returned_as(returned) == (attempt, "rejected")
+        moment_ms = (retry_headers(returned) or (0, "", 0))[2]
+        assert abs(moment_ms - failed_ms) < 1000
+        assert (returned.body, returned.routing_key) == (body, key)
+        as_sent(returned, first)
+        failing.reject(returned)
+    reason = failing.wait_dead()
+    assert reason.startswith(f"exhausted: the consumers of queue '{failing.queue}' failed 3 times, first at ")
+    assert reason.endswith("the last reason: rejected")
+    assert line.copies(body) == 1, "no other queue gets a copy but the producer's own"
+    assert line.depth(failing.queue) == 0
+
+
+def as_sent(returned: Message, first: Message) -> None:
+    """Everything that the producer wrote is there, byte for byte, but for the user id, which RabbitMQ checks."""
+    assert others(returned) == others(first) != set()
+    sent, got = parts(first.properties), parts(returned.properties)
+    assert got.before[2:] == sent.before[2:]
+    assert got.behind == sent.behind.replace(b"\5guest", b"", 1)
+
+
+def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, consumers: Consumers) -> None:
+    failing, before = consumers["classic"], line.stored()
+    failing.publish(PLAIN, b"one")
+    failing.reject(failing.next())
+    failing.accept(failing.next())
+    wait_for(lambda: line.stored() == before, "a store without the message", 5)
+    assert line.depth(failing.queue) == 0
+
+
+def test_after_the_last_attempt_a_message_goes_to_the_exchange_in_then(line: RetryLine, consumers: Consumers) -> None:
+    failing = consumers["ending"]
+    key = failing.publish(KEPT, b"one")
+    failing.reject(failing.next())
+    returned = failing.next()
+    assert b"\x0560000" in returned.properties
+    failing.reject(returned)
+    (last,) = line.receive(1, queue=f"{line.name}.last")
+    assert (last.body, last.routing_key, returned_as(last)) == (b"one", key, (2, "rejected"))
+    assert b"60000" not in last.properties, "it must not expire in the queue that keeps it"
+
+
+@pytest.mark.parametrize(("sent", "queue"), [(PLAIN, "_ttl"), (EXPIRING, "")], ids=["queue TTL", "expiration"])
+def test_what_expires_in_the_queue_returns_with_its_expiration(
+    consumers: Consumers, queue_type: str, sent: bytes, queue: str
+) -> None:
+    failing = consumers[queue_type + queue]
+    failing.leave()
+    failing.publish(sent, b"one")
+    time.sleep(0.2)  # no consumer takes it within its TTL
+    returned = failing.next()
+    assert returned_as(returned) == (1, "expired")
+    assert (b"\x03150" in returned.properties) is (sent is EXPIRING)
+    failing.accept(returned)
+
+
+def test_what_a_full_queue_dead_letters_returns(consumers: Consumers, queue_type: str) -> None:
+    failing = consumers[f"{queue_type}_full"]
+    failing.publish(PLAIN, b"one")
+    failing.publish(PLAIN, b"two")
+    second = failing.next()
+    failing.accept(second)
+    returned = failing.next()
+    assert (second.body, returned.body, returned_as(returned)) == (b"two", b"one", (1, "maxlen"))
+    failing.accept(returned)
+
+
+def test_a_message_over_the_delivery_limit_returns_and_has_the_whole_limit_again(consumers: Consumers) -> None:
+    failing = consumers["limited"]
+    failing.publish(PLAIN, b"one")
+    for attempt in (None, 1):
+        for _ in range(2):  # the first delivery, and one more by the limit
+            message = failing.next()
+            assert retry_headers(message) is None if attempt is None else returned_as(message) == (1, "delivery_limit")
+            failing.crash()
+    reason = failing.wait_dead()
+    assert reason.startswith("exhausted: ")
+    assert reason.endswith("the last reason: delivery_limit")
+
+
+def test_a_message_that_its_consumer_publishes_once_more_starts_over(line: RetryLine, consumers: Consumers) -> None:
+    failing = consumers["quorum"]
+    key = failing.publish(PLAIN, b"one")
+    failing.reject(failing.next())
+    returned = failing.next()
+    assert returned_as(returned) == (1, "rejected")
+    line.publish(returned.properties, returned.body, key, line.target)
+    failing.accept(returned)
+    failing.reject(failing.next())
+    again = failing.next()
+    assert returned_as(again) == (1, "rejected")
+    failing.accept(again)
+
+
+def test_an_operators_retry_gives_an_exhausted_message_one_more_attempt(line: RetryLine, consumers: Consumers) -> None:
+    failing = consumers["limited"]
+    (name,) = [name for name, why in line.dead().items() if failing.queue in why]
+    line.order("retry", name)
+    again = failing.next()
+    assert returned_as(again) == (2, "delivery_limit")
+    failing.reject(again)
+    wait_for(lambda: any("failed 3 times" in why for why in line.dead().values()), "a dead letter", 5)
+
+
+def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: RetryLine, consumers: Consumers) -> None:
+    failing = consumers["ending"]
+    failing.publish(PLAIN, b"one")
+    failing.reject(failing.next())
+    failing.crash()
+    line.delete_queue(failing.queue)
+    wait_for(lambda: any(why.startswith("unroutable: ") for why in line.dead().values()), "a dead letter", 10)
