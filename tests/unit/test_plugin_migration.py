@@ -184,7 +184,7 @@ class TestFacts:
 
 class TestHold:
     def test_names_in_the_script_are_numbers(self) -> None:
-        text = script("rabbit@a", "/", 'x">>, halt().', "w")
+        text = script("/", 'x">>, halt().', "w", "amq.gen-1")
         assert "halt" not in text
         assert "@" not in text
         assert "%%" not in text

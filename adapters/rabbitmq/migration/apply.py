@@ -112,9 +112,8 @@ class MigratingBroker:
 
     def hold(self, tool: str, move: PluginMove) -> AbstractContextManager[HoldAnswer]:
         """Move what waits, and hold the plugin, as ``hold.hold`` does."""
-        properties: dict[str, Any] = self._connection._impl.server_properties or {}
-        cluster = str(properties.get("cluster_name", ""))
-        return hold(tool, cluster, self._vhost, move.names.old, move.names.waiting)
+        proof = self._connection.channel().queue_declare("", exclusive=True).method.queue  # ends with the connection
+        return hold(tool, self._vhost, move.names.old, move.names.waiting, proof)
 
     def lock(self) -> None:
         """Make sure that this is the only migration. The lock ends with the connection. Raises ``Refused``."""

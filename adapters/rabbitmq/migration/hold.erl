@@ -1,8 +1,8 @@
 %% Hold the delayed-message plugin until an exchange has been replaced, and move its waiting messages to another one.
 %%
 %% For `rabbitmqctl eval`. @EXCHANGE@ is the plugin's exchange that is about to be replaced, @WAITING@ the exchange of
-%% the plugin's that takes its waiting messages, each a name with its virtual host. @CLUSTER@: the name of the broker's
-%% cluster, so that no other broker is held by mistake. @WAIT_MS@: how long to hold.
+%% the plugin's that takes its waiting messages. @PROOF@ is a queue that only the broker of rabbitmq.url has, so that no
+%% other one is held by mistake. All with their virtual host. @WAIT_MS@: how long to hold.
 %%
 %% A waiting message is a row with its exchange's whole record in the key. The plugin routes it when due by that record,
 %% whether the exchange still exists or not. Here the row gets the other exchange's record. Its due moment stays.
@@ -72,8 +72,8 @@ Work = fun() ->
     end
 end,
 Holder = fun() -> try Work() catch _:Why -> Caller ! {refused, Why} after Resume() end end,
-case {rabbit_nodes:cluster_name() =:= @CLUSTER@, Nodes =/= [] andalso lists:all(Known, Nodes)} of
-    {false, _} -> {refused, other_broker};
+case {rabbit_amqqueue:lookup(@PROOF@), Nodes =/= [] andalso lists:all(Known, Nodes)} of
+    {{error, _}, _} -> {refused, other_broker};
     {_, false} -> {refused, unknown_plugin};
     _ ->
         {Pid, _} = spawn_monitor(Holder),

@@ -32,34 +32,35 @@ class HoldAnswer(NamedTuple):
     waiting: int
 
 
-def script(cluster: str, vhost: str, exchange: str, waiting: str, hold_ms: int = _HOLD_MS) -> str:
+def script(vhost: str, exchange: str, waiting: str, proof: str, hold_ms: int = _HOLD_MS) -> str:
     """Return the text for `rabbitmqctl eval`. Pure."""
     places = {
-        "@CLUSTER@": _binary(cluster),
-        "@EXCHANGE@": f"{{resource,{_binary(vhost)},exchange,{_binary(exchange)}}}",
-        "@WAITING@": f"{{resource,{_binary(vhost)},exchange,{_binary(waiting)}}}",
+        "@EXCHANGE@": _resource(vhost, "exchange", exchange),
+        "@WAITING@": _resource(vhost, "exchange", waiting),
+        "@PROOF@": _resource(vhost, "queue", proof),
         "@WAIT_MS@": str(hold_ms),
     }
     lines = [line for line in _SCRIPT.read_text().splitlines() if not line.lstrip().startswith("%%")]
     return re.sub("|".join(places), lambda found: places[found[0]], "\n".join(lines))
 
 
-def _binary(name: str) -> str:
-    """Return a name as numbers: nothing in it can be read as code."""
-    return f"<<{','.join(map(str, name.encode()))}>>"
+def _resource(vhost: str, kind: str, name: str) -> str:
+    """Return a name in Erlang, as numbers: nothing in it can be read as code."""
+    where, what = (f"<<{','.join(map(str, part.encode()))}>>" for part in (vhost, name))
+    return f"{{resource,{where},{kind},{what}}}"
 
 
 @contextmanager
-def hold(tool: str, cluster: str, vhost: str, exchange: str, waiting: str) -> Iterator[HoldAnswer]:
+def hold(tool: str, vhost: str, exchange: str, waiting: str, proof: str) -> Iterator[HoldAnswer]:
     """Move the waiting messages of an exchange, and hold the plugin for the block. Yield what was done.
 
     The block begins with the tool's answer and not with its end: rabbitmqctl takes its time to stop. The plugin goes on
-    as soon as the exchange is replaced, or after ``_HOLD_MS``.
+    as soon as the exchange is replaced, or after ``_HOLD_MS``. ``proof`` is a queue that only this broker has.
 
     Raises ``SettingsError`` for a command that cannot be started, ``Refused`` where the broker has another plugin,
     ``BrokerUnavailable`` where the command failed.
     """
-    command = [*shlex.split(tool), "eval", script(cluster, vhost, exchange, waiting)]
+    command = [*shlex.split(tool), "eval", script(vhost, exchange, waiting, proof)]
     try:
         started = subprocess.Popen(  # noqa: S603 - the operator's own command, and no shell
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
