@@ -17,11 +17,13 @@ from aiokafka.errors import (
     KafkaError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
     UnsupportedSaslMechanismError,
 )
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
+from adapters.kafka.delivered import marker_topic
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import Kafka
 
@@ -127,6 +129,12 @@ def _of_rights(error: BaseException, rules: Kafka) -> str:
         return f"{where} does not support {mechanism}. Check kafka.sasl_mechanism"
     if isinstance(error, GroupAuthorizationFailedError):
         return f"user '{user}' may not read as the consumer group '{rules.group}'. Grant Read on the group"
+    if isinstance(error, TransactionalIdAuthorizationFailed):
+        ids = marker_topic(rules.group)
+        return (
+            f"user '{user}' may not use the transactional ids '{ids}.*'. Grant Write and Describe on the transactional "
+            f"ids with the prefix '{ids}'"
+        )
     if isinstance(error, ClusterAuthorizationFailedError):
         return f"user '{user}' may write to no topic. Grant Write"
     return ""

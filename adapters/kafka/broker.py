@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
-from adapters.kafka.failure import RetryRouter, Returns
+from adapters.kafka.failure import RetryRouter, Returns, read_failure
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -30,6 +29,7 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
+from bridge.core.message import Failure
 from bridge.delay.header import wanted
 from bridge.delay.naming import Naming
 from bridge.delay.trust import DESTINATION
@@ -114,17 +114,11 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    out = KafkaOut(
-        router,
-        drop,
-        audit,
-        headers_max=settings.limits.header_entries,
-        transactional=name in transactional_routes(settings),
-    )
+    most, once = settings.limits.header_entries, name in transactional_routes(settings)
     if not route.retries:
-        return out
+        return KafkaOut(router, drop, audit, headers_max=most, transactional=once)
     returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
-    return replace(out, router=RetryRouter(router, returns), returns=returns)
+    return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, transactional=once, returns=returns)
 
 
 def _level_source(
@@ -178,6 +172,11 @@ def redeclare(settings: Settings) -> None:
 
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Kafka has no policies on topics."""
+    return []
+
+
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Kafka's error handlers write to a topic of their own accord."""
     return []
 
 
@@ -281,7 +280,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a record made here, as if it had come on an intake topic of the route. Raises ``SettingsError`` for options
     that Kafka does not have."""
     if strange := draft.given("routing_key", "content_type", "message_id"):
-        raise SettingsError(f"Options for RabbitMQ routes only: {strange}. On Kafka, --record-key sets the key.")
+        raise SettingsError(
+            f"Options for RabbitMQ routes only: {strange}. On Kafka, {draft.word('record_key')} sets the key."
+        )
     topic = _intake_topic(settings, route, draft.topic)
     key = None if draft.record_key is None else os.fsencode(draft.record_key)
     named = [(os.fsencode(name), os.fsencode(text)) for name, text in draft.headers.items()]
@@ -300,6 +301,11 @@ def open_payload(row: Row) -> Opened:
     }
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_failure(record.unpack(payload).headers)
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:

@@ -18,10 +18,10 @@ from aiokafka.errors import ProducerFenced
 
 from adapters.kafka import refusals
 from adapters.kafka.access import broker_errors
-from adapters.kafka.delivered import Delivered, key_of, marker_topic
+from adapters.kafka.delivered import DeliveredKeys, key_of, marker_topic
 from adapters.kafka.outgoing import OutgoingRecord
 from adapters.kafka.partition_queue import make_smaller, may_compress
-from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, Session, ShardNames, open_session
+from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardNames, ShardSession, open_session
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
@@ -35,7 +35,7 @@ _RECORDS_MAX, _BYTES_MAX = 1000, 4 << 20
 _DEADLINE_S = 10.0
 #: Pause after a session that could not begin.
 _REST_S = 1.0
-#: How long health mentions a failed transaction.
+#: How long health mentions a failed transaction. The shard may be another instance's by then.
 _TOLD_S = 5.0
 #: The shortest memory of deliveries. It outlives the recovery of every lease.
 _WINDOW_MIN_MS = 600_000
@@ -67,8 +67,8 @@ class Transactions:
         if queue is None:
             topic = marker_topic(self._rules.group)
             names = ShardNames(f"{topic}.{shard}", TopicPartition(topic, shard))
-            delivered = Delivered(self._window_ms)
-            queue = self._shards[shard] = ShardQueue(self._rules, names, delivered, answer, self._health, self._mend)
+            rules, window_ms = self._rules, self._window_ms
+            queue = self._shards[shard] = ShardQueue(rules, names, window_ms, answer, self._health, self._mend)
         queue.add((tp, flight))
 
     async def end(self) -> None:
@@ -84,14 +84,14 @@ class ShardQueue:
         self,
         rules: Kafka,
         names: ShardNames,
-        delivered: Delivered,
+        window_ms: int,
         answer: Answer,
         health: Health,
         mend: Callable[[], None],
     ) -> None:
         self._rules = rules
         self._names = names
-        self._delivered = delivered
+        self._delivered = DeliveredKeys(window_ms)
         self._answer = answer
         self._health = health
         self._mend = mend
@@ -99,7 +99,7 @@ class ShardQueue:
         self._compressed = rules.compression != "none"
         self._queue: deque[_Flight] = deque()
         self._taken: list[_Flight] = []
-        self._session: Session | None = None
+        self._session: ShardSession | None = None
         self._rests_until = 0.0
         self._unable = Refusal(Reason(ReasonKind.NOT_KNOWN, ""))
         #: The records of the next transaction, and their codec; None for the producer's own.
@@ -136,7 +136,7 @@ class ShardQueue:
             why = f"{type(error).__name__}: {error}"
         if why:
             self._loop = None
-            self._health.say(self._subject, f"a transaction failed: {why}", for_s=60)
+            self._health.say(self._subject, f"a transaction failed: {why}", for_s=_TOLD_S)
             self._rests_until = time.monotonic() + _REST_S
             self._unknown()
 
@@ -149,21 +149,23 @@ class ShardQueue:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    async def _begin(self) -> Session | None:
+    async def _begin(self) -> ShardSession | None:
         """Begin a session. If none can begin, refuse what waits: nothing was tried."""
         if time.monotonic() < self._rests_until:
             self._refuse_all()
             return None
+        delivered = DeliveredKeys(self._delivered.window_ms)
         try:
             with broker_errors(self._rules):
                 async with asyncio.timeout(_DEADLINE_S):
-                    self._session = await open_session(self._rules, self._names, self._delivered)
+                    self._session = await open_session(self._rules, self._names, delivered)
         except BrokerUnavailable as error:
             if isinstance(error, MissingMarkersError):
                 self._mend()
             self._fail(str(error))
             return None
         self._health.say(self._subject, "")
+        self._delivered = delivered
         return self._session
 
     def _fail(self, why: str) -> None:
@@ -211,7 +213,7 @@ class ShardQueue:
             size += queue[0][1].size
             taken.append(queue.popleft())
 
-    async def _transact(self, session: Session) -> None:
+    async def _transact(self, session: ShardSession) -> None:
         """Deliver the front of the queue. Whatever is unclear becomes unknown: the next session finds out."""
         self._take()
         try:
@@ -232,14 +234,14 @@ class ShardQueue:
             self._unknown()
             await session.close()
 
-    async def _drop_refused(self, session: Session) -> None:
+    async def _drop_refused(self, session: ShardSession) -> None:
         """Refuse the records of partitions that cannot be written to now."""
         for tp in dict.fromkeys(tp for tp, _ in self._taken):
             refusal = await session.refusal_of(tp)
             if refusal is not None:
                 self._refuse([flight for one, flight in self._taken if one == tp], tp.topic, refusal)
 
-    async def _commit(self, session: Session) -> None:
+    async def _commit(self, session: ShardSession) -> None:
         keys = [key_of(flight.letter) for _, flight in self._taken]
         fresh = [one for one, key in zip(self._taken, keys, strict=True) if key not in self._delivered]
         await session.commit(fresh, keys, self._codec)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Draft(NamedTuple):
-    """A message to pack; None where an option was not given. Each broker refuses the options that it does not have."""
+    """A message to pack; None where a field was not given. Each broker refuses the fields that it does not have."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -16,10 +16,15 @@ class Draft(NamedTuple):
     topic: str | None = None
     content_type: str | None = None
     message_id: str | None = None
+    in_api: bool = False
 
     def given(self, *names: str) -> str:
-        """Return those of these fields that were given, as the options of `postdate send`; "" for none."""
-        return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None)
+        """Return those of these fields that were given, in the caller's words; "" for none."""
+        return ", ".join(self.word(name) for name in names if getattr(self, name) is not None)
+
+    def word(self, name: str) -> str:
+        """Return what the caller calls a field: a member of the API's request, or an option of `postdate send`."""
+        return f'"{name}"' if self.in_api else f"--{name.replace('_', '-')}"
 
 
 class Packed(NamedTuple):

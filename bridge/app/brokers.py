@@ -24,6 +24,7 @@ from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
+from bridge.core.message import Failure
 from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
@@ -100,6 +101,10 @@ class Broker(Protocol):
     def judge_policies(self, settings: Settings) -> list[tuple[str, str]]:
         """Compare the broker's policies with postdate's queues. Blocking."""
 
+    def judge_consumers(self, settings: Settings, change: bool = False) -> list[Finding]:
+        """Return whether what the consumers of retry routes reject reaches postdate. ``change``: see to it, where
+        possible. Blocking; a broker that does not tell is a finding."""
+
     def diagnose(self, settings: Settings) -> list[CheckResult]:
         """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
         that does not answer is a result."""
@@ -163,6 +168,10 @@ class Broker(Protocol):
 
     def open_payload(self, row: Row) -> Opened:
         """Open a payload for a person. Raises ``ValueError`` where too little of it was read."""
+
+    def failure_of(self, settings: Settings, route: str, payload: bytes) -> Failure:
+        """Return how the consumers of a retry route failed. Raises ``ValueError`` where too little of the payload was
+        read."""
 
     def body_of(self, payload: bytes) -> bytes:
         """Return the body of a whole payload."""

@@ -81,8 +81,8 @@ class Beside:
         return [telling for _, telling in self._pairs]
 
     async def around(self, work: Coroutine[Any, Any, None], reloader: Reloader) -> None:
-        """Do ``work``, and serve HTTP from before its start until after its end. Reload at SIGHUP."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
+        """Do ``work``, and serve HTTP from before its start until after its end. React to SIGHUP."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _on_hangup(reloader))
         if self.child is None:
             await work
             return
@@ -92,6 +92,24 @@ class Beside:
         finally:
             keeping.cancel()
             await self.child.leave()
+
+
+def _on_hangup(reloader: Reloader) -> Callable[[], None]:
+    """Return what to do at SIGHUP: reload, or end as at SIGTERM where the terminal was closed.
+
+    Standard input is no terminal any more then. While it is one, `kill -HUP` and the API's reload work as elsewhere.
+    """
+    on_terminal = os.isatty(0)
+
+    def hung_up() -> None:
+        if on_terminal and not os.isatty(0):
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the shell and the kernel may both send it
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            reloader.ask()
+
+    return hung_up
 
 
 def _to_supervisor(stuck_s: float, beside: Beside) -> Report:

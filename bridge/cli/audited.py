@@ -30,17 +30,17 @@ def named(ids: Sequence[bytes]) -> str:
     return ", ".join(one.decode() for one in ids[:_NAMED_MAX]) + more
 
 
-async def noted(desk: Desk, verb: str, results: Sequence[MessageResult], what: str = "") -> Sequence[MessageResult]:
-    """Note what a verb did, if it changed anything. Return the results."""
+async def noted(desk: Desk, verb: str, results: Sequence[MessageResult], reason: str = "") -> Sequence[MessageResult]:
+    """Note what a verb did and the operator's reason, if it changed anything. Return the results."""
     changed = [one.id for one in results if one.code == FINE]
     if changed:
-        await note(desk, verb, what or named(changed), len(changed))
+        await note(desk, verb, named(changed), len(changed), reason)
     return results
 
 
-async def note(desk: Desk, verb: str, what: str, messages: int) -> None:
+async def note(desk: Desk, verb: str, what: str, messages: int, reason: str = "") -> None:
     """Write an entry."""
     try:
-        await desk.note(AuditEntry(operator(), "cli", verb, what, messages))
+        await desk.note(AuditEntry(operator(), "cli", verb, what, messages, reason))
     except StoreUnavailable as error:
         complain(f"Warning: the audit log has no entry for this: {error}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
     KeyOption,
+    NoteOption,
     Output,
     OutputOption,
     ReasonOption,
@@ -36,6 +38,7 @@ def cancel(
         bool, typer.Option("--dead", help="Delete all dead letters, or those that match --route and --reason.")
     ] = False,
     reason: ReasonOption = None,
+    note: NoteOption = "",
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -49,16 +52,23 @@ def cancel(
         if ids or key is not None:
             raise SettingsError("--dead selects by filter. Leave out ids and --key.")
         return at_dead_letters(
-            settings, Filter(route=route, reason=reason), ("cancel", "cancelled"), yes, output, _cancel
+            settings,
+            Filter(route=route, reason=reason),
+            ("cancel", "cancelled"),
+            yes,
+            output,
+            partial(_cancel, note or "by an operator"),
+            reason=note,
         )
     if reason is not None:
         raise SettingsError("--reason selects dead letters. Add --dead.")
 
     async def work(desk: Desk) -> Sequence[MessageResult]:
-        return await noted(desk, "cancel", await verbs.cancel(desk, await targets(desk, settings, ids, key, route)))
+        results = await verbs.cancel(desk, await targets(desk, settings, ids, key, route), note)
+        return await noted(desk, "cancel", results, note)
 
     return answer(output, at_desk(settings, work, route), gone="cancelled")
 
 
-async def _cancel(desk: Desk, ids: list[bytes]) -> int:
-    return sum(answer == "dead" for answer in (await desk.cancel(ids, "by an operator")).values())
+async def _cancel(reason: str, desk: Desk, ids: list[bytes]) -> int:
+    return sum(answer == "dead" for answer in (await desk.cancel(ids, reason)).values())

@@ -9,7 +9,7 @@ from bridge.admin.desk import Desk
 from bridge.admin.verbs import MessageResult
 from bridge.app.open_desk import at_desk
 from bridge.cli.audited import noted
-from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
+from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, NoteOption, Output, OutputOption, RouteOption
 from bridge.cli.results import answer
 from bridge.cli.select import targets
 from bridge.settings import settings_from
@@ -19,6 +19,7 @@ def deliver(
     ids: IdsArgument = None,
     key: KeyOption = None,
     route: RouteOption = None,
+    note: NoteOption = "",
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -26,6 +27,7 @@ def deliver(
     settings = settings_from(config)
 
     async def work(desk: Desk) -> Sequence[MessageResult]:
-        return await noted(desk, "deliver", await verbs.deliver(desk, await targets(desk, settings, ids, key, route)))
+        results = await verbs.deliver(desk, await targets(desk, settings, ids, key, route))
+        return await noted(desk, "deliver", results, note)
 
     answer(output, at_desk(settings, work, route))

@@ -13,8 +13,9 @@ import typer
 from bridge.admin.desk import Desk, Filter, Row
 from bridge.admin.moments import read_border_ms, read_past_border_ms
 from bridge.admin.past import PastFilter
-from bridge.app import views
+from bridge.app import lists, views
 from bridge.app.brokers import brokers_of
+from bridge.app.lists import Wanted
 from bridge.app.open_desk import at_desk
 from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
 from bridge.cli.output import rows, table, wait
@@ -80,6 +81,10 @@ DueBeforeOption = Annotated[
         "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
     ),
 ]
+HeaderOption = Annotated[
+    str | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="Only messages with this header. Without =VALUE: any value."),
+]
 EndingOption = Annotated[
     PastState | None, typer.Option("--ending", help="With --state history: only messages that ended like this.")
 ]
@@ -106,6 +111,13 @@ def list_messages(
     due_before: DueBeforeOption = None,
     ending: EndingOption = None,
     since: SinceOption = None,
+    header: HeaderOption = None,
+    min_size: Annotated[
+        int, typer.Option("--min-size", metavar="BYTES", min=0, help="Only messages of this size or larger.")
+    ] = 0,
+    min_tries: Annotated[
+        int, typer.Option("--min-tries", metavar="N", min=0, help="Only messages that were tried this often or more.")
+    ] = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
@@ -117,7 +129,7 @@ def list_messages(
     `postdate show` prints bodies.
     """
     settings, now_ms = settings_from(config), 0
-    _judge(settings, state, due_after or due_before, ending or since)
+    _judge(settings, state, due_after or due_before, ending or since, bool(header or min_size or min_tries))
 
     async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
         nonlocal now_ms
@@ -133,10 +145,21 @@ def list_messages(
             read_border_ms("--due-after", due_after, now_ms),
             read_border_ms("--due-before", due_before, now_ms),
             reason,
+            min_size,
+            min_tries,
         )
-        return await _gather(desk, state, wanted, most, now_ms)
+        name, _, value = (header or "").partition("=")
+        return await _gather(desk, state, Wanted(wanted, (name, value) if name else None), most, now_ms)
 
     found, more = at_desk(settings, gather, route)
+    _print(settings, output, state, found, now_ms)
+    if not found:
+        judge_strange_route(settings, route)
+    if more:
+        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
+
+
+def _print(settings: Settings, output: Output, state: Listed, found: list[dict[str, Any]], now_ms: int) -> None:
     if output is Output.TEXT and sys.stdout.isatty():
         heads = _HEADS | {"when": _WHEN.get(state, "due"), "place": _place(settings)}
         table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
@@ -145,18 +168,16 @@ def list_messages(
         rows(output, _COLUMNS[state], [_with_place(row) for row in found], named)
     else:
         rows(output, _COLUMNS[state], found)
-    if not found:
-        judge_strange_route(settings, route)
-    if more:
-        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
 
 
-def _judge(settings: Settings, state: Listed, due: str | None, past: str | None) -> None:
+def _judge(settings: Settings, state: Listed, due: str | None, past: str | None, stored: bool) -> None:
     """Raise ``SettingsError`` for options that do not go with the state."""
     if state is not Listed.HISTORY:
         if past:
             raise SettingsError("--ending and --since need --state history.")
         return
+    if stored:
+        raise SettingsError("--header, --min-size and --min-tries select messages in the store.")
     if due:
         raise SettingsError("--due-after and --due-before select messages in the store. Use --since.")
     if not settings.history.max:
@@ -200,7 +221,7 @@ def _away(time_ms: int, now_ms: int, past: str) -> str:
 
 
 async def _gather(
-    desk: Desk, state: Listed, wanted: Filter, limit: int | None, now_ms: int
+    desk: Desk, state: Listed, wanted: Wanted, limit: int | None, now_ms: int
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the messages, and whether there are more."""
     found: list[dict[str, Any]] = []
@@ -211,14 +232,16 @@ async def _gather(
     return found, False
 
 
-async def _rows(desk: Desk, state: State, wanted: Filter) -> AsyncIterator[Row]:
+async def _rows(desk: Desk, state: State, wanted: Wanted) -> AsyncIterator[Row]:
     """Yield the messages: through the key index where it lists the key's messages, else by reading all of the state."""
-    if wanted.key is not None and wanted.route is not None:
-        found = await desk.find(wanted.route, wanted.key)
+    base = wanted.base
+    if base.key is not None and base.route is not None:
+        found = await desk.find(base.route, base.key)
         if not found.unlisted:
             for row in sorted(await desk.look(found.ids, 256), key=lambda row: (row.at_ms, row.id)):
-                if row.state is state and wanted.takes(row):
+                if row.state is state and await lists.takes(desk, row, wanted):
                     yield row
             return
-    async for row in desk.rows(state, wanted):
-        yield row
+    async for row in desk.rows(state, base):
+        if wanted.header is None or await lists.takes(desk, row, wanted):
+            yield row

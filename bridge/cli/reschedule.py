@@ -16,6 +16,7 @@ from bridge.cli.options import (
     IdsArgument,
     InOption,
     KeyOption,
+    NoteOption,
     Output,
     OutputOption,
     RouteOption,
@@ -31,6 +32,7 @@ def reschedule(
     route: RouteOption = None,
     after: InOption = None,
     at: AtOption = None,
+    note: NoteOption = "",
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -41,6 +43,6 @@ def reschedule(
     async def work(desk: Desk) -> Sequence[MessageResult]:
         moment_ms = due_ms(due, await desk.now_ms(), settings.limits.max_delay)
         results = await verbs.reschedule(desk, await targets(desk, settings, ids, key, route), moment_ms)
-        return await noted(desk, "reschedule", results)
+        return await noted(desk, "reschedule", results, note)
 
     answer(output, at_desk(settings, work, route))

@@ -16,6 +16,7 @@ from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
     KeyOption,
+    NoteOption,
     Output,
     OutputOption,
     ReasonOption,
@@ -34,6 +35,7 @@ def retry(
     route: RouteOption = None,
     reason: ReasonOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Retry all dead letters.")] = False,
+    note: NoteOption = "",
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -55,12 +57,14 @@ def retry(
             output,
             _retry_many,
             verbs.is_dead_cancellation,
+            reason=note,
         )
     if everything or reason is not None:
         raise SettingsError("--all and --reason select by filter. Leave out ids and --key.")
 
     async def work(desk: Desk) -> Sequence[MessageResult]:
-        return await noted(desk, "retry", await verbs.retry(desk, await targets(desk, settings, ids, key, route)))
+        results = await verbs.retry(desk, await targets(desk, settings, ids, key, route))
+        return await noted(desk, "retry", results, note)
 
     return answer(output, at_desk(settings, work, route))
 

@@ -34,7 +34,8 @@ def run(
     """Run the bridge until SIGTERM or SIGINT.
 
     The first signal stops it gracefully: it finishes what it has claimed, within bridge.shutdown_grace. A second signal
-    stops it at once. SIGHUP reloads the settings that can change live, and logs which ones need a restart.
+    stops it at once. SIGHUP reloads the settings that can change live, and logs which ones need a restart. Closing the
+    terminal of a foreground run stops it as SIGTERM does.
     """
     overrides = {
         "bridge.workers": workers,

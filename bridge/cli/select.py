@@ -58,26 +58,31 @@ def at_dead_letters(
     output: Output,
     act: Act,
     spares: Callable[[Row], bool] = lambda _: False,
+    reason: str = "",
 ) -> None:
     """Ask for confirmation, ``act`` on all dead letters that match, and print on how many.
 
     ``verb`` is an order and a deed, such as "retry" and "retried". ``spares`` tells which ones are skipped.
+    ``reason`` goes to the audit log.
     """
     order, deed = verb
-    done = at_desk(settings, lambda desk: _on_dead_letters(desk, wanted, order, yes, act, spares), wanted.route)
+    done = at_desk(
+        settings, lambda desk: _on_dead_letters(desk, wanted, (order, reason), yes, act, spares), wanted.route
+    )
     facts(output, {deed: done}, [(deed, str(done))])
     if not done:
         judge_strange_route(settings, wanted.route)
 
 
 async def _on_dead_letters(
-    desk: Desk, wanted: Filter, verb: str, yes: bool, act: Act, spares: Callable[[Row], bool]
+    desk: Desk, wanted: Filter, order: tuple[str, str], yes: bool, act: Act, spares: Callable[[Row], bool]
 ) -> int:
     """Return how many dead letters were acted on.
 
     All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
     where there is no terminal to ask on, ``typer.Exit`` where the answer is no.
     """
+    verb, reason = order
     sample: list[Row] = []
     ids: list[bytes] = []
     async for row in desk.rows(State.DEAD, wanted):
@@ -98,7 +103,7 @@ async def _on_dead_letters(
     if done:
         filters = {"route": wanted.route, "reason": wanted.reason}
         text = " ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
-        await note(desk, verb, f"dead letters {text}".rstrip(), done)
+        await note(desk, verb, f"dead letters {text}".rstrip(), done, reason)
     return done
 
 

@@ -196,7 +196,7 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
     headers, properties = _headers(opened.properties)
     return reply(
         {
-            "message": views.message(row),
+            "message": {**views.message(row), **views.retry(here.settings, row)},
             "properties": properties,
             "headers": _for_caller(here, who, headers),
             "origin": dict(opened.origin),
@@ -321,9 +321,8 @@ def draft(here: Backend, new: NewMessage) -> Callable[[int], Message]:
     texts = (new.routing_key, new.record_key, new.topic, new.content_type, new.message_id, *new.headers.values())
     for text in (*texts, *new.headers):
         as_bytes("The message", text or "")
-    parts = Draft(
-        _content(new), new.headers, new.routing_key, new.record_key, new.topic, new.content_type, new.message_id
-    )
+    named = (new.routing_key, new.record_key, new.topic, new.content_type, new.message_id)
+    parts = Draft(_content(new), new.headers, *named, in_api=True)
     order_key, payload = broker_of(route.broker).pack(settings, new.route, parts)
     if len(payload) > settings.limits.max_body:
         text = f"The message is too large: {len(payload)} bytes. limits.max_body allows {settings.limits.max_body}."

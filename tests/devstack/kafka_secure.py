@@ -67,10 +67,13 @@ class SecureKafka(Kafka):
         for done in admin.alter_user_scram_credentials([wanted]).values():
             done.result(kafka_admin.TIMEOUT_S)
 
-    def allow(self, user: str, kind: ResourceType, name: str, operations: Iterable[AclOperation]) -> None:
-        """Grant a user these operations on a topic or group."""
+    def allow(
+        self, user: str, kind: ResourceType, name: str, operations: Iterable[AclOperation], prefixed: bool = False
+    ) -> None:
+        """Grant a user these operations on a topic, a group or an id, or on all that begin with ``name``."""
         admin = kafka_admin.client(self.url)
-        pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        allow = AclPermissionType.ALLOW
         wanted = [AclBinding(kind, name, pattern, f"User:{user}", "*", operation, allow) for operation in operations]
         for done in admin.create_acls(wanted).values():
             done.result(kafka_admin.TIMEOUT_S)

@@ -518,15 +518,24 @@ class TestWhatLeftTheStore:
         assert shell.ended("show", one, "--raw")[0] == 3
         assert "The body of message" in shell.said
 
+    def test_a_list_filters_by_header_size_and_tries(self, shell: Shell) -> None:
+        one, two = shell.send("--header", "tenant=a"), shell.send("--header", "tenant=b")
+        assert [row["id"] for row in shell.rows("list", "--header", "tenant=a")] == [one]
+        assert {row["id"] for row in shell.rows("list", "--header", "tenant")} == {one, two}
+        assert shell.rows("list", "--header", "tenant=c") == []
+        assert shell.rows("list", "--min-size", "100000") == shell.rows("list", "--min-tries", "1") == []
+        assert "--header" in shell.refused("list", "--state", "history", "--header", "tenant=a")
+
     def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
         one, dead = shell.send(), shell.dead("unroutable: nobody")
         shell("reschedule", one, "--in", "2h")
-        shell("cancel", one)
-        shell("retry", "--all", "--yes")
+        shell("cancel", one, "--note", "customer called")
+        shell("retry", "--all", "--yes", "--note", "queue is back")
         entries = shell.rows("audit", "--limit", "4")
         assert [entry["verb"] for entry in entries] == ["retry", "cancel", "reschedule", "send"]
         assert [entry["messages"] for entry in entries] == [1, 1, 1, 1]
         assert (entries[1]["via"], entries[1]["what"]) == ("cli", one)
+        assert [entry["reason"] for entry in entries[:3]] == ["queue is back", "customer called", None]
         assert entries[0]["what"] == "dead letters"
         assert entries[0]["who"]
         assert shell.states() == {dead: "parked"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -10,34 +12,41 @@ import schemathesis
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 
+from bridge.admin.diagnosis import CheckResult, Severity
+from bridge.http import status, system
 from bridge.http.access import Role
 from bridge.http.app import create_app
+from bridge.http.backend import Backend
 from bridge.http.line import Processes
+from bridge.http.status import stream
+from bridge.process.http_child import Reloading
 from bridge.settings.model import Http
 from tests.api import TOKENS, MemoryStores, settings
 
 pytestmark = pytest.mark.slow
 
-#: They talk to brokers, send signals, or never end.
-LEFT_OUT = r"/(levels|doctor|reload|events)$"
-
 
 @pytest.mark.parametrize("role", [None, *Role])
-def test_no_request_makes_the_api_fail_and_no_viewer_writes(role: Role | None) -> None:
-    stores = MemoryStores()
+def test_no_request_makes_the_api_fail_and_no_viewer_writes(role: Role | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_brokers(monkeypatch)
+    stores, processes = MemoryStores(), Processes()
+    reloads = answering_reloads(processes)
     asyncio.run(fill(stores))
     unlimited = Http(requests_per_second=100_000)
-    app = create_app(settings(http=unlimited), stores, Processes())
-    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers={"Host": "localhost"}).exclude(
-        path_regex=LEFT_OUT
-    )
+    app = create_app(settings(http=unlimited), stores, processes)
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers={"Host": "localhost"})
     headers = {"Host": "localhost", **({"Authorization": f"Bearer {TOKENS[role]}"} if role else {})}
     before = counts(stores)
 
+    asked = set()
     for result in schema.get_all_operations():
-        ask(result.ok(), headers, role)  # type: ignore[union-attr]  # a wrong document fails here
+        operation: Any = result.ok()  # type: ignore[union-attr]  # a wrong document fails here
+        ask(operation, headers, role)
+        asked.add(operation.path.rpartition("/")[2])
+    assert asked >= {"levels", "doctor", "events", "reload"}
     if role is None or role is Role.VIEWER:
         assert counts(stores) == before
+    assert bool(reloads) is (role is Role.ADMIN)
 
 
 def ask(operation: Any, headers: dict[str, str], role: Role | None) -> None:
@@ -59,6 +68,34 @@ def ask(operation: Any, headers: dict[str, str], role: Role | None) -> None:
             assert response.status_code >= 400, where
 
     asked()
+
+
+def without_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer at once where the API asks brokers, and end the events after the first one."""
+
+    async def first(here: Backend, role: Role) -> AsyncGenerator[str]:
+        async with aclosing(stream(here, role)) as events:
+            yield await anext(events)
+
+    finding = CheckResult(Severity.WARN, "redis", "it evicts keys", advice="Set maxmemory-policy to noeviction.")
+    monkeypatch.setattr(status, "stream", first)
+    monkeypatch.setattr(system, "examine_all", lambda settings: [finding])
+    monkeypatch.setattr(system, "survey_levels", lambda settings: ([], ["RabbitMQ does not answer."]))
+    monkeypatch.setattr(system, "count_intakes", lambda settings: [])
+
+
+def answering_reloads(processes: Processes) -> list[str]:
+    """Let reloads succeed without a bridge. Return the list that grows with each."""
+    asked: list[str] = []
+
+    def next_reload() -> asyncio.Future[Reloading]:
+        future: asyncio.Future[Reloading] = asyncio.get_running_loop().create_future()
+        future.set_result(Reloading(True, 1.0, "Nothing has changed."))
+        return future
+
+    processes.ask_reload = lambda: asked.append("reload")
+    processes.next_reload = next_reload  # type: ignore[method-assign]
+    return asked
 
 
 async def fill(stores: MemoryStores) -> None:

@@ -121,7 +121,7 @@ async def test_search_finds_by_id_and_by_key() -> None:
         ({"at": "2026-12-24T18:00:00Z"}, "one of in"),
         ({"in": "9999d"}, "too far"),
         ({"headers": {"x-delay": "5"}}, "x-delay"),
-        ({"routing_key": None}, "routing-key"),
+        ({"routing_key": None}, "routing_key"),
         ({"body_base64": "eA=="}, "one of body"),
         ({"key": "k" * 300}, "too long"),
         ({"strange": 1}, "strange"),
@@ -252,3 +252,9 @@ async def test_a_store_that_is_away_is_a_503_with_its_sentence() -> None:
         client.stores.memory.away = "Redis at localhost does not answer"
         problem = await client.get("/messages", 503)
         assert problem["detail"] == "Redis at localhost does not answer."
+
+
+async def test_a_missing_routing_key_is_named_as_the_api_names_it() -> None:
+    async with api() as one:
+        problem = await one.call("POST", "/messages", 422, {"route": "orders", "body": "x", "in": "1h"})
+    assert problem["detail"].startswith('"routing_key" is missing.')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.kafka.delivered import Delivered, read, written
+from adapters.kafka.delivered import DeliveredKeys, read, written
 from adapters.kafka.transactional import window_ms
 
 WINDOW_MS = 600_000
@@ -25,7 +25,7 @@ def test_a_session_without_deliveries_writes_one_empty_marker() -> None:
 
 
 def test_a_delivery_is_known_for_the_window_and_forgotten_after_it() -> None:
-    delivered = Delivered(WINDOW_MS)
+    delivered = DeliveredKeys(WINDOW_MS)
     delivered.add(0, keys(0, 1))
     for minute in range(1, 11):
         delivered.add(minute * 60_000, keys(minute, 1))
@@ -36,26 +36,27 @@ def test_a_delivery_is_known_for_the_window_and_forgotten_after_it() -> None:
 
 
 def test_the_window_ends_with_the_last_delivery_and_not_now() -> None:
-    delivered = Delivered(WINDOW_MS)
+    delivered = DeliveredKeys(WINDOW_MS)
     delivered.add(0, keys(0, 3))
     delivered.add(WINDOW_MS - 1, [])
     assert all(key in delivered for key in keys(0, 3))
 
 
 def test_a_clock_that_steps_back_forgets_nothing() -> None:
-    delivered = Delivered(WINDOW_MS)
+    delivered = DeliveredKeys(WINDOW_MS)
     delivered.add(50 * WINDOW_MS, keys(0, 1))
     delivered.add(0, keys(1, 1))
     assert all(key in delivered for key in keys(0, 2))
 
 
-def test_a_new_session_repeats_the_newest_deliveries_and_a_bounded_number() -> None:
-    delivered = Delivered(WINDOW_MS)
+def test_after_a_pause_a_new_session_repeats_the_newest_deliveries_and_a_bounded_number() -> None:
+    delivered = DeliveredKeys(WINDOW_MS)
+    assert delivered.repeated(0) == []
     delivered.add(0, keys(0, 10))
     delivered.add(300_000, keys(10, 10))
     delivered.add(400_000, keys(20, 50_000))
-    newest = delivered.newest()
-    assert newest == keys(30_020, 20_000)
+    assert delivered.repeated(400_000 + WINDOW_MS // 4 - 1) == []
+    assert delivered.repeated(400_000 + WINDOW_MS // 4) == keys(30_020, 20_000)
 
 
 def test_the_memory_outlives_every_lease() -> None:

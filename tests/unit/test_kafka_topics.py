@@ -5,19 +5,23 @@ from __future__ import annotations
 import pytest
 
 from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent, sentence
+from adapters.kafka.topology.released import judged_markers, marker_config, planned_markers, sized_markers
 from adapters.kafka.topology.setup import intake_shortfalls, level_config, level_shortfalls
 from adapters.kafka.topology.topics import Topic, TopicConfig
 from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.settings import Settings
 
 INTAKE = Topic("pay", "payments.delay", 2, 1, True)
 TARGET = Topic("pay", "payments", 3, 3, False)
 MISSING = Topic("pay", "payments", 0, 0, False)
 UNSEEN = Topic("pay", "payments.delay", 0, 0, True, unseen=True)
+ROUTE = {"broker": "kafka", "intercept": "payments.delay", "deliver_to": "payments"}
 SIZE, INSYNC = "max.message.bytes", "min.insync.replicas"
 MIB = 1 << 20
 UNCHECKED = Shortfall(Difference.UNCHECKED)
+FEW_SHARDS = Shortfall(Difference.PARTITIONS, 2, 8)
 
 
 def config(**values: str) -> TopicConfig:
@@ -46,6 +50,27 @@ def test_a_new_topic_has_room_for_the_largest_record_of_its_intake_and_the_stric
     assert made == {"a": "1", SIZE: str(81 * MIB), INSYNC: "2"}
     assert level_config({SIZE: str(64 * MIB)}, [(TARGET, config(min_insync_replicas="2"))], 1)[INSYNC] == "1"
     assert level_config({SIZE: str(64 * MIB)}, [], 1) == {SIZE: str(64 * MIB)}
+
+
+def test_the_marker_topic_has_a_partition_for_each_shard_and_keeps_markers_as_long_as_an_intake_keeps_records() -> None:
+    settings = Settings.model_validate(
+        {"kafka": {"release": "transactional", "group": "pay"}, "redis": {"shards": 4}, "routes": {"pay": ROUTE}}
+    )
+    (topic,) = planned_markers(settings)
+    assert (topic.name, topic.route, topic.ours) == ("pay.released", "pay", True)
+    made = sized_markers(settings, topic, [TARGET])
+    assert (made.partitions, made.replicas) == (4, 3)
+    given = marker_config(settings, [config(min_insync_replicas="2")], 3)
+    assert judged_markers(settings, made, TopicConfig(given)).state is Standing.SAME
+    assert given[INSYNC] == "2"
+    poor = config(cleanup_policy="compact", retention_ms="1", message_timestamp_type="CreateTime")
+    kinds = [one.kind for one in judged_markers(settings, INTAKE, poor).shortfalls]
+    wanted = [Difference.PARTITIONS, Difference.COMPACTED_MARKERS, Difference.SHORT_RETENTION]
+    assert kinds == [*wanted, Difference.PRODUCERS_CLOCK]
+    plain = settings.model_copy(
+        update={"routes": {"pay": settings.routes["pay"].model_copy(update={"release": "plain"})}}
+    )
+    assert planned_markers(plain) == []
 
 
 def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
@@ -91,6 +116,14 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
             TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
             "topic 'payments.delay' of route pay loses records: Kafka deletes records after retention.ms (999), read "
             "or not: set it to -1 (dead letters are kept)",
+        ),
+        (
+            TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(FEW_SHARDS,), markers=True),
+            "marker topic 'payments.delay' cannot prevent every copy: partitions: 2, and redis.shards is 8. Raise them",
+        ),
+        (
+            TopicFinding(UNSEEN, Standing.UNSEEN, markers=True),
+            "postdate may not see the marker topic 'payments.delay' of its transactional routes",
         ),
         (
             TopicFinding(INTAKE, Standing.NONE, refresh_ms=30_000),

@@ -77,6 +77,11 @@ def sentence(finding: TopicFinding) -> str:
             return refusal.reason.sentence
         case TopicFinding(topic, Standing.MISSING):
             return _missing(topic)
+        case TopicFinding(topic, Standing.UNSEEN, markers=True):
+            return (
+                f"postdate may not see the marker topic '{topic.name}' of its transactional routes, so it cannot tell "
+                "whether the topic exists. Grant its user Read, Write and Describe"
+            )
         case TopicFinding(topic, Standing.UNSEEN):
             return _unseen(topic)
         case TopicFinding(topic, Standing.WAITS, Topic() as target):

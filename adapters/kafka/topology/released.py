@@ -44,7 +44,7 @@ def planned_markers(settings: Settings) -> list[Topic]:
 def judged_markers(settings: Settings, topic: Topic, has: TopicConfig) -> TopicFinding:
     """Compare the marker topic with what it needs. Settings that may not be read are not judged."""
     if not topic.partitions:
-        return absent(topic)
+        return replace(absent(topic), markers=True)
     found = []
     if topic.partitions < settings.redis.shards:
         found.append(Shortfall(Difference.PARTITIONS, topic.partitions, settings.redis.shards))

@@ -178,6 +178,24 @@ def test_an_unwritable_topic_makes_dead_letters_and_delays_no_other(line: Line) 
         assert len(line.arrivals("bad", 20)) == 20
 
 
+@pytest.mark.long
+def test_a_transactional_route_says_which_right_it_lacks_and_delivers_once_it_has_it(line: Line) -> None:
+    line.allow()
+    line.settings["kafka"]["release"] = "transactional"
+    markers = kafka_admin.create_topic(line.kafka.url, 8, name=f"{line.user}.released")
+    line.kafka.allow(line.user, ResourceType.TOPIC, markers, (READ, WRITE, DESCRIBE))
+    with line.bridge().start() as bridge:
+        bridge.wait_ready()
+        line.produce("good", b"waits")
+        lacks = f"user '{line.user}' may not use the transactional ids '{markers}.*'. Grant Write and Describe"
+        bridge.wait_health(lacks)
+        assert f"no transaction can begin: {lacks}" in line.command("doctor").stdout
+        line.kafka.allow(line.user, ResourceType.TRANSACTIONAL_ID, markers, (WRITE, DESCRIBE), prefixed=True)
+        assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]
+        bridge.wait_health("All well.")
+    kafka_admin.delete_topics(line.kafka.url, [markers])
+
+
 def test_a_forbidden_group_is_logged_once_until_postdate_joins_it(line: Line) -> None:
     line.allow(group=False)
     with line.bridge().start() as bridge:

@@ -1,0 +1,67 @@
+"""The API's answers about levels and findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.admin.diagnosis import CheckResult, Severity
+from bridge.core.errors import BrokerUnavailable
+from bridge.http import system
+from bridge.http.access import Role
+from bridge.settings import Settings
+from tests.api import api
+
+
+async def test_doctor_answers_each_finding_with_level_subject_text_and_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        CheckResult(Severity.OK, "redis", "answers in 1 ms"),
+        CheckResult(Severity.FAIL, "orders", "the intake queue is missing", advice="Run `postdate setup`."),
+    ]
+    monkeypatch.setattr(system, "examine_all", lambda settings: found)
+    async with api(Role.VIEWER) as one:
+        assert await one.get("/doctor") == {
+            "findings": [
+                {"level": "ok", "subject": "redis", "text": "answers in 1 ms", "advice": ""},
+                {
+                    "level": "fail",
+                    "subject": "orders",
+                    "text": "the intake queue is missing",
+                    "advice": "Run `postdate setup`.",
+                },
+            ]
+        }
+
+
+async def test_a_second_look_at_doctor_soon_after_asks_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+
+    def examine(settings: Settings) -> list[CheckResult]:
+        asked.append(settings)
+        return []
+
+    monkeypatch.setattr(system, "examine_all", examine)
+    async with api(Role.VIEWER) as one:
+        assert await one.get("/doctor") == await one.get("/doctor") == {"findings": []}
+    assert len(asked) == 1
+
+
+async def test_levels_answers_warnings_of_brokers_that_could_not_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "survey_levels", lambda settings: ([], ["RabbitMQ does not answer."]))
+    monkeypatch.setattr(system, "count_intakes", lambda settings: [])
+    async with api(Role.VIEWER) as one:
+        assert await one.get("/levels") == {"levels": [], "warnings": ["RabbitMQ does not answer."]}
+
+
+async def test_levels_says_that_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(settings: Settings) -> None:
+        raise BrokerUnavailable("RabbitMQ does not answer")
+
+    monkeypatch.setattr(system, "survey_levels", away)
+    async with api(Role.VIEWER) as one:
+        assert "RabbitMQ does not answer" in (await one.get("/levels", 503))["detail"]
+
+
+@pytest.mark.parametrize("path", ["/doctor", "/levels"])
+async def test_no_token_sees_neither_levels_nor_findings(path: str) -> None:
+    async with api(None) as one:
+        await one.get(path, 401)
