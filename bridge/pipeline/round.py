@@ -195,6 +195,7 @@ class Round:
             self._leave_dead()
             if self._lines:
                 await self._line_up()
+                self._lines = False  # a second look would let the first record of a key wait for the second
             firsts = await self._first_copies()
             self._sort(firsts, await self._look() if self._heavy else _NOTHING)
         await self._send()
