@@ -222,7 +222,7 @@ class Round:
         by_shard: dict[int, list[int]] = {}
         for number, step in enumerate(self._steps):
             rules = self._parts.routes[step.delivery.route]
-            if _holds(rules) and step.delivery.message_id and isinstance(step.decision, Parking):
+            if _holds(rules) and step.delivery.message_id is not None and isinstance(step.decision, Parking):
                 by_shard.setdefault(step.shard, []).append(number)
         for shard, numbers in by_shard.items():
             named = [_named(self._steps[number]) for number in numbers]
