@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.kafka import canary, diagnosis
-from adapters.kafka.failure import RetryRouter, Returns
+from adapters.kafka.failure import RetryRouter, Returns, read_failure
 from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -29,6 +29,7 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
+from bridge.core.message import Failure
 from bridge.delay.header import wanted
 from bridge.delay.naming import Naming
 from bridge.delay.trust import DESTINATION
@@ -174,6 +175,11 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     return []
 
 
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Kafka's error handlers write to a topic of their own accord."""
+    return []
+
+
 def diagnose(settings: Settings) -> list[CheckResult]:
     """Return what else the broker tells of itself. Blocking."""
     return diagnosis.diagnose(settings)
@@ -295,6 +301,11 @@ def open_payload(row: Row) -> Opened:
     }
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_failure(record.unpack(payload).headers)
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:

@@ -10,7 +10,7 @@ from functools import partial
 
 from adapters.rabbitmq import canary, diagnosis
 from adapters.rabbitmq.connection import check_seams
-from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange
+from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, back_exchange, read_rejected
 from adapters.rabbitmq.levels import cleanup
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.plan import LEVEL_HEADER, plan_waits
@@ -21,7 +21,7 @@ from adapters.rabbitmq.raw.properties import DropRules, edit, read
 from adapters.rabbitmq.raw.values import build, describe
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
-from adapters.rabbitmq.topology import policies, setup
+from adapters.rabbitmq.topology import policies, rejections, setup
 from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.plan import foreign, guarded, last_exchange
@@ -34,6 +34,7 @@ from bridge.admin.payload import Draft, Opened, Packed, text_of
 from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, Refused, SettingsError
+from bridge.core.message import Failure
 from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.trust import no_such_queue
 from bridge.pipeline.derive import route_rules
@@ -234,6 +235,12 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     return [(one.route, one.text) for one in found]
 
 
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Return whether the queues of the retry routes dead-letter to postdate. ``change``: set a policy where it is
+    missing and possible. Blocking."""
+    return rejections.judge_all(settings, change)
+
+
 def diagnose(settings: Settings) -> list[CheckResult]:
     """Return what else the broker tells of itself. Blocking."""
     return diagnosis.diagnose(settings)
@@ -393,6 +400,11 @@ def open_payload(row: Row) -> Opened:
     _, properties, body = stored.unpack(row.payload)
     described = describe(properties)
     return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_rejected(stored.unpack(payload).properties, failing_queue(settings, route)).failure
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:

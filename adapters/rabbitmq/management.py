@@ -16,6 +16,7 @@ from bridge.settings import RabbitMQ
 
 _TIMEOUT_S = 2
 _OK, _NOT_FOUND = 200, 404
+_CHANGED = (201, 204)
 #: Where the management plugin listens by default, without TLS and with. No password goes to the first over the
 #: network where the broker itself is reached by TLS.
 _PORT, _TLS_PORT = 15672, 15671
@@ -49,9 +50,13 @@ class ManagementApi:
 
     def get(self, path: str) -> Any:
         """Return the JSON at a path; None where nothing exists. Raises ``BrokerUnavailable``."""
+        return self._ask("GET", path)
+
+    def _ask(self, method: str, path: str, content: str | None = None) -> Any:
         address = f"{self._connection.host}:{self._connection.port}"
+        headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
         try:
-            self._connection.request("GET", f"{self._path}/api/{path}", headers=self._headers)
+            self._connection.request(method, f"{self._path}/api/{path}", content, headers)
             answer = self._connection.getresponse()
             body = answer.read()
             if answer.status == _OK:
@@ -59,12 +64,22 @@ class ManagementApi:
         except (OSError, HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise BrokerUnavailable(f"the management API does not answer at {address} ({reason})") from error
-        if answer.status == _NOT_FOUND:
+        if answer.status in (_NOT_FOUND, *_CHANGED):
             return None
+        tag = "management" if method == "GET" else "policymaker"
         raise BrokerUnavailable(
             f"the management API at {address} refuses the user of rabbitmq.url ({answer.status} {answer.reason}). Give "
-            "that user the tag `management`"
+            f"that user the tag `{tag}`"
         )
+
+    def list_policies(self, vhost: str) -> list[Mapping[str, Any]]:
+        """Return the policies of a virtual host. Raises ``BrokerUnavailable``, also without the tag `policymaker`."""
+        return self.get(f"policies/{quote(vhost, safe='')}") or []
+
+    def set_policy(self, vhost: str, name: str, pattern: str, definition: Mapping[str, str]) -> None:
+        """Create or replace a policy for queues. Raises ``BrokerUnavailable``."""
+        content = {"pattern": pattern, "apply-to": "queues", "definition": definition}
+        self._ask("PUT", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}", json.dumps(content))
 
     def queue(self, vhost: str, name: str) -> Governed | None:
         """Return a queue; None where it does not exist. Its policies are known a few seconds after its declaration."""

@@ -29,6 +29,8 @@ class Standing(StrEnum):
     UNLIKE = "unlike"
     #: Kafka: a rule that no topic matches yet.
     NONE = "none"
+    #: What only the consumers' side or an administrator of the broker can set.
+    ASKED = "asked"
     #: Of `setup`: what it would create, has created, or has found.
     PLANNED = "planned"
     MADE = "made"
@@ -36,7 +38,7 @@ class Standing(StrEnum):
 
 
 class Name(NamedTuple):
-    """What identifies a part on its broker. ``kind``: exchange, queue, binding or topic."""
+    """What identifies a part on its broker. ``kind``: exchange, queue, binding, policy or topic."""
 
     kind: str
     name: str

@@ -24,6 +24,7 @@ from bridge.admin.leftovers import Intake, Place
 from bridge.admin.payload import Draft, Opened, Packed
 from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
+from bridge.core.message import Failure
 from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
@@ -43,6 +44,7 @@ __all__ = [
     "examine",
     "inspect",
     "lab_of",
+    "migration_of",
     "named_brokers",
     "next_due",
     "open_store",
@@ -98,6 +100,10 @@ class Broker(Protocol):
 
     def judge_policies(self, settings: Settings) -> list[tuple[str, str]]:
         """Compare the broker's policies with postdate's queues. Blocking."""
+
+    def judge_consumers(self, settings: Settings, change: bool = False) -> list[Finding]:
+        """Return whether what the consumers of retry routes reject reaches postdate. ``change``: see to it, where
+        possible. Blocking; a broker that does not tell is a finding."""
 
     def diagnose(self, settings: Settings) -> list[CheckResult]:
         """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
@@ -163,6 +169,10 @@ class Broker(Protocol):
     def open_payload(self, row: Row) -> Opened:
         """Open a payload for a person. Raises ``ValueError`` where too little of it was read."""
 
+    def failure_of(self, settings: Settings, route: str, payload: bytes) -> Failure:
+        """Return how the consumers of a retry route failed. Raises ``ValueError`` where too little of the payload was
+        read."""
+
     def body_of(self, payload: bytes) -> bytes:
         """Return the body of a whole payload."""
 
@@ -186,6 +196,12 @@ def lab_of(kind: BrokerKind) -> ModuleType:
     """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
     ``bridge.lab.ports.BrokerLab``, ``names(base)`` and ``BENCH``. Imported only for these commands."""
     return import_module(_MODULES[kind].replace(".broker", ".lab"))
+
+
+def migration_of(kind: BrokerKind) -> ModuleType:
+    """Return how a broker's users move to postdate: a module with ``survey(settings, means)``, which returns a
+    ``bridge.admin.migration.Migration`` for each exchange, and ``advance(settings, exchange, means, say)``."""
+    return import_module(_MODULES[kind].replace(".broker", ".migration.apply"))
 
 
 def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:

@@ -10,7 +10,7 @@ from bridge.admin.leftovers import left_over
 from bridge.admin.topology import Finding, Name, Standing, counts
 from bridge.app.leftovers import stored_before, strays_of, survey_levels, without_consumer
 from bridge.app.open_desk import inspect_store
-from bridge.app.topology import judge_policies, open_fronts, verify_topology
+from bridge.app.topology import judge_consumers, judge_policies, open_fronts, verify_topology
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.settings import (
     Settings,
@@ -114,6 +114,8 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckRe
     yield from _policies(settings)
     for route, text in open_fronts(settings, found):
         yield fail(_of(route), text)
+    for one in judge_consumers(settings):
+        yield (ok if one.state is Standing.THERE else warn)(_of(one.part.route), one.text)
     yield from _unread(settings)
     yield from _stale(settings, before)
 

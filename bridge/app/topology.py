@@ -50,7 +50,9 @@ def plan_topology(settings: Settings) -> Declared:
         some = [Finding(part, _planned(part, standing)) for part in broker.plan(own)]
         warnings += [one.text for one in compared if _worth_a_warning(one)]
         codes.append(_code(some))
-        found += some
+        consumers = broker.judge_consumers(own)
+        found += some + consumers
+        warnings += [one.text for one in consumers if one.text and one.state is not Standing.THERE]
     return Declared(found, warnings, next((code for code in codes if code), FINE))
 
 
@@ -61,8 +63,9 @@ def declare_topology(settings: Settings) -> Declared:
     warnings = [forgotten] if forgotten else []
     for broker, own in brokers_of(settings):
         made, words = _declare(broker, own, forgotten)
-        found += made
-        warnings += words
+        consumers = broker.judge_consumers(own, change=True)
+        found += made + consumers
+        warnings += words + [one.text for one in consumers if one.text and one.state is not Standing.THERE]
     waits = any(one.state is Standing.WAITS for one in found)
     return Declared(found, warnings, FAILED if waits else FINE)
 
@@ -76,6 +79,11 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Return a route and a sentence for each policy that harms postdate's queues. Raises ``BrokerUnavailable`` where
     policies cannot be read."""
     return [harm for broker, own in brokers_of(settings) for harm in broker.judge_policies(own)]
+
+
+def judge_consumers(settings: Settings) -> list[Finding]:
+    """Return whether what the consumers of retry routes reject reaches postdate."""
+    return [one for broker, own in brokers_of(settings) for one in broker.judge_consumers(own) if one.text]
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -60,6 +60,25 @@ def message(row: Row) -> dict[str, Any]:
     return facts
 
 
+def retry(settings: Settings, row: Row) -> dict[str, Any]:
+    """Return which attempt of how many a message of a retry route waits for; nothing for other messages."""
+    route = settings.routes.get(row.route)
+    if route is None or not route.retries or not row.broker or isinstance(row, ToldRow):
+        return {}
+    try:
+        failure = broker_of(row.broker).failure_of(settings, row.route, row.payload)
+    except ValueError:
+        return {}
+    return {
+        "retry": {
+            "attempt": failure.attempt,
+            "attempts": len(settings.schedule_of(row.route)),
+            "reason": failure.reason or None,
+            "first_failed": write_moment(row.arrived_ms if failure.first_ms is None else failure.first_ms),
+        }
+    }
+
+
 def open_payload(row: Row) -> Opened:
     """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
     if isinstance(row, ToldRow) and row.opened is not None:

@@ -29,6 +29,9 @@ def setup(
     Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is
     refused (exit code 5).
 
+    The queue of a retry route's consumers must dead-letter to postdate. `setup` prints the arguments for that queue. It
+    sets the same as a policy if RabbitMQ's management API allows it and no other policy governs the queue.
+
     A Kafka intake topic gets as many partitions as its destination topic. If the destination is missing, `setup` skips
     the intake topic (exit code 1).
 
@@ -57,6 +60,7 @@ def _row(one: Finding) -> dict[str, Any]:
         "route": part.route,
         "state": one.state.value,
         "arguments": dict(part.arguments),
+        **({"text": one.text} if one.text else {}),
     }
 
 

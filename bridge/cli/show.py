@@ -72,20 +72,21 @@ def show(
             raise NotFound(f"The body of message {past[0].id.decode()} is gone: {ended(past[0])}.")
         sys.stdout.buffer.write(views.open_payload(rows[0]).body)
         return
-    _print(output, rows, past, None if full else views.BODY_BYTES)
+    retries = [views.retry(settings, row) for row in rows]
+    _print(output, list(zip(rows, retries, strict=True)), past, None if full else views.BODY_BYTES)
 
 
-def _print(output: Output, rows: list[Row], past: list[HistoryRow], most: int | None) -> None:
+def _print(output: Output, rows: list[tuple[Row, Mapping[str, Any]]], past: list[HistoryRow], most: int | None) -> None:
     if output is Output.TEXT:
-        for place, row in enumerate(rows):
+        for place, (row, retry) in enumerate(rows):
             if place:
                 print()
-            _print_text(row, most)
+            _print_text(row, retry, most)
         if rows and past:
             print()
         print_ended(past)
         return
-    found = [*(_as_json(row, most) for row in rows), *map(history_view, past)]
+    found = [*(_as_json(row, retry, most) for row, retry in rows), *map(history_view, past)]
     if output is Output.JSONL:
         for one in found:
             line(one)
@@ -93,7 +94,7 @@ def _print(output: Output, rows: list[Row], past: list[HistoryRow], most: int | 
         document(found[0] if len(found) == 1 else found)
 
 
-def _as_json(row: Row, most: int | None) -> dict[str, Any]:
+def _as_json(row: Row, retry: Mapping[str, Any], most: int | None) -> dict[str, Any]:
     """Return all facts; the body as text where it is UTF-8, else in base64."""
     opened = views.open_payload(row)
     body = opened.body[:most]
@@ -101,12 +102,14 @@ def _as_json(row: Row, most: int | None) -> dict[str, Any]:
     text = views.whole_text(body, truncated)
     shown = {"body": text} if text is not None else {"body_base64": b64encode(body).decode()}
     sizes = {"body_size": opened.body_size, "body_truncated": truncated}
-    return {**views.message(row), "properties": opened.properties, **sizes, **shown}
+    return {**views.message(row), **retry, "properties": opened.properties, **sizes, **shown}
 
 
-def _print_text(row: Row, most: int | None) -> None:
+def _print_text(row: Row, retry: Mapping[str, Any], most: int | None) -> None:
     opened = views.open_payload(row)
-    known = views.message(row)
+    known = {**views.message(row), **retry}
+    if "retry" in known:
+        known["retry"] = _retry_text(known["retry"])
     del known["due_ms"], known["size"], known["arrived_ms"], known["broker"]
     known["held"] = known["held"] or None
     known["delay key"] = known.pop("key")
@@ -117,6 +120,12 @@ def _print_text(row: Row, most: int | None) -> None:
     print(f"\nbody ({opened.body_size} bytes)")
     for one in body_lines(body, len(body) < opened.body_size):
         print(one)
+
+
+def _retry_text(retry: Mapping[str, Any]) -> str:
+    """Return the attempt for which a message waits, and how its consumers failed."""
+    why = f"last reason {retry['reason']}, " if retry["reason"] else ""
+    return f"attempt {retry['attempt']} of {retry['attempts']} ({why}first failed {retry['first_failed']})"
 
 
 def _properties(properties: Mapping[str, object]) -> list[tuple[str, str]]:

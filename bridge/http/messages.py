@@ -196,7 +196,7 @@ async def show_message(id: str, here: Here, who: Who) -> Response:
     headers, properties = _headers(opened.properties)
     return reply(
         {
-            "message": views.message(row),
+            "message": {**views.message(row), **views.retry(here.settings, row)},
             "properties": properties,
             "headers": _for_caller(here, who, headers),
             "origin": dict(opened.origin),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from bridge.cli import run_command
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -86,6 +89,19 @@ def as_sent(returned: Message, first: Message) -> None:
     sent, got = parts(first.properties), parts(returned.properties)
     assert got.before[2:] == sent.before[2:]
     assert got.behind == sent.behind.replace(b"\5guest", b"", 1)
+
+
+def test_show_tells_the_attempt_for_which_a_message_waits(
+    line: RetryLine, consumers: Consumers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = [name for name, why in line.dead().items() if consumers["quorum"].queue in why]
+    capsys.readouterr()
+    assert run_command(["show", name, "--config", str(line.file())]) == 0
+    assert re.search(r"retry +attempt 3 of 2 \(last reason rejected, first failed 20", capsys.readouterr().out)
+    assert run_command(["show", name, "--config", str(line.file()), "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["retry"]["attempt"], shown["retry"]["attempts"]) == (3, 2)
+    assert shown["routing_key"] == "quorum.new"
 
 
 def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, consumers: Consumers) -> None:
@@ -178,3 +194,17 @@ def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: R
     failing.crash()
     line.delete_queue(failing.queue)
     wait_for(lambda: any(why.startswith("unroutable: ") for why in line.dead().values()), "a dead letter", 10)
+
+
+def test_setup_names_what_the_consumers_queue_needs(line: RetryLine, capsys: pytest.CaptureFixture[str]) -> None:
+    file = line.file({"rabbitmq": {"management_url": "off"}}, "dry")
+    capsys.readouterr()
+    assert run_command(["setup", "--dry-run", "--config", str(file), "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    queue, route = f"{line.name}.quorum", f"{line.name}_quorum"
+    (asked,) = [row for row in rows if row["name"] == queue]
+    assert asked["state"] == "asked"
+    assert asked["arguments"] == {"x-dead-letter-exchange": "postdate.retry", "x-dead-letter-routing-key": route}
+    assert f"rabbitmqctl set_policy -p / --apply-to queues postdate.{route}" in asked["text"]
+    (policy,) = [row for row in rows if row["name"] == f"postdate.{route}" and row["kind"] == "policy"]
+    assert policy["arguments"]["dead-letter-routing-key"] == route
