@@ -78,15 +78,11 @@ def build(
     routes = [name for name in process.delivering.routes if not is_canary(name)]
     metrics = Metrics(routes)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    source, sink = traced(
-        ends.source or NoIntake(),
-        fanned(ends.sink, several_lanes(process.delivering)),
-        open_tracer(process, broker, instance),
-    )
+    sink = fanned(ends.sink, several_lanes(process.delivering))
+    source, sink = traced(ends.source or NoIntake(), sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
-    history = HistoryLimits(settings.history.keep, settings.history.max)
-    historian = Historian(store, clock, history, is_canary) if history.most else None
+    historian = _historian(settings, store, clock)
     settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
@@ -101,9 +97,8 @@ def build(
 
     report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered, fullness)
     sharing = Sharing(store, instance, routes, leases.elsewhere)
-    members = Members(
-        store, leases, settings.dispatch.takeover, sink.able, report, health, sharing, ordered, fullness or None
-    )
+    takeover_ms = settings.dispatch.takeover
+    members = Members(store, leases, takeover_ms, sink.able, report, health, sharing, ordered, fullness or None)
     return Service(
         Parts(
             store=store,
@@ -128,6 +123,11 @@ def build(
             leaving=_leaving(settings, broker, clock, health, metrics),
         )
     )
+
+
+def _historian(settings: Settings, store: RedisStore, clock: StoreClock) -> Historian | None:
+    limits = HistoryLimits(settings.history.keep, settings.history.max)
+    return Historian(store, clock, limits, is_canary) if limits.most else None
 
 
 def _following(

@@ -195,6 +195,7 @@ class Round:
             self._leave_dead()
             if self._lines:
                 await self._line_up()
+                self._lines = False  # a second look would let the first record of a key wait for the second
             firsts = await self._first_copies()
             self._sort(firsts, await self._look() if self._heavy else _NOTHING)
         await self._send()
@@ -221,7 +222,7 @@ class Round:
         by_shard: dict[int, list[int]] = {}
         for number, step in enumerate(self._steps):
             rules = self._parts.routes[step.delivery.route]
-            if _holds(rules) and step.delivery.message_id and isinstance(step.decision, Parking):
+            if _holds(rules) and step.delivery.message_id is not None and isinstance(step.decision, Parking):
                 by_shard.setdefault(step.shard, []).append(number)
         for shard, numbers in by_shard.items():
             named = [_named(self._steps[number]) for number in numbers]

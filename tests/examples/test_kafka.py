@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.examples.readme import EXAMPLES, block, prepared, started
 from tests.integration.kafka.clients import Clients, by_postdate, headers, running
+from tests.kafka_line import KafkaLine
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.timeout(900)]
 
@@ -35,6 +38,16 @@ SHOWN = [
     pytest.param("franz", "Kafka: Go (franz-go)", "", "go", id="franz-go", marks=long),
     pytest.param("kcat", "Kafka: kcat", "", "", id="kcat"),
 ]
+RETRIED = "Kafka: consumers that are retried"
+FAILING = [
+    pytest.param(0, "retried_confluent", "", id="confluent-kafka"),
+    pytest.param(0, "retried_aiokafka", "", id="aiokafka"),
+    pytest.param(1, "", "mvn", id="spring", marks=long),
+]
+#: The waits of the retry route, shorter than in the settings file.
+WAITS_S = (0.4, 0.8)
+#: How late a returned record may be, on a busy machine.
+LATE_S = 1.0
 WORDS = [*(str(shown.values[0]) for shown in SHOWN), "spring"]
 
 
@@ -94,6 +107,42 @@ def test_spring_kafka_delays_its_record_and_its_listener_receives_it(clients: Cl
         wait_for(lambda: "arrived: " in program.printed() or not program.running(), "it arrived", DEADLINE_S)
         assert re.findall(r"^arrived: (.*)$", program.printed(), re.MULTILINE) == ["spring"], program.printed()
     check(clients, "spring")
+
+
+@pytest.fixture
+def retries(kafka: Kafka, redis_server: Redis, tmp_path: Path) -> Iterator[KafkaLine]:
+    """A bridge with the settings beside the examples, on topics of this test."""
+    line = KafkaLine(kafka.url, tmp_path, {}, redis_server.url)
+    written = (EXAMPLES / "kafka" / "postdate.toml").read_text()
+    written = re.sub('(?<=["> ])payments(?=[".-])', line.topic, written)
+    line.settings["routes"] = tomllib.loads(written)["routes"]
+    line.settings["routes"]["payments_retry"]["schedule"] = [f"{wait_s}s" for wait_s in WAITS_S]
+    line.run().wait_ready()
+    yield line
+    line.close()
+
+
+@pytest.mark.parametrize(("number", "word", "needs"), FAILING)
+def test_a_failed_record_returns_to_its_consumer_by_the_schedule(
+    retries: KafkaLine, number: int, word: str, needs: str, tmp_path: Path
+) -> None:
+    example = block(RETRIED, number)
+    folder = need(lambda: prepared(example, needs)) if needs else EXAMPLES / example.folder
+    here = {"127.0.0.1:9092": retries.url, " payments": f" {retries.topic}", "=payments": f"={retries.topic}"}
+    attempts = re.compile(r"^hello: attempt (\d) at ([\d.]+)$", re.MULTILINE)
+    retries.produce(b"hello", [("own", b"1")], topic=retries.topic)
+    retries.produced()
+    with started(example.command(word), folder, here, tmp_path / "log") as program:
+        wait_for(lambda: len(attempts.findall(program.printed())) >= 3 or not program.running(), "it came", DEADLINE_S)
+        found = attempts.findall(program.printed())
+    assert [attempt for attempt, _ in found] == ["0", "1", "2"], program.printed()
+    for wait_s, (before, after) in zip(WAITS_S, pairwise(float(at) for _, at in found), strict=True):
+        assert wait_s <= after - before < wait_s + LATE_S
+    came = retries.consume(3)
+    assert [one.header("own") for one in came] == [b"1"] * 3
+    (last,) = (dict(one.headers) for one in came if ("x-retry-attempt", b"2") in one.headers)
+    assert (last["x-retry-reason"] or b"").endswith(b"no answer")
+    assert not any("kafka_dlt-" in name for one in came for name, _ in one.headers)
 
 
 @pytest.mark.parametrize("broker", ["rabbitmq", "kafka"])

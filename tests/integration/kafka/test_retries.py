@@ -31,7 +31,10 @@ def line(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[KafkaLine]:
         "then": f"topic:{line.topic}.up",
     }
     line.settings["routes"]["grouped"]["hold"] = True
-    for name in ("billing", "up"):
+    ruled = {"intercept": f"{line.topic}.eu.*.dlt", "deliver_to": f"{line.topic}.eu.*", "schedule": ["100ms"]}
+    also = [f"{line.topic}.us.dlt -> {line.topic}.us"]
+    line.settings["routes"]["ruled"] = {"broker": "kafka", "kind": "retry", "also": also, **ruled}
+    for name in ("billing", "up", "eu.cards", "eu.cards.dlt", "us"):
         create_topic(kafka.url, line.partitions, name=f"{line.topic}.{name}")
     line.run().wait_ready()
     yield line
@@ -75,6 +78,15 @@ def test_one_group_has_its_own_topic_and_after_the_last_attempt_another_topic_ge
     assert last.header("x-retry-attempt") == b"3"
     assert last.header("kafka_dlt-exception-fqcn") == b"java.lang.IllegalStateException"
     line.nothing_more(0.3)
+
+
+def test_a_rule_for_many_topics_and_each_pair_of_also_return_to_their_own_topic(line: KafkaLine) -> None:
+    for name in ("eu.cards", "us"):
+        line.produce(name.encode(), HANDLER, topic=f"{line.topic}.{name}.dlt")
+    line.produced()
+    for name in ("eu.cards", "us"):
+        (came,) = line.consume(1, f"{line.topic}.{name}")
+        assert (came.value, came.header("x-retry-attempt")) == (name.encode(), b"1")
 
 
 def test_with_hold_a_later_record_of_a_key_waits_behind_one_that_waits_longer(line: KafkaLine) -> None:
