@@ -15,6 +15,8 @@ from bridge.core.ports import Letter
 _SPANS = 10
 #: Lines of one marker. With the longest names it stays below Kafka's default limit of a record, 1 MB.
 _LINES_MAX = 5000
+#: A pause is longer than this part of the window.
+_PAUSE = 4
 #: The most keys that a new session repeats.
 _NEWEST_MAX = 20_000
 
@@ -62,6 +64,11 @@ class DeliveredKeys:
     def __contains__(self, key: bytes) -> bool:
         return any(key in keys for _, keys in self._spans)
 
-    def newest(self) -> list[bytes]:
-        """Return the newest keys, of one to two spans: more than an instance can have left unsettled."""
+    def repeated(self, now_ms: int) -> list[bytes]:
+        """Return what a session that begins now has to mark again, so that later sessions find it in their window.
+
+        After a pause that is the newest keys, of one to two spans: more than an instance can have left unsettled.
+        """
+        if not self._spans or now_ms - self._newest_ms < self.window_ms // _PAUSE:
+            return []
         return [key for _, keys in list(self._spans)[-2:] for key in keys][-_NEWEST_MAX:]

@@ -17,6 +17,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.producer import sender
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import refusals
@@ -34,6 +35,10 @@ _ABORT_S = 2.0
 #: How many offsets before the end the last marker with keys is looked for at first.
 _LOOK_BACK = 64
 _READ_MS = 500
+
+#: Kafka refuses a transaction while it ends the last one, for about 5 ms. aiokafka would ask again after 20 ms, and a
+#: transaction would take 30 ms instead of 10 (measured, Kafka 4.3).
+sender.BACKOFF_OVERRIDE = 0.005
 
 #: Records of one partition on their way, and the answer to them.
 _Sent = tuple[TopicPartition, list[OutgoingRecord], asyncio.Future[Any]]
@@ -77,7 +82,7 @@ class ShardSession:
         """Learn what earlier sessions delivered. Raises ``KafkaError``, ``BrokerUnavailable``."""
         opened = await self._write([], [b""], None)
         await read_markers(rules, self._markers, opened, delivered)
-        self._again = delivered.newest()
+        self._again = delivered.repeated(int(time.time() * 1000))
 
     def sound(self) -> bool:
         """Return whether another transaction may follow.
@@ -113,6 +118,8 @@ class ShardSession:
     ) -> int:
         """Commit records and markers. Return the offset of the last marker."""
         producer = self._producer
+        if not _has_leader(producer.client.cluster, self._markers):  # sending would ask for the topic by name
+            raise MissingMarkersError(_missing(self._markers, producer.client.cluster))
         await producer.begin_transaction()
         sent: list[_Sent] = []
         try:
@@ -126,12 +133,15 @@ class ShardSession:
             return offset
         finally:
             for _, _, answer in sent:
-                answer.cancel()
+                if not answer.cancel():
+                    _read(answer)
 
     async def _send(self, tp: TopicPartition, batch: Any) -> asyncio.Future[Any]:
         """Put a batch into the transaction. Return its answer."""
         answer: asyncio.Future[Any] = await self._producer.send_batch(batch, tp.topic, partition=tp.partition)
-        last_batch(self._producer, tp).future.add_done_callback(_read)
+        queued = last_batch(self._producer, tp)
+        for future in (queued.future, queued._drain_waiter):
+            future.add_done_callback(_read)
         return answer
 
     async def _all_written(self, sent: Sequence[_Sent]) -> None:
@@ -182,10 +192,12 @@ class ShardSession:
 
     async def abort(self) -> None:
         """Abort the transaction, so that consumers need not wait for its timeout. Then close."""
-        with suppress(KafkaError, AssertionError, OSError):
-            async with asyncio.timeout(_ABORT_S):
-                await self._producer.abort_transaction()
-        await self.close()
+        try:
+            with suppress(KafkaError, AssertionError, OSError):
+                async with asyncio.timeout(_ABORT_S):
+                    await self._producer.abort_transaction()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close within a few seconds. Kafka aborts an open transaction when the next session begins, or in time."""
@@ -203,8 +215,6 @@ async def open_session(rules: Kafka, names: ShardNames, delivered: DeliveredKeys
     try:
         await start(producer, rules)
         await producer.client.force_metadata_update()
-        if not _has_leader(producer.client.cluster, names.markers):
-            raise MissingMarkersError(_missing(names.markers, producer.client.cluster))
         await session.begin(rules, delivered)
     except BaseException:
         await session.close()

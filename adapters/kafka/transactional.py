@@ -35,7 +35,7 @@ _RECORDS_MAX, _BYTES_MAX = 1000, 4 << 20
 _DEADLINE_S = 10.0
 #: Pause after a session that could not begin.
 _REST_S = 1.0
-#: How long health mentions a failed transaction.
+#: How long health mentions a failed transaction. The shard may be another instance's by then.
 _TOLD_S = 5.0
 #: The shortest memory of deliveries. It outlives the recovery of every lease.
 _WINDOW_MIN_MS = 600_000
@@ -67,8 +67,8 @@ class Transactions:
         if queue is None:
             topic = marker_topic(self._rules.group)
             names = ShardNames(f"{topic}.{shard}", TopicPartition(topic, shard))
-            delivered = DeliveredKeys(self._window_ms)
-            queue = self._shards[shard] = ShardQueue(self._rules, names, delivered, answer, self._health, self._mend)
+            rules, window_ms = self._rules, self._window_ms
+            queue = self._shards[shard] = ShardQueue(rules, names, window_ms, answer, self._health, self._mend)
         queue.add((tp, flight))
 
     async def end(self) -> None:
@@ -84,14 +84,14 @@ class ShardQueue:
         self,
         rules: Kafka,
         names: ShardNames,
-        delivered: DeliveredKeys,
+        window_ms: int,
         answer: Answer,
         health: Health,
         mend: Callable[[], None],
     ) -> None:
         self._rules = rules
         self._names = names
-        self._delivered = delivered
+        self._delivered = DeliveredKeys(window_ms)
         self._answer = answer
         self._health = health
         self._mend = mend
@@ -136,7 +136,7 @@ class ShardQueue:
             why = f"{type(error).__name__}: {error}"
         if why:
             self._loop = None
-            self._health.say(self._subject, f"a transaction failed: {why}", for_s=60)
+            self._health.say(self._subject, f"a transaction failed: {why}", for_s=_TOLD_S)
             self._rests_until = time.monotonic() + _REST_S
             self._unknown()
 
@@ -154,16 +154,18 @@ class ShardQueue:
         if time.monotonic() < self._rests_until:
             self._refuse_all()
             return None
+        delivered = DeliveredKeys(self._delivered.window_ms)
         try:
             with broker_errors(self._rules):
                 async with asyncio.timeout(_DEADLINE_S):
-                    self._session = await open_session(self._rules, self._names, self._delivered)
+                    self._session = await open_session(self._rules, self._names, delivered)
         except BrokerUnavailable as error:
             if isinstance(error, MissingMarkersError):
                 self._mend()
             self._fail(str(error))
             return None
         self._health.say(self._subject, "")
+        self._delivered = delivered
         return self._session
 
     def _fail(self, why: str) -> None:

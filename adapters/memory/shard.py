@@ -15,7 +15,7 @@ from typing import NamedTuple
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
-from bridge.core.ports import FIRST_HELD, Batch, Parked, Unheld
+from bridge.core.ports import FIRST_HELD, Batch, LetGo, Parked, Unheld
 from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import (
     VERSION,
@@ -294,6 +294,30 @@ class Shard:
             found[-1] if found else after,
             frozenset(route.decode() for route in rest),
         )
+
+    def let_go(
+        self, instance: str, route: bytes, after: tuple[int, bytes], most: int, limit: int, gap_us: int
+    ) -> LetGo:
+        """parked -> parked, no longer held, for some messages of one route."""
+        name, until_ms = self.drain
+        if name not in ("", instance) and self.now_ms() < until_ms:
+            return LetGo(False, 0, None, FIRST_HELD, True)
+        held = [row for row in self.due.held() if row > after]
+        moments: list[int] = []
+        last, before = after, b""
+        for row in held[:limit]:
+            if len(moments) == most:
+                break
+            last, one = row, row[1]
+            if route_in(self.messages.get(one, b"")) != route:
+                continue
+            to_ms = self.now_ms() + len(moments) * gap_us // 1000
+            moments.append(max(to_ms, moments[-1] + (one < before) if moments else to_ms))
+            before = one
+            self._move("unhold", one, Guard.HELD, moments[-1])
+            self._route_add("held", route, -1)
+        more = any(row > last for row in held)
+        return LetGo(True, len(moments), moments[0] if moments else None, last, more)
 
     def bury(self, rows: Iterable[tuple[bytes, int, str]]) -> int:
         """claimed -> dead. Rows of member, tries, reason."""

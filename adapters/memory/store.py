@@ -20,7 +20,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
-from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, Met, Parked, Piece, Release, Unheld
+from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, LetGo, Met, Parked, Piece, Release, Unheld
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, tries_and_reached, unseal
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
@@ -63,6 +63,8 @@ class Memory:
         #: By start of the slot, route and place of the class of lateness.
         self.tallies: Counter[tuple[int, str, int]] = Counter()
         self.audit: list[AuditEntry] = []
+        #: By route: Unix µs at which its bucket of tokens would have been empty.
+        self.rates: dict[str, float] = {}
         self.remembered: dict[bytes, tuple[int, Remembered]] = {}
         self.instances: dict[str, tuple[int, bool, str]] = {}
         self.deal = ""
@@ -263,6 +265,26 @@ class MemoryStore:
                 }
         except StoreUnavailable as error:
             return dict.fromkeys(shards, error)
+
+    async def let_go(
+        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
+    ) -> dict[int, LetGo | StoreUnavailable]:
+        try:
+            async with self._call():
+                return {
+                    number: self.memory.shards[number].let_go(self.instance, route.encode(), after, most, limit, gap_us)
+                    for number, (after, most) in shards.items()
+                }
+        except StoreUnavailable as error:
+            return dict.fromkeys(shards, error)
+
+    async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
+        async with self._call():
+            now_us, gap_us = self.memory.now_ms() * 1000, 1e6 / per_s
+            empty_us = max(self.memory.rates.get(route, 0.0), now_us - most * gap_us)
+            taken = max(0, min(wanted, int((now_us - empty_us) / gap_us + 1e-6)))
+            self.memory.rates[route] = empty_us + taken * gap_us
+            return taken
 
     # -- between instances ------------------------------------------------------------------------------------------
 

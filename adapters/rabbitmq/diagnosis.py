@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
 from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
-from bridge.admin.diagnosis import CheckResult, ok, warn
+from bridge.admin.diagnosis import CheckResult, fail, ok, warn
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Settings
 
@@ -26,7 +26,8 @@ def diagnose(settings: Settings) -> list[CheckResult]:
     vhost = addresses(settings.rabbitmq)[0].virtual_host
     try:
         with closing(reach(settings.rabbitmq)) as api:
-            return [*_version(api), *_alarms(api), *_plugin(api, vhost)]
+            fronts = frozenset(settings.routes[name].intercept for name in settings.routes_of("rabbitmq"))
+            return [*_version(api), *_alarms(api), *_plugin(api, vhost, fronts)]
     except BrokerUnavailable as error:
         text = f"alarms, policies and leftovers of the delayed-message plugin are not known: {error}"
         advice = 'Enable it with `rabbitmq-plugins enable rabbitmq_management`, or set rabbitmq.management_url = "off"'
@@ -65,22 +66,33 @@ def alarms_of(node: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield warn(subject, f"open files: {used} of {most}", "Raise the node's limit of open files (ulimit -n)")
 
 
-def _plugin(api: ManagementApi, vhost: str) -> Iterator[CheckResult]:
-    exchanges = api.get(f"exchanges/{quote(vhost, safe='')}") or []
+def _plugin(api: ManagementApi, vhost: str, fronts: frozenset[str]) -> Iterator[CheckResult]:
+    """Look for exchanges of the plugin, and for those that `postdate migrate plugin` has replaced."""
+    place = quote(vhost, safe="")
+    exchanges = api.get(f"exchanges/{place}") or []
     left = [one for one in exchanges if one.get("type") == PLUGIN_TYPE]
     yield from map(plugin_exchange, left)
     if not left:
         yield ok("RabbitMQ", f"virtual host '{vhost}' has no exchange of the delayed-message plugin")
+    for one in exchanges:
+        if (one.get("arguments") or {}).get("alternate-exchange") in fronts:
+            yield from shortcuts(one, api.get(f"exchanges/{place}/{quote(one['name'], safe='')}/bindings/source") or [])
+
+
+def shortcuts(exchange: Mapping[str, Any], bindings: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Yield a failure for bindings of an exchange that has a route's front as alternate exchange. Pure."""
+    name, front = str(exchange.get("name")), exchange["arguments"]["alternate-exchange"]
+    if ends := sorted({f"'{one.get('destination')}'" for one in bindings}):
+        text = f"delayed messages that match its bindings are delivered at once, to {', '.join(ends)}"
+        advice = f"Unbind them: what matches no binding goes to '{front}'. Bind them to the exchange of deliver_to"
+        yield fail(f"exchange '{name}'", text, advice=advice)
 
 
 def plugin_exchange(exchange: Mapping[str, Any]) -> CheckResult:
-    """Return the warning for one exchange of the plugin, and how to move it. Pure."""
+    """Return the warning for one exchange of the plugin, and the command that moves it. Pure."""
     name = str(exchange.get("name"))
     waiting = exchange.get("messages_delayed")
     count = f". Messages that wait in it: {waiting}" if isinstance(waiting, int) else ""
     text = f"it has the type {PLUGIN_TYPE} of the archived plugin, which RabbitMQ 4.3 cannot run{count}"
-    advice = (
-        f'Add a route with intercept = "{name}.delay" and deliver_to = "{name}". Publish to "{name}.delay" with the '
-        "same x-delay. When the plugin has delivered the rest, declare the exchange with its type in x-delayed-type"
-    )
+    advice = "Run `postdate migrate plugin`: it shows how to move it with producers unchanged, and changes nothing"
     return warn(f"exchange '{name}'", text, advice)

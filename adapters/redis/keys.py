@@ -23,6 +23,7 @@ key                    type    holds
 {postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
 {postdate}:deal        string  JSON: the agreed instance for each shard
 {postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
+{postdate}:rates       hash    route -> Unix µs at which its bucket of tokens would have been empty (max_rate)
 {postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
@@ -70,6 +71,7 @@ class StoreKeys:
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
         self.orders = f"{{{prefix}}}:orders"
+        self.rates = f"{{{prefix}}}:rates"
         self.store = f"{{{prefix}}}:store"
         self.operations = f"{{{prefix}}}:operations"
         self.audit = f"{{{prefix}}}:audit"

@@ -31,6 +31,7 @@ from bridge.core.ports import (
     Dealt,
     DeliveryCount,
     Found,
+    LetGo,
     Met,
     Parked,
     Piece,
@@ -356,13 +357,33 @@ class RedisStore:
         calls = []
         for shard, after in shards.items():
             keys = self._keys.shards[shard]
-            args = (self.instance, *after, limit, _UNHOLD_BYTES, *paused)
+            args = (self.instance, *after, limit, _UNHOLD_BYTES, "", 0, 0, *paused)
             calls.append(Call(self._scripts["unhold"], (keys.due, keys.msg, keys.drain, keys.counts), args))
         replies = await self._runner.many(calls)
         return {
             shard: reply if isinstance(reply, StoreUnavailable) else _unheld(reply)
             for shard, reply in zip(shards, replies, strict=True)
         }
+
+    async def let_go(
+        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
+    ) -> dict[int, LetGo | StoreUnavailable]:
+        """Unhold messages of one route: one step for each shard."""
+        calls = []
+        for shard, (after, most) in shards.items():
+            keys = self._keys.shards[shard]
+            args = (self.instance, *after, limit, _UNHOLD_BYTES, route, most, gap_us)
+            calls.append(Call(self._scripts["unhold"], (keys.due, keys.msg, keys.drain, keys.counts), args))
+        replies = await self._runner.many(calls)
+        return {
+            shard: reply if isinstance(reply, StoreUnavailable) else _let_go(reply)
+            for shard, reply in zip(shards, replies, strict=True)
+        }
+
+    async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
+        """Take tokens of a route's bucket."""
+        args = (route, 1e6 / per_s, most, wanted)
+        return int(await self._runner.one(Call(self._scripts["tokens"], (self._keys.rates,), args)))
 
     # -- between instances ------------------------------------------------------------------------------------------
 
@@ -444,9 +465,16 @@ def orders_in(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, RouteOrder]:
 def _unheld(reply: Sequence[Any]) -> Unheld:
     if not reply[0]:
         return Unheld(False, None, FIRST_HELD, frozenset())
-    _, _, first_ms, *last, rest = *reply[:5], reply[5:]
+    _, _, first_ms, _, *last, rest = *reply[:6], reply[6:]
     routes = frozenset(route.decode("utf-8", "replace") for route in rest)
     return Unheld(True, None if first_ms < 0 else first_ms, (last[0], last[1]), routes)
+
+
+def _let_go(reply: Sequence[Any]) -> LetGo:
+    if not reply[0]:
+        return LetGo(False, 0, None, FIRST_HELD, True)
+    _, ended, first_ms, moved, *last = reply
+    return LetGo(True, moved, None if first_ms < 0 else first_ms, (last[0], last[1]), not ended)
 
 
 def _wait_ms(release: Release) -> int:

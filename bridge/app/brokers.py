@@ -44,6 +44,7 @@ __all__ = [
     "examine",
     "inspect",
     "lab_of",
+    "migration_of",
     "named_brokers",
     "next_due",
     "open_store",
@@ -195,6 +196,12 @@ def lab_of(kind: BrokerKind) -> ModuleType:
     """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
     ``bridge.lab.ports.BrokerLab``, ``names(base)`` and ``BENCH``. Imported only for these commands."""
     return import_module(_MODULES[kind].replace(".broker", ".lab"))
+
+
+def migration_of(kind: BrokerKind) -> ModuleType:
+    """Return how a broker's users move to postdate: a module with ``survey(settings, means)``, which returns a
+    ``bridge.admin.migration.Migration`` for each exchange, and ``advance(settings, exchange, means, say)``."""
+    return import_module(_MODULES[kind].replace(".broker", ".migration.apply"))
 
 
 def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:

@@ -15,7 +15,7 @@ from bridge.core.orders import RouteOrders
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer, ClaimRules
-from bridge.pipeline.derive import dispatch_rules, level_rules, retry_rules, route_rules
+from bridge.pipeline.derive import dispatch_rules, level_rules, rate_limits, retry_rules, route_rules
 from bridge.pipeline.ends import RelayEnds
 from bridge.pipeline.fan_out import fanned
 from bridge.pipeline.held import Ordered
@@ -80,7 +80,7 @@ def build(
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
     ordered = Ordered(orders, source.hold, wake.nudge)
-    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered, metrics)
+    claimer = Claimer(store, wake, leases, publisher, rules, health, ordered, rate_limits(process.delivering), metrics)
     rules_of = {name: route_rules(settings, name) for name in settings.routes}
     limits = ParkLimits(settings.limits.batch_max, settings.limits.batch_bytes, ends.taken_max)
     parker = Parker(source, store, rules_of, Ids(token), wake.heard, health, limits, metrics)

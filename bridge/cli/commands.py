@@ -133,6 +133,7 @@ COMMANDS = {
         "Compare ways to delay messages on your own RabbitMQ.",
         ("postdate compare --quick", "postdate compare --modes redis,ttl --rates 500"),
     ),
+    "migrate": Command("bridge.cli.migrate:migrate", "Move to postdate from other ways to delay messages."),
     "levels": Command("bridge.cli.levels:levels", "Manage the queues and topics of routes without a store."),
 }
 

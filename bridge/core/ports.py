@@ -111,6 +111,20 @@ class Unheld(NamedTuple):
     rest: frozenset[str]
 
 
+class LetGo(NamedTuple):
+    """One step of letting held messages of one route go. ``owned``: False if another instance drains the shard.
+
+    ``first_ms``: when the first of the ``moved`` ones is due now; None if there is none. ``last``: the due moment and
+    id up to which no message of the route is held. ``more``: there may be more after that.
+    """
+
+    owned: bool
+    moved: int
+    first_ms: int | None
+    last: tuple[int, bytes]
+    more: bool
+
+
 #: Before every held message.
 FIRST_HELD = (-1, b"")
 
@@ -245,6 +259,19 @@ class Store(Protocol):
         ``shards`` gives the due moment and id after which to go on, first ``FIRST_HELD``. ``limit`` bounds the messages
         looked at. Only the instance that drains a shard changes it.
         """
+
+    async def let_go(
+        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
+    ) -> dict[int, LetGo | StoreUnavailable]:
+        """Let held messages of one route be due from now on, ``gap_us`` apart, in their order.
+
+        ``shards`` gives the due moment and id after which to go on, first ``FIRST_HELD``, and the most messages to let
+        go. ``limit`` as in ``unhold``.
+        """
+
+    async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
+        """Take up to ``wanted`` tokens of a route's bucket, which fills with ``per_s`` up to ``most``. Return how many
+        there were. All instances share the bucket."""
 
     async def orders(self) -> RouteOrders:
         """Return what operators have ordered."""

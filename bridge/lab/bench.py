@@ -31,7 +31,7 @@ _HOUR_MS = 3_600_000
 _WHOLE_FROM = 1000
 _SETTINGS_OF_BROKER = {
     "rabbitmq": ("queue_type", "prefetch", "window"),
-    "kafka": ("window", "compression", "partitioner", "timestamp"),
+    "kafka": ("window", "compression", "partitioner", "timestamp", "release"),
 }
 
 

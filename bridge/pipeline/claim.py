@@ -19,6 +19,7 @@ from bridge.core.ports import Claimed, Store
 from bridge.pipeline.held import Held, Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
+from bridge.pipeline.rate import RateLimits
 from bridge.pipeline.wake import IDLE_S, Wake, pace_s
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -69,6 +70,7 @@ class Claimer:
         rules: ClaimRules,
         health: Health,
         ordered: Ordered,
+        rates: Mapping[str, float],
         metrics: Metrics | None = None,
     ) -> None:
         self._store = store
@@ -79,7 +81,7 @@ class Claimer:
         self._health = health
         self._metrics = metrics or Metrics()
         self._reconnect = Reconnect()
-        self._held = Held(store, wake, ordered)
+        self._held = Held(store, wake, ordered, RateLimits(store, wake, rates))
         self._largest = 0
         self._damaged: list[tuple[Claim, str]] = []
         self._told_newer: set[bytes] = set()
@@ -164,6 +166,7 @@ class Claimer:
         began_s = time.monotonic()
         replies = await self._store.claim(shards, limit, bytes_max, lease_ms, drain_ms, self._wake.ahead_ms)
         self._metrics.store_s["claim"].add(time.monotonic() - began_s)
+        await self._held.grant(replies.values())
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply

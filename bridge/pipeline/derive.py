@@ -85,6 +85,11 @@ def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
     )
 
 
+def rate_limits(settings: Settings) -> dict[str, float]:
+    """Return the messages per second of each route that has a limit."""
+    return {name: route.max_rate for name, route in settings.routes.items() if route.max_rate}
+
+
 def retry_rules(settings: Settings) -> RetryRules:
     """Return how often, and when, a refused message is tried again."""
     retry = settings.retry

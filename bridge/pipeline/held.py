@@ -1,4 +1,5 @@
-"""Keep the messages of paused routes, and let them go when their route is resumed.
+"""Keep the messages of paused routes, and let them go when their route is resumed. ``rate`` does so for routes with a
+rate.
 
 A message of a paused route is claimed when it is due, like any other, and given back as *held*: it keeps its due moment
 and its order, and no claim finds it. After a resume this instance lets the held messages of its shards go, in steps and
@@ -19,7 +20,8 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
-from bridge.core.ports import FIRST_HELD, Release, Store
+from bridge.core.ports import FIRST_HELD, Claimed, Release, Store
+from bridge.pipeline.rate import RateLimits
 from bridge.pipeline.wake import Wake
 
 log = structlog.get_logger("postdate")
@@ -92,7 +94,8 @@ class _Shard:
 class Held:
     """The held messages of this instance's shards. It is used by the claim loop alone."""
 
-    def __init__(self, store: Store, wake: Wake, ordered: Ordered) -> None:
+    def __init__(self, store: Store, wake: Wake, ordered: Ordered, rates: RateLimits) -> None:
+        self._rates = rates
         self._store = store
         self._wake = wake
         self._ordered = ordered
@@ -105,13 +108,15 @@ class Held:
 
     def unknown(self) -> Collection[int]:
         """Return the shards that must not be claimed from before the next step."""
-        return [shard for shard, one in self._open.items() if not one.looked] if self._open else ()
+        shards = {shard for shard, one in self._open.items() if not one.looked} if self._open else set()
+        return shards | self._rates.unknown() if self._rates else shards
 
     async def advance(self, mine: frozenset[int], idle: bool) -> dict[int, StoreUnavailable]:
         """Follow the orders; let go what is due again, one step for each shard. Return the shards that failed."""
         if self._paused is not self._ordered.paused:
             self._paused = self._ordered.paused
             self._open = {shard: _Shard() for shard in mine}
+            self._rates.look_again(mine)
         if mine is not self._mine:
             kept = {shard: one for shard, one in self._open.items() if shard in mine}
             self._open = kept | {shard: _Shard() for shard in mine - self._mine}
@@ -120,7 +125,9 @@ class Held:
             self._passes += 1
             if self._passes % _LOOK_EVERY == 0:
                 self._open = {shard: _Shard() for shard in mine} | self._open
-        return await self._step(idle) if self._open else {}
+                self._rates.look_again(mine)
+        failed = await self._step(idle) if self._open else {}
+        return failed | await self._rates.advance(mine, self._paused) if self._rates else failed
 
     async def _step(self, idle: bool) -> dict[int, StoreUnavailable]:
         due = () if idle else self._wake.due()
@@ -129,7 +136,8 @@ class Held:
         failed: dict[int, StoreUnavailable] = {}
         if not shards:
             return failed
-        for shard, reply in (await self._store.unhold(shards, self._paused, _STEP_MAX)).items():
+        stay = self._paused.union(self._rates.routes()) if self._rates else self._paused
+        for shard, reply in (await self._store.unhold(shards, stay, _STEP_MAX)).items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply
                 continue
@@ -148,14 +156,22 @@ class Held:
 
     def sorted(self, shard: int, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Return the claims that may be delivered. The others wait for ``give_back``."""
-        if not self._paused and not self._open:
+        if not self._paused and not self._open and not self._rates:
             return claims
         one = self._open.get(shard, _Shard())
         go: list[Claim] = []
         for claim in claims:
             overtakes = claim.route in one.rest and (claim.due_ms, claim.id) > one.last
-            (self._waiting if claim.route in self._paused or overtakes else go).append(claim)
+            held = claim.route in self._paused or overtakes or not self._rates.passes(claim)
+            (self._waiting if held else go).append(claim)
         return go
+
+    async def grant(self, replies: Iterable[Claimed | StoreUnavailable]) -> None:
+        """Take the tokens that claimed messages of routes with a rate need. Call it before ``sorted``."""
+        if self._rates:
+            self._rates.forget_tokens()
+            claims = (claim for one in replies if isinstance(one, Claimed) for claim in one.claims)
+            await self._rates.grant(claim for claim in claims if claim.route not in self._paused)
 
     async def give_back(self) -> None:
         """Park the claims of paused routes again, as held. If the store misses it, ``recover`` parks them as due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.core.ports import FIRST_HELD, Release, Store, Unheld
+from bridge.core.ports import FIRST_HELD, LetGo, Release, Store, Unheld
 from tests.conformance.rig import HOUR_MS, Message, Rig, claim, ids, park, park_keyed
 
 
@@ -91,3 +91,44 @@ class Holding:
         await self.let_go(store)
         [left] = (await claim(store)).claims
         assert (left.id, left.due_ms) == (moved[0], due_ms - 7)
+
+    async def test_some_messages_of_one_route_are_let_go_in_their_order_from_now_on(self, rig: Rig) -> None:
+        store = await rig.open()
+        now_ms = await rig.now_ms()
+        messages = [rig.message(now_ms - 900 + n, route=(b"orders", b"bills")[n % 2]) for n in range(12)]
+        await self.held(rig, store, *messages)
+        orders = [one for one, _, envelope in messages if envelope[20:26] == b"orders"]
+        reply = (await store.let_go("orders", {0: (FIRST_HELD, 2)}, 100, 1000))[0]
+        assert isinstance(reply, LetGo)
+        assert (reply.owned, reply.moved, reply.more) == (True, 2, True)
+        assert reply.last >= (now_ms - 898, orders[1])
+        assert reply.first_ms is not None
+        assert reply.first_ms >= now_ms
+        await rig.after_ms(10)
+        assert ids(await claim(store)) == orders[:2]
+        rest = (await store.let_go("orders", {0: (reply.last, 100)}, 100, 0))[0]
+        assert isinstance(rest, LetGo)
+        assert (rest.moved, rest.more) == (4, False)
+        assert ids(await claim(store)) == orders[2:]
+        none = (await store.let_go("orders", {0: (FIRST_HELD, 5)}, 100, 0))[0]
+        assert isinstance(none, LetGo)
+        assert (none.moved, none.first_ms, none.more) == (0, None, False)
+
+    async def test_what_is_let_go_with_an_older_id_after_a_younger_one_still_comes_after_it(self, rig: Rig) -> None:
+        store = await rig.open()
+        now_ms = await rig.now_ms()
+        older, younger = rig.message(now_ms - 1), rig.message(now_ms - 5)
+        assert older[0] < younger[0]
+        await self.held(rig, store, older, younger)
+        await store.let_go("orders", {0: (FIRST_HELD, 2)}, 100, 0)
+        await rig.after_ms(10)
+        assert ids(await claim(store)) == [younger[0], older[0]]
+
+    async def test_a_bucket_gives_at_once_what_it_holds_and_then_what_flows_in(self, rig: Rig) -> None:
+        store = await rig.open()
+        assert await store.tokens("orders", 100.0, 10, 4) == 4
+        assert await store.tokens("orders", 100.0, 10, 40) in (6, 7, 8)
+        await rig.after_ms(50)
+        assert 4 <= await store.tokens("orders", 100.0, 10, 40) <= 10
+        assert await store.tokens("bills", 1.0, 1, 5) == 1
+        assert await store.tokens("bills", 1.0, 1, 5) == 0

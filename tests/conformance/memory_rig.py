@@ -25,6 +25,9 @@ class MemoryRig(Rig):
     async def now_ms(self) -> int:
         return self.memory.now_ms()
 
+    async def after_ms(self, ms: int) -> None:
+        self.clock.advance(ms)
+
     async def after_leases(self) -> None:
         self.clock.advance(max(LEASE_MS, DRAIN_MS) + 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -50,6 +51,9 @@ class RedisRig(Rig):
         # On a cluster each node has a clock; here they are one machine's.
         seconds, microseconds = await self.client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def after_ms(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
 
     async def after_leases(self) -> None:
         past_ms = await self.now_ms() - 1

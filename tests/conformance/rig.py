@@ -33,6 +33,10 @@ class Rig(ABC):
         """The store's clock."""
 
     @abstractmethod
+    async def after_ms(self, ms: int) -> None:
+        """Time passes."""
+
+    @abstractmethod
     async def after_leases(self) -> None:
         """Time passes until every lease, drain and membership has ended."""
 

@@ -51,6 +51,10 @@ class RabbitInstall:
     owner: tuple[int, int] | None = None
     path: str | None = None
 
+    @property
+    def plugins(self) -> str:
+        return str(Path(self.scripts, "rabbitmqctl").resolve().parents[1] / "plugins")
+
     def seen_inside(self, folder: Path) -> str:
         return "/" + str(folder.relative_to(self.root))
 
@@ -70,15 +74,26 @@ class RabbitMQ(Service):
 
     @classmethod
     def in_place(
-        cls, place: RabbitInstall, folder: Path, *, management: bool = False, epmd: tuple[int, bool] | None = None
+        cls,
+        place: RabbitInstall,
+        folder: Path,
+        *,
+        management: bool = False,
+        epmd: tuple[int, bool] | None = None,
+        plugin: Path | None = None,
     ) -> Self:
         """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
-        request. ``epmd``: the port of one that nodes share, and whether this node has it beside it."""
+        request. ``epmd``: the port of one that nodes share, and whether this node has it beside it. ``plugin``: the
+        .ez file or folder of one more plugin, ``NAME-VERSION``."""
         port, dist_port, epmd_port, api_port = free_ports(4)
         epmd_port, has_epmd = epmd or (epmd_port, True)
         env = _write_home(place, folder, port, dist_port, epmd_port)
         if management:
             _add_management(folder, api_port)
+        if plugin is not None:
+            env = {**env, "RABBITMQ_PLUGINS_DIR": f"{place.plugins}:{plugin.parent}"}
+            enabled = [plugin.name.partition("-")[0], *["rabbitmq_management"] * management]
+            (folder / "enabled_plugins").write_text(f"[{','.join(enabled)}].\n")
         launch = Launch(
             command=place.command(f"{place.scripts}/rabbitmq-server"),
             folder=folder,
@@ -218,8 +233,8 @@ def prepare() -> None:
         find_place()
 
 
-def launch(*, management: bool = False) -> RabbitMQ:
-    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management)
+def launch(*, management: bool = False, plugin: Path | None = None) -> RabbitMQ:
+    return RabbitMQ.in_place(find_place(), new_folder("rabbitmq"), management=management, plugin=plugin)
 
 
 def find_place(*, may_install: bool = True) -> RabbitInstall:

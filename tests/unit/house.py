@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -43,6 +43,7 @@ class House:
         window: int = 1000,
         ahead_ms: int = 0,
         also: Sequence[str] = (),
+        rates: Mapping[str, float] | None = None,
         **changes: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -60,7 +61,8 @@ class House:
         self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.leases, self.health)
         self.publisher = Publisher(self.sink, self.settler, self.leases, self.wake, self.clock)
         self.sink.on_answers(self.publisher.answered)
-        self.claimer = Claimer(self.store, self.wake, self.leases, self.publisher, rules, self.health, self.ordered)
+        parts = (self.store, self.wake, self.leases, self.publisher, rules, self.health, self.ordered)
+        self.claimer = Claimer(*parts, rates or {})
         routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         self.parker = Parker(self.source, self.store, routes, Ids(instance), self.wake.heard, self.health, limits)

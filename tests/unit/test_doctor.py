@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adapters.kafka.diagnosis import judged
-from adapters.rabbitmq.diagnosis import alarms_of, plugin_exchange
+from adapters.rabbitmq.diagnosis import alarms_of, plugin_exchange, shortcuts
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
 from bridge.admin.desk import ServerMemory, Stats
@@ -89,7 +89,14 @@ class TestBrokers:
     def test_an_exchange_of_the_plugin_says_what_waits_and_how_to_move(self) -> None:
         found = plugin_exchange({"name": "orders", "type": "x-delayed-message", "messages_delayed": 7})
         assert found.text.endswith("Messages that wait in it: 7")
-        assert 'intercept = "orders.delay"' in found.advice
+        assert "postdate migrate plugin" in found.advice
+
+    def test_a_binding_before_the_front_fails(self) -> None:
+        replaced = {"name": "orders", "type": "topic", "arguments": {"alternate-exchange": "orders.delay"}}
+        assert list(shortcuts(replaced, [])) == []
+        [found] = shortcuts(replaced, [{"source": "orders", "destination": "work"}])
+        assert found.level is Severity.FAIL
+        assert "delivered at once, to 'work'" in found.text
 
     def test_one_replica_is_a_warning_in_a_cluster_only(self) -> None:
         topics, known = [("r", "orders"), ("r", "missing")], {"orders": (3, 1)}

@@ -49,13 +49,14 @@ def test_a_clock_that_steps_back_forgets_nothing() -> None:
     assert all(key in delivered for key in keys(0, 2))
 
 
-def test_a_new_session_repeats_the_newest_deliveries_and_a_bounded_number() -> None:
+def test_after_a_pause_a_new_session_repeats_the_newest_deliveries_and_a_bounded_number() -> None:
     delivered = DeliveredKeys(WINDOW_MS)
+    assert delivered.repeated(0) == []
     delivered.add(0, keys(0, 10))
     delivered.add(300_000, keys(10, 10))
     delivered.add(400_000, keys(20, 50_000))
-    newest = delivered.newest()
-    assert newest == keys(30_020, 20_000)
+    assert delivered.repeated(400_000 + WINDOW_MS // 4 - 1) == []
+    assert delivered.repeated(400_000 + WINDOW_MS // 4) == keys(30_020, 20_000)
 
 
 def test_the_memory_outlives_every_lease() -> None:

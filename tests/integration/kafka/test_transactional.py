@@ -86,6 +86,28 @@ async def test_a_commit_whose_answer_is_lost_is_found_by_the_next_session(
     assert await values(topics, topic, 3) == [b"0", b"1", b"2"]
 
 
+async def test_a_session_whose_commit_was_sent_twice_delivers_nothing_more(
+    topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle_response, ends = EndTxnHandler.handle_response, 0
+
+    def again(handler: EndTxnHandler, response: Any) -> Any:
+        nonlocal ends
+        ends += 1
+        return 0.01 if ends == 1 else handle_response(handler, response)
+
+    async with opened(topics, topic) as sink:
+        await sink.publish(letter(0))
+        (shard,) = sink.sink._transactions._shards.values()  # type: ignore[union-attr]
+        before = shard._session
+        monkeypatch.setattr(EndTxnHandler, "handle_response", again)
+        assert words(await sink.publish(letter(1))) == ["confirmed"]
+        assert words(await sink.publish(letter(2))) == ["confirmed"]
+        assert ends == 4, "two ends of the first, an empty marker, the second"
+        assert shard._session is not before
+    assert await values(topics, topic, 3) == [b"0", b"1", b"2"]
+
+
 async def test_a_fenced_session_delivers_nothing_and_the_next_one_delivers_it_once(topics: Topics, topic: str) -> None:
     async with opened(topics, topic) as first, opened(topics, topic) as second:
         assert words(await first.publish(letter(1))) == ["confirmed"]

@@ -1,0 +1,1 @@
+"""Moving exchanges of the delayed-message plugin to postdate."""

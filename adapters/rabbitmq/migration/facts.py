@@ -1,0 +1,86 @@
+"""Reads what a migration must know of RabbitMQ: from the management API, and consumers by AMQP. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+from adapters.rabbitmq.connection import addresses
+from adapters.rabbitmq.management import ManagementApi, reach
+from adapters.rabbitmq.migration.plan import ALTERNATE, BindingFacts, BrokerFacts, ExchangeFacts, moves
+from adapters.rabbitmq.topology.setup import open_session
+from bridge.core.errors import BrokerUnavailable, SettingsError
+from bridge.settings import Settings
+
+_COLUMNS = "name,exclusive,arguments,effective_policy_definition"
+
+
+def read_facts(settings: Settings) -> BrokerFacts:
+    """Return what the virtual host has. Raises ``BrokerUnavailable``, and ``SettingsError`` without management API."""
+    if settings.rabbitmq.management_url == "off":
+        raise SettingsError('The migration needs the management API, and rabbitmq.management_url is "off".')
+    vhost = quote(addresses(settings.rabbitmq)[0].virtual_host, safe="")
+    with closing(reach(settings.rabbitmq)) as api:
+        found = [exchange_facts(one) for one in api.get(f"exchanges/{vhost}") or [] if one.get("name")]
+        bindings = tuple(binding_facts(one) for one in api.get(f"bindings/{vhost}") or [] if one.get("source"))
+        queues = api.get(f"queues/{vhost}?columns={_COLUMNS}") or []
+        nodes = _nodes(api)
+    exchanges = {one.name: one for one in found}
+    exclusive = frozenset(str(one["name"]) for one in queues if one.get("exclusive"))
+    publishers = inner_publishers(exchanges.values(), bindings, queues)
+    facts = BrokerFacts(exchanges, bindings, exclusive, publishers, nodes=nodes)
+    fronts = {move.names.front for move in moves(facts)}
+    intakes = {one.destination for one in bindings if one.source in fronts and not one.to_exchange}
+    with open_session(settings) as session:
+        consumed = frozenset(queue for queue in intakes if session.consumers(queue))
+    return BrokerFacts(exchanges, bindings, exclusive, publishers, consumed, nodes)
+
+
+def _nodes(api: ManagementApi) -> int | None:
+    try:
+        return len(api.get("nodes") or [])
+    except BrokerUnavailable:  # only users with the tag monitoring may ask
+        return None
+
+
+def exchange_facts(found: Mapping[str, Any]) -> ExchangeFacts:
+    """Return an exchange of the API's answer. Pure."""
+    waiting = found.get("messages_delayed")
+    return ExchangeFacts(
+        str(found["name"]),
+        str(found.get("type")),
+        found.get("arguments") or {},
+        bool(found.get("durable")),
+        bool(found.get("auto_delete")),
+        bool(found.get("internal")),
+        waiting if isinstance(waiting, int) else None,
+    )
+
+
+def binding_facts(found: Mapping[str, Any]) -> BindingFacts:
+    """Return a binding of the API's answer. Pure."""
+    to_exchange = found.get("destination_type") == "exchange"
+    key, arguments = str(found.get("routing_key", "")), found.get("arguments") or {}
+    return BindingFacts(str(found["source"]), str(found["destination"]), to_exchange, key, arguments)
+
+
+def inner_publishers(
+    exchanges: Iterable[ExchangeFacts], bindings: Iterable[BindingFacts], queues: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[str, ...]]:
+    """Return, by exchange, what publishes to it inside the broker. Pure."""
+    found: dict[str, list[str]] = {}
+    for binding in bindings:
+        if binding.to_exchange:
+            found.setdefault(binding.destination, []).append(f"exchange '{binding.source}' is bound to it")
+    for exchange in exchanges:
+        if isinstance(to := exchange.arguments.get(ALTERNATE), str):
+            found.setdefault(to, []).append(f"it is the alternate exchange of '{exchange.name}'")
+    for queue in queues:
+        rules = queue.get("effective_policy_definition") or {}
+        own = queue.get("arguments") or {}
+        to = own.get("x-dead-letter-exchange") or (isinstance(rules, Mapping) and rules.get("dead-letter-exchange"))
+        if isinstance(to, str):
+            found.setdefault(to, []).append(f"queue '{queue.get('name')}' dead-letters to it")
+    return {name: tuple(texts) for name, texts in found.items()}

@@ -1,0 +1,131 @@
+"""Routes with a rate: what is due beyond it is held, and let go in its order as fast as the rate allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import RouteOrder, RouteState
+from bridge.pipeline import rate
+from tests.unit.house import House
+from tests.unit.test_held import held_in, numbers
+
+PER_S = 100.0
+PAUSED = {"orders": RouteOrder(RouteState.PAUSED, 1, "admin", "a test")}
+
+
+@pytest.fixture(autouse=True)
+def steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is the house's own clock, so each pass may be a step."""
+    monkeypatch.setattr(rate, "_STEP_S", 0.0)
+
+
+async def house_with(number: int, house: House | None = None) -> House:
+    house = house or House(rates={"orders": PER_S}, also=["bills"])
+    for n in range(number):
+        house.publish(f"{n}")
+    await house.park()
+    return house
+
+
+async def after(house: House, ms: int, passes: int = 4) -> None:
+    """Let time pass, and the loop with it."""
+    for _ in range(ms // 5):
+        house.clock.advance(5)
+        await house.deliver()
+    for _ in range(passes):
+        await house.deliver()
+
+
+async def test_a_burst_leaves_at_the_rate_and_in_its_order() -> None:
+    house = await house_with(100)
+    await after(house, 0)
+    first = len(house.bodies())
+    assert 1 <= first <= 11
+    assert held_in(house) == 100 - first
+    await after(house, 500)
+    assert 50 <= len(house.bodies()) - first <= 60
+    await after(house, 600)
+    assert house.bodies() == numbers(100)
+    assert (house.parked(), held_in(house)) == (0, 0)
+
+
+async def test_another_route_is_not_held() -> None:
+    house = await house_with(50)
+    house.source.feed(b"bill", {"x-delay": 0}, route="bills")
+    await house.park()
+    await after(house, 0)
+    assert "bill" in house.bodies()
+
+
+async def test_what_comes_later_waits_behind_what_is_held() -> None:
+    house = await house_with(40)
+    await after(house, 0)
+    for n in range(40, 60):
+        house.publish(f"{n}")
+    await house.park()
+    await after(house, 800)
+    assert house.bodies() == numbers(60)
+
+
+async def test_two_instances_share_one_rate() -> None:
+    house = await house_with(60)
+    other = House(house.memory, "bbbbbb", rates={"orders": PER_S})
+    house.leases.take_over(frozenset({0, 1}))
+    other.leases.take_over(frozenset({2, 3}))
+    for n in range(60, 200):
+        house.publish(f"{n}", order_key=str(n))
+    await house.park()
+    for _ in range(100):
+        house.clock.advance(5)
+        await house.deliver()
+        await other.deliver()
+    assert 45 <= len(house.bodies()) + len(other.bodies()) <= 65
+
+
+async def test_the_next_holder_of_a_shard_goes_on_with_what_is_held() -> None:
+    house = await house_with(50)
+    await after(house, 0)
+    sent = len(house.bodies())
+    await house.leases.leave()
+    other = House(house.memory, "bbbbbb", rates={"orders": PER_S})
+    await after(other, 600)
+    assert other.bodies() == numbers(50)[sent:]
+
+
+async def test_without_the_rate_in_its_settings_an_instance_lets_everything_go() -> None:
+    house = await house_with(50)
+    await after(house, 0)
+    await house.leases.leave()
+    other = House(house.memory, "bbbbbb")
+    await after(other, 0, 8)
+    assert house.bodies() + other.bodies() == numbers(50)
+
+
+async def test_a_pause_holds_all_and_a_resume_goes_on_at_the_rate() -> None:
+    house = await house_with(50)
+    await after(house, 0)
+    house.ordered.learn(PAUSED)
+    await after(house, 50)
+    sent = len(house.bodies())
+    await after(house, 300)
+    assert len(house.bodies()) == sent
+    house.ordered.learn({})
+    await after(house, 600)
+    assert house.bodies() == numbers(50)
+
+
+async def test_while_the_store_refuses_tokens_nothing_leaves_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = await house_with(30)
+
+    async def refuse(*_: object) -> int:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as away:
+        away.setattr(house.store, "tokens", refuse)
+        await after(house, 100)
+        assert (house.bodies(), held_in(house)) == ([], 30)
+    await after(house, 600)
+    assert house.bodies() == numbers(30)
