@@ -68,12 +68,20 @@ class RetryVerdict:
 
     def __str__(self) -> str:
         late = ", ".join(f"{share:.1%} {self.late(share):.1f} ms" for share in (0.5, 0.99, 0.999, 1.0))
-        return (
-            f"owed {self.owed}, accepted {self.accepted}, dead {self.dead}, lost {len(self.lost)}, early "
-            f"{len(self.early)}, wrong {len(self.wrong)}, copies {self.copies} (same x-delay-id {self.same_id}), redelivered by the broker "
-            f"{self.redelivered}, in the other queue twice {len(self.other_copies)}, returns {len(self.late_ms)}, late "
-            f"{late}"
-        )
+        counted = {
+            "owed": self.owed,
+            "accepted": self.accepted,
+            "dead": self.dead,
+            "lost": len(self.lost),
+            "early": len(self.early),
+            "wrong": len(self.wrong),
+            "copies": self.copies,
+            "of these with the same x-delay-id": self.same_id,
+            "redelivered by RabbitMQ": self.redelivered,
+            "copies in the other queue": len(self.other_copies),
+            "returns": len(self.late_ms),
+        }
+        return "; ".join([*(f"{name} {number}" for name, number in counted.items()), f"late {late}"])
 
     def assert_kept(self) -> None:
         """Lost 0, early 0, every attempt right, no copy elsewhere."""
