@@ -117,7 +117,7 @@ def _out(settings: Settings, name: str, target: str) -> KafkaOut:
     most, once = settings.limits.header_entries, name in transactional_routes(settings)
     if not route.retries:
         return KafkaOut(router, drop, audit, headers_max=most, transactional=once)
-    returns = Returns(len(settings.schedule_of(name)), route.then.partition(":")[2])
+    returns = Returns(len(settings.schedule_of(name)), route.last_target)
     return KafkaOut(RetryRouter(router, returns), drop, audit, headers_max=most, transactional=once, returns=returns)
 
 

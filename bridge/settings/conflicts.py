@@ -260,9 +260,8 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     own = own_exchanges(settings)
     routes = {name: settings.routes[name] for name in settings.routes_of("rabbitmq")}
     for name, route in routes.items():
-        last = route.then.partition(":")[2]
-        if own.fullmatch(last):
-            text = f'names "{last}", an exchange that postdate declares for itself: name your own exchange'
+        if own.fullmatch(route.last_target):
+            text = f'names "{route.last_target}", an exchange that postdate declares for itself: name your own exchange'
             yield Conflict(((ROUTES, name, "then"),), text)
         path: Path = (ROUTES, name, "deliver_to")
         for target in route.targets:
@@ -322,6 +321,7 @@ def _topics(settings: Settings) -> Iterator[Conflict]:
     for one in good:
         yield from _topic_loops(one, good)
     yield from _allowed_topics(settings, good)
+    yield from _last_topics(settings, good)
     for name in settings.routes_of("kafka"):
         if settings.routes[name].mode == "levels":
             yield from _level_topics(settings, name, good)
@@ -375,6 +375,22 @@ def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflic
                 yield Conflict((path,), f"(item {item}) must be the name of a topic, without *")
             elif (route := taken_by(topic, taken)) is not None:
                 yield Conflict((path,), f"(item {item}) {_looping(topic, name, route)}")
+
+
+def _last_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
+    """A retry route that reads its own last topic would write to it again at once, for ever."""
+    taken = [(one.route, one.naming) for one in named]
+    for name in settings.routes_of("kafka"):
+        topic, path = settings.routes[name].last_target, (ROUTES, name, "then")
+        if not topic:
+            continue
+        if not is_topic(topic):
+            yield Conflict((path,), f'names "{topic}", which cannot be the name of a topic')
+        elif (route := taken_by(topic, taken)) is not None:
+            whose = "this route" if route == name else f"{ROUTES}.{route}"
+            yield Conflict((path,), f'names "{topic}", which {whose} intercepts: messages could loop forever')
+        elif topic in {naming.deliver_to for naming in settings.routes[name].pairs()}:
+            yield Conflict((path,), f'names "{topic}", the destination of this route: messages could loop forever')
 
 
 def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterator[Conflict]:

@@ -316,6 +316,11 @@ class Route(Section):
         """The first destination, which most routes have alone. "" is RabbitMQ's default exchange, or none."""
         return self.targets[0] if self.targets else ""
 
+    @property
+    def last_target(self) -> str:
+        """The exchange or topic that gets a message after the last attempt; "" where it becomes a dead letter."""
+        return self.then.partition(":")[2]
+
     def lacks(self) -> list[str]:
         """The required fields that are not set."""
         needed = ["queue"] if self.retries and self.broker == "rabbitmq" else ["intercept", "deliver_to"]

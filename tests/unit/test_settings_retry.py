@@ -57,6 +57,15 @@ def test_several_destinations_keep_their_order(read: Callable[[str], Settings]) 
         (RETRY + 'schedule = ["1s"]\nthen = "topic:x"', 'routes.again.then must be "dead" or "exchange:NAME"'),
         (RETRY + 'schedule = ["1s"]\nthen = "elsewhere"', 'routes.again.then must be "dead", "exchange:NAME"'),
         (RETRY + 'schedule = ["1s"]\nhold = true', "routes.again.hold is only for Kafka"),
+        (
+            KAFKA + 'schedule = ["1s"]\nthen = "topic:pay.failed"',
+            'routes.again.then names "pay.failed", which this route intercepts: messages could loop forever',
+        ),
+        (
+            KAFKA + 'schedule = ["1s"]\nthen = "topic:pay"',
+            'routes.again.then names "pay", the destination of this route: messages could loop forever',
+        ),
+        (KAFKA + 'schedule = ["1s"]\nthen = "topic:a b"', 'routes.again.then names "a b", which cannot be the name'),
         ('[routes.r]\nkind = "retry"\nqueue = ""\nschedule = ["1s"]', "routes.r.queue must name the queue of the"),
         (RETRY.replace("work", "amq.x") + 'schedule = ["1s"]', 'routes.again.queue must not start with "amq."'),
         (RETRY.replace("work", "postdate.again") + 'schedule = ["1s"]', "an internal queue of postdate"),

@@ -56,7 +56,7 @@ from bridge.admin.topology import Standing
 from bridge.core.errors import TopologyMismatch
 from bridge.core.message import Refusal
 from bridge.delay.naming import Naming
-from bridge.settings import Settings
+from bridge.settings import Route, Settings
 
 log = structlog.get_logger("postdate")
 
@@ -156,7 +156,7 @@ async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[KnownTo
     known = await known_topics(admin)
     ours = {topic.name for topic in plan(settings)}
     targets = {topic.name for _, topic in _pairs(settings, known) if isinstance(topic, Topic)}
-    allowed = {name for route in settings.routes_of("kafka") for name in settings.routes[route].allow_to}
+    allowed = {topic for name in settings.routes_of("kafka") for topic in _others(settings.routes[name])}
     known.unseen = await unseen_of(admin, (ours | targets | allowed) - known.keys())
     return known, list(_pairs(settings, known))
 
@@ -218,10 +218,15 @@ def _judge(settings: Settings, known: KnownTopics, pairs: Sequence[Pair]) -> Ite
         else:
             yield TopicFinding(target, Standing.SAME)
     for name in settings.routes_of("kafka"):
-        for one in settings.routes[name].allow_to:
+        for one in _others(settings.routes[name]):
             allowed = topic_in(known, name, one, ours=False)
             yield TopicFinding(allowed, Standing.SAME) if allowed.partitions else absent(allowed)
     yield from _unmatched(settings, known)
+
+
+def _others(route: Route) -> list[str]:
+    """The topics of a route beside those in ``deliver_to``."""
+    return [*route.allow_to, *filter(None, (route.last_target,))]
 
 
 def _unmatched(settings: Settings, known: KnownTopics) -> Iterator[TopicFinding]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from bridge.cli import run_command
 from tests.bridge_line import QUICK, merged
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_admin import create_topic
+from tests.devstack.redis import Redis
 from tests.kafka_line import ROUTE, SETTINGS, Came, Headers, KafkaLine
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -18,9 +19,9 @@ OWN: Headers = [("own", b"1"), ("own", None), ("x-delay", b"60000")]
 HANDLER: Headers = [("kafka_dlt-exception-fqcn", b"java.lang.IllegalStateException")]
 
 
-@pytest.fixture
-def line(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[KafkaLine]:
-    line = KafkaLine(kafka.url, tmp_path, merged(SETTINGS, QUICK), redis_url)
+@pytest.fixture(scope="module")
+def line(kafka: Kafka, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLine]:
+    line = KafkaLine(kafka.url, tmp_path_factory.mktemp("line"), merged(SETTINGS, QUICK), redis_server.url)
     route = {"kind": "retry", "schedule": ["300ms", "900ms"]}
     line.settings["routes"][ROUTE] |= route
     last = {"broker": "kafka", "intercept": f"{line.topic}.failed", "deliver_to": f"{line.topic}.billing"}
@@ -87,6 +88,12 @@ def test_a_rule_for_many_topics_and_each_pair_of_also_return_to_their_own_topic(
     for name in ("eu.cards", "us"):
         (came,) = line.consume(1, f"{line.topic}.{name}")
         assert (came.value, came.header("x-retry-attempt")) == (name.encode(), b"1")
+
+
+def test_check_names_a_missing_topic_of_then(line: KafkaLine, capsys: pytest.CaptureFixture[str]) -> None:
+    file = line.file({"routes": {"grouped": {"then": f"topic:{line.topic}.gone"}}})
+    run_command(["check", "--config", str(file)])
+    assert f"topic '{line.topic}.gone', to which route grouped delivers, does not exist" in capsys.readouterr().out
 
 
 def test_with_hold_a_later_record_of_a_key_waits_behind_one_that_waits_longer(line: KafkaLine) -> None:
