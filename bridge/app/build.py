@@ -97,8 +97,7 @@ def build(
 
     report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered, fullness)
     sharing = Sharing(store, instance, routes, leases.elsewhere)
-    takeover_ms = settings.dispatch.takeover
-    members = Members(store, leases, takeover_ms, sink.able, report, health, sharing, ordered, fullness or None)
+    members = Members(store, leases, rules.drain_ms, sink.able, report, health, sharing, ordered, fullness or None)
     return Service(
         Parts(
             store=store,
