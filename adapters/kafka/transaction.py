@@ -17,7 +17,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
-from aiokafka.producer import sender
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import refusals
@@ -35,10 +34,6 @@ _ABORT_S = 2.0
 #: How many offsets before the end the last marker with keys is looked for at first.
 _LOOK_BACK = 64
 _READ_MS = 500
-
-#: Kafka refuses a transaction while it ends the last one, for about 5 ms. aiokafka would ask again after 20 ms, and a
-#: transaction would take 30 ms instead of 10 (measured, Kafka 4.3).
-sender.BACKOFF_OVERRIDE = 0.005
 
 #: Records of one partition on their way, and the answer to them.
 _Sent = tuple[TopicPartition, list[OutgoingRecord], asyncio.Future[Any]]

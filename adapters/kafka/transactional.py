@@ -141,10 +141,14 @@ class ShardQueue:
             self._unknown()
 
     async def _run(self) -> None:
-        while self._queue:
-            session = self._session or await self._begin()
-            if session is not None:
-                await self._transact(session)
+        try:
+            while self._queue:
+                session = self._session or await self._begin()
+                if session is not None:
+                    await self._transact(session)
+        except BaseException:
+            await self._close()
+            raise
         self._loop = None
 
     # -- sessions ---------------------------------------------------------------------------------------------------
@@ -172,9 +176,8 @@ class ShardQueue:
         self._rests_until = time.monotonic() + _REST_S
         reason = Reason(ReasonKind.NOT_KNOWN, "no transaction can begin: {why}", {"why": why})
         self._unable = Refusal(reason, again_ms=int(_REST_S * 1000))
-        self._health.say(
-            self._subject, f"nothing is delivered in transactions of shard {self._shard}: {why}", cause=why
-        )
+        text = f"nothing is delivered in transactions of shard {self._shard}: {why}"
+        self._health.say(self._subject, text, for_s=_TOLD_S, cause=why)
         self._refuse_all()
 
     @property
@@ -239,7 +242,8 @@ class ShardQueue:
         for tp in dict.fromkeys(tp for tp, _ in self._taken):
             refusal = await session.refusal_of(tp)
             if refusal is not None:
-                self._refuse([flight for one, flight in self._taken if one == tp], tp.topic, refusal)
+                flights = [flight for one, flight in self._taken if one == tp]
+                self._refuse([one for one in flights if key_of(one.letter) not in self._delivered], tp.topic, refusal)
 
     async def _commit(self, session: ShardSession) -> None:
         keys = [key_of(flight.letter) for _, flight in self._taken]
@@ -278,6 +282,8 @@ class ShardQueue:
         self._refuse([flight], topic, refusal)
 
     def _refuse(self, records: Sequence[OutgoingRecord], topic: str, refusal: Refusal) -> None:
+        if not records:
+            return
         refused = set(map(id, records))
         self._taken = [one for one in self._taken if id(one[1]) not in refused]
         self._answer(topic, records, Outcome.REFUSED, refusal)

@@ -286,6 +286,11 @@ class MemoryStore:
             self.memory.rates[route] = empty_us + taken * gap_us
             return taken
 
+    async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
+        async with self._call():
+            shards = self.memory.shards
+            return {route: sum(shard.routes["parked", route.encode()] for shard in shards) for route in routes}
+
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:

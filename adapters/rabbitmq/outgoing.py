@@ -113,15 +113,15 @@ class Encoder:
         return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
 
     def _edited(self, letter: Letter, properties: bytes, out: Out) -> bytes | None:
-        most, needed, expiration = out.entries_max, b"", b""
+        most, needed = out.entries_max, b""
         if out.returning is not None:
             failure, _, expiration = read_rejected(properties, out.returning.failing, most)
             needed = retry_entries(failure, letter.arrived_ms)  # without them the schedule would start over
+            if expiration and out.returning.restores and expiration_of(properties) is None:
+                properties = with_expiration(properties, expiration)
         edited = edit(properties, out.drop, out.drop_user_id, _additions(letter, properties, out) + needed, most)
         if not frames.header_fits(edited, self._frame_max):
             edited = edit(properties, out.drop, out.drop_user_id, needed, most)
-        if expiration and out.returning is not None and out.returning.restores and expiration_of(edited) is None:
-            edited = with_expiration(edited, expiration)
         return edited if frames.header_fits(edited, self._frame_max) else None
 
     def is_this(self, letter: Letter, out: Out, properties: bytes, body: bytes) -> bool:

@@ -39,7 +39,7 @@ _ANSWER_S = 10.0
 #: How often the source declares the bindings of an intake queue again.
 _BIND_S = 3.0
 #: How long it waits after RabbitMQ refused a binding to something of the consumers' that is missing.
-_MISSING_S = 10.0
+_MISSING_S = 2.0
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 #: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
@@ -180,10 +180,13 @@ async def _keep_bound_to_foreign(link: RabbitLink, one: Binding) -> None:
     """Declare a foreign binding every few seconds, on a channel of its own: RabbitMQ closes that over a missing end."""
     while link.is_open():
         with suppress(AMQPError, BrokerUnavailable):
-            channel = await link.channel()
+            channel, closed = await link.channel(), asyncio.Event()
+            channel.add_on_close_callback(lambda *_, closed=closed: closed.set())
             while channel.is_open:
                 _bind(channel, one)
-                await asyncio.sleep(_BIND_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BIND_S):
+                        await closed.wait()
         await asyncio.sleep(_MISSING_S)
 
 

@@ -385,6 +385,14 @@ class RedisStore:
         args = (route, 1e6 / per_s, most, wanted)
         return int(await self._runner.one(Call(self._scripts["tokens"], (self._keys.rates,), args)))
 
+    async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
+        """Add up the counts of all shards."""
+        fields = [b"\0parked\0" + route.encode() for route in routes]
+        client: Any = self._client
+        with store_errors():
+            found = [await client.hmget(keys.counts, fields) for keys in self._keys.shards]
+        return {route: sum(int(counts[n] or 0) for counts in found) for n, route in enumerate(routes)}
+
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:

@@ -15,9 +15,18 @@ from bridge.core.orders import RouteOrders
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.claim import Claimer, ClaimRules
-from bridge.pipeline.derive import dispatch_rules, level_rules, rate_limits, retry_rules, route_rules
+from bridge.pipeline.derive import (
+    dispatch_rules,
+    level_rules,
+    parked_limits,
+    rate_limits,
+    retry_rules,
+    route_rules,
+    several_lanes,
+)
 from bridge.pipeline.ends import RelayEnds
 from bridge.pipeline.fan_out import fanned
+from bridge.pipeline.full import Fullness, IntakeGate
 from bridge.pipeline.held import Ordered
 from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
@@ -69,26 +78,26 @@ def build(
     routes = [name for name in process.delivering.routes if not is_canary(name)]
     metrics = Metrics(routes)
     ends = broker.open_ends(process, clock, health, mending(broker, settings, health))
-    several = {name: tuple(process.delivering.lanes_of(name)) for name in process.delivering.routes}
-    lanes = {name: names for name, names in several.items() if len(names) > 1}
-    source, sink = traced(ends.source or NoIntake(), fanned(ends.sink, lanes), open_tracer(process, broker, instance))
+    sink = fanned(ends.sink, several_lanes(process.delivering))
+    source, sink = traced(ends.source or NoIntake(), sink, open_tracer(process, broker, instance))
     rules = dispatch_rules(settings, ends.window)
     leases = Leases(store, wake, rules.lease_ms)
-    history = HistoryLimits(settings.history.keep, settings.history.max)
-    historian = Historian(store, clock, history, is_canary) if history.most else None
+    historian = _historian(settings, store, clock)
     settler = Settler(store, clock, retry_rules(settings), lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
-    ordered = Ordered(orders, source.hold, wake.nudge)
+    gate = IntakeGate(source.hold)
+    ordered = Ordered(orders, partial(gate.close, "drained"), wake.nudge)
+    fullness = Fullness(store, parked_limits(settings), gate, health)
     claimer = Claimer(store, wake, leases, publisher, rules, health, ordered, rate_limits(process.delivering), metrics)
     rules_of = {name: route_rules(settings, name) for name in settings.routes}
     limits = ParkLimits(settings.limits.batch_max, settings.limits.batch_bytes, ends.taken_max)
-    parker = Parker(source, store, rules_of, Ids(token), wake.heard, health, limits, metrics)
+    parker = Parker(source, store, rules_of, Ids(token), wake.heard, health, limits, metrics, fullness or None)
     watch = Watch(clock, wake, claimer, health)
 
-    report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered)
+    report = partial(_report, parker, leases, settler, watch, lateness, health, metrics, ordered, fullness)
     sharing = Sharing(store, instance, routes, leases.elsewhere)
-    members = Members(store, leases, settings.dispatch.takeover, sink.able, report, health, sharing, ordered)
+    members = Members(store, leases, rules.drain_ms, sink.able, report, health, sharing, ordered, fullness or None)
     return Service(
         Parts(
             store=store,
@@ -113,6 +122,11 @@ def build(
             leaving=_leaving(settings, broker, clock, health, metrics),
         )
     )
+
+
+def _historian(settings: Settings, store: RedisStore, clock: StoreClock) -> Historian | None:
+    limits = HistoryLimits(settings.history.keep, settings.history.max)
+    return Historian(store, clock, limits, is_canary) if limits.most else None
 
 
 def _following(
@@ -202,6 +216,7 @@ def _report(
     health: Health,
     metrics: Metrics,
     ordered: Ordered,
+    fullness: Fullness,
 ) -> dict[str, object]:
     """Return how this process is, for ``postdate stats``."""
     return {
@@ -218,4 +233,5 @@ def _report(
             "max": round(lateness.max_ms, 3),
         },
         **ordered.report(),
+        **fullness.report(),
     }

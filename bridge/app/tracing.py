@@ -20,6 +20,9 @@ def open_tracer(process: ProcessPlan, broker: Broker, instance: str) -> Any:
         text = "tracing.enabled requires OpenTelemetry. Run `pip install 'postdate[otel]'`, or set it to false"
         raise SettingsError(text)
     traces = import_module("bridge.telemetry.traces")
-    places = {name: (route.intercept, route.target) for name, route in settings.routes.items()}
+    places = {
+        name: (route.queue, route.queue) if route.retries and route.queue else (route.intercept, route.target)
+        for name, route in settings.routes.items()
+    }
     headers = traces.TraceHeaders(broker.trace_headers, broker.with_traceparent)
     return traces.Tracer(process.broker, places, headers, settings.tracing.propagation == "link", instance)

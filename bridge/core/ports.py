@@ -273,6 +273,9 @@ class Store(Protocol):
         """Take up to ``wanted`` tokens of a route's bucket, which fills with ``per_s`` up to ``most``. Return how many
         there were. All instances share the bucket."""
 
+    async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
+        """Return how many messages of each route are parked or claimed, in all shards."""
+
     async def orders(self) -> RouteOrders:
         """Return what operators have ordered."""
 

@@ -88,11 +88,13 @@ def _facts(here: Backend, name: str, counted: dict[str, Any]) -> dict[str, Any]:
     route = here.settings.routes[name]
     if not route.stored:
         counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
+    returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
     return {
         **counted,
+        "kind": route.kind,
         "broker": route.broker,
-        "intercept": route.intercept,
-        "deliver_to": list(route.targets) if len(route.targets) > 1 else route.target,
+        "intercept": returns_to or route.intercept,
+        "deliver_to": returns_to or (list(route.targets) if len(route.targets) > 1 else route.target),
         "mode": route.mode,
         **_rates(here, name),
     }

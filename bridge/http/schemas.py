@@ -221,7 +221,8 @@ class RouteFacts(Answered):
 
     name: str
     broker: str
-    intercept: str
+    kind: str = Field(description="delay or retry")
+    intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
     deliver_to: str | list[str]
     mode: str
     state: Literal["running", "paused", "draining"]

@@ -8,6 +8,7 @@ from bridge.delay.schedule import RetrySchedule, read_jitter
 from bridge.delay.trust import Trust
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.full import ParkedLimit
 from bridge.pipeline.settle import RetryRules
 from bridge.settings import Settings
 
@@ -85,9 +86,24 @@ def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
     )
 
 
+def several_lanes(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the lanes of each route that has several destinations."""
+    lanes = {name: tuple(settings.lanes_of(name)) for name in settings.routes}
+    return {name: names for name, names in lanes.items() if len(names) > 1}
+
+
 def rate_limits(settings: Settings) -> dict[str, float]:
     """Return the messages per second of each route that has a limit."""
     return {name: route.max_rate for name, route in settings.routes.items() if route.max_rate}
+
+
+def parked_limits(settings: Settings) -> dict[str, ParkedLimit]:
+    """Return the limit of each route that has one."""
+    limits = {
+        name: ParkedLimit(route.max_parked, route.max_parked_bytes, route.on_full == "dead")
+        for name, route in settings.routes.items()
+    }
+    return {name: limit for name, limit in limits.items() if limit.messages or limit.size}
 
 
 def retry_rules(settings: Settings) -> RetryRules:

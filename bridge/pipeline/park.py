@@ -26,7 +26,8 @@ from bridge.core.message import Delivery
 from bridge.core.ports import Source, Store
 from bridge.parking.identity import Ids, shard_for, shard_of_record
 from bridge.parking.redelivery import Given
-from bridge.pipeline.decide import Neighbours, Parking, RouteRules, Step, decide
+from bridge.pipeline.decide import Neighbours, Parking, Rejection, RouteRules, Step, decide
+from bridge.pipeline.full import FULL, Fullness
 from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -64,8 +65,13 @@ class Parker:
         health: Health,
         limits: ParkLimits,
         metrics: Metrics | None = None,
+        fullness: Fullness | None = None,
     ) -> None:
-        """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard."""
+        """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard.
+
+        ``fullness`` is None where no route has a limit.
+        """
+        self._fullness = fullness
         self._source = source
         self._store = store
         self._routes = dict(routes)
@@ -140,6 +146,11 @@ class Parker:
     def _queue(self, deliveries: Iterable[Delivery]) -> list[Step]:
         """Decide what becomes of deliveries, and queue them for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
+        if self._fullness is not None and (full := self._fullness.rejecting):
+            steps = [
+                one._replace(decision=Rejection(FULL)) if one.delivery.route in full and _would_wait(one) else one
+                for one in steps
+            ]
         for route, some in groupby(steps, lambda step: step.delivery.route):
             run = list(some)
             self._waiting.setdefault(route, deque()).extend(run)
@@ -150,6 +161,8 @@ class Parker:
     def _count(self, route: str, steps: Sequence[Step]) -> None:
         numbers = self._metrics.routes[route]
         numbers.received += len(steps)
+        if self._fullness is not None:
+            self._fullness.note(route, [step.delivery for step in steps])
         for step in steps:
             if not step.delivery.headers and step.delivery.failure is None:
                 numbers.passed += 1
@@ -208,3 +221,7 @@ class Parker:
                 return
         self._gave_up = self._stopping and failed
         self._source.drop(one.pending())
+
+
+def _would_wait(step: Step) -> bool:
+    return isinstance(step.decision, Parking) and step.decision.due_ms > step.delivery.arrived_ms

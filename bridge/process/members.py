@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Store
+from bridge.pipeline.full import Fullness
 from bridge.pipeline.held import Ordered
 from bridge.pipeline.leases import Leases, RoutesElsewhere
 from bridge.process.deal import WINDOW_S, deal
@@ -163,6 +164,7 @@ class Members:
         health: Health,
         sharing: Sharing,
         ordered: Ordered,
+        fullness: Fullness | None = None,
     ) -> None:
         """``able``: whether this instance can deliver anything. While it cannot, others take its shards.
 
@@ -176,6 +178,7 @@ class Members:
         self._health = health
         self._sharing = sharing
         self._ordered = ordered
+        self._fullness = fullness
         self._left = False
         self._said_able = False
         self._meeting = asyncio.Lock()
@@ -208,6 +211,8 @@ class Members:
             try:
                 met = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
                 self._ordered.learn(met.orders)
+                if self._fullness is not None:
+                    await self._fullness.look()
                 mine = await self._sharing.mine(met.able)
                 if mine != self._leases.shards():
                     self._leases.take_over(mine)

@@ -64,7 +64,7 @@ def forgotten_broker(settings: Settings) -> str:
 def open_routes(settings: Settings) -> Iterator[tuple[str, str]]:
     """Routes that let producers write to any queue through postdate, each with a warning."""
     for name, route in settings.routes.items():
-        if route.broker == "rabbitmq" and not route.target and not route.allow_to:
+        if route.broker == "rabbitmq" and not (route.retries or route.target or route.allow_to):
             yield (
                 name,
                 f"every producer of exchange '{route.intercept}' can write to any queue, because deliver_to is the "

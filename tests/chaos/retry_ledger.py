@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 from tests.bridge_line import SHARDS
 from tests.bridge_process import store_client
 from tests.devstack.service import wait_for
-from tests.raw_amqp import Answer, Closed, Message, RawConnection
+from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
 from tests.retry_line import FailingConsumers, RetryLine, retry_headers
 from tests.unit.raw_properties import Props
 
@@ -31,18 +31,24 @@ _WINDOW = 2000
 
 
 class Delivery(NamedTuple):
-    """One delivery to a consumer. ``attempt`` is 0 for the producer's own message."""
+    """One delivery to a consumer. ``attempt`` is 0 for the producer's own message. ``answered``: just before the
+    consumer accepted or rejected it. ``public_id`` is x-delay-id."""
 
     attempt: int
     at: float
     redelivered: bool
     accepted: bool
     answered: float
+    public_id: bytes
 
 
 @dataclass
 class RetryVerdict:
-    """What the books say. ``late_ms``: how much later than the schedule messages returned that had no copy."""
+    """What the books say.
+
+    ``late_ms``: how much later than the schedule messages returned that had no copy. ``copies``: deliveries that repeat
+    an attempt. RabbitMQ marks those that it redelivers by itself. ``same_id``: copies that a consumer can recognise.
+    """
 
     owed: int = 0
     accepted: int = 0
@@ -51,6 +57,7 @@ class RetryVerdict:
     early: list[int] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     copies: int = 0
+    same_id: int = 0
     redelivered: int = 0
     other_copies: list[int] = field(default_factory=list)
     late_ms: list[float] = field(default_factory=list)
@@ -61,12 +68,20 @@ class RetryVerdict:
 
     def __str__(self) -> str:
         late = ", ".join(f"{share:.1%} {self.late(share):.1f} ms" for share in (0.5, 0.99, 0.999, 1.0))
-        return (
-            f"owed {self.owed}, accepted {self.accepted}, dead {self.dead}, lost {len(self.lost)}, early "
-            f"{len(self.early)}, wrong {len(self.wrong)}, copies {self.copies}, redelivered by the broker "
-            f"{self.redelivered}, in the other queue twice {len(self.other_copies)}, returns {len(self.late_ms)}, late "
-            f"{late}"
-        )
+        counted = {
+            "owed": self.owed,
+            "accepted": self.accepted,
+            "dead": self.dead,
+            "lost": len(self.lost),
+            "early": len(self.early),
+            "wrong": len(self.wrong),
+            "copies": self.copies,
+            "of these with the same x-delay-id": self.same_id,
+            "redelivered by RabbitMQ": self.redelivered,
+            "copies in the other queue": len(self.other_copies),
+            "returns": len(self.late_ms),
+        }
+        return "; ".join([*(f"{name} {number}" for name, number in counted.items()), f"late {late}"])
 
     def assert_kept(self) -> None:
         """Lost 0, early 0, every attempt right, no copy elsewhere."""
@@ -176,13 +191,14 @@ class RetryLedger:
         """Fail at random, as a consumer that rejects."""
         number = self._number(message.body)
         found = retry_headers(message)
-        accepted = self._random.random() >= FAIL
+        accepted, answered = self._random.random() >= FAIL, time.time()
         if accepted:
             connection.acknowledge(message.tag)
         else:
             connection.reject(message.tag)
-        attempt = found[0] if found else 0
-        one = Delivery(attempt, message.at, message.redelivered, accepted, time.time())
+        headers = parts(message.properties).headers
+        public_id = next((entry[-20:] for entry in headers if entry[1:11] == b"x-delay-id"), b"")
+        one = Delivery(found[0] if found else 0, message.at, message.redelivered, accepted, answered, public_id)
         self.book.setdefault(number, []).append(one)
         if accepted:
             self._accepted.add(number)
@@ -231,12 +247,13 @@ class RetryLedger:
 
     def _judge_one(self, number: int, deliveries: list[Delivery], verdict: RetryVerdict) -> None:
         once = len({one.attempt for one in deliveries}) == len(deliveries)
-        seen: set[int] = set()
+        seen: dict[int, set[bytes]] = {}
         for place, one in enumerate(deliveries):
             if one.attempt in seen:
                 verdict.redelivered += one.redelivered
                 verdict.copies += not one.redelivered
-            seen.add(one.attempt)
+                verdict.same_id += not one.redelivered and one.public_id in seen[one.attempt]
+            seen.setdefault(one.attempt, set()).add(one.public_id)
             if not one.attempt:
                 continue
             before = [other for other in deliveries[:place] if other.attempt == one.attempt - 1 and not other.accepted]

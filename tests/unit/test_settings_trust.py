@@ -63,6 +63,7 @@ def test_a_route_with_a_list_takes_every_message_because_rabbitmq_would_deliver_
 def test_an_open_route_is_named_with_what_to_do() -> None:
     assert list(open_routes(from_toml(TO_QUEUES + 'allow_to = ["a"]\n'))) == []
     assert list(open_routes(from_toml(TO_EXCHANGE))) == []
+    assert list(open_routes(from_toml('[routes.r]\nkind = "retry"\nqueue = "q"\nschedule = ["1s"]\n'))) == []
     ((name, text),) = open_routes(from_toml(TO_QUEUES))
     assert name == "orders"
     assert "can write to any queue" in text

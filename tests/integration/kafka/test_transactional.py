@@ -167,3 +167,15 @@ async def test_plain_and_transactional_routes_share_a_sink(topics: Topics, topic
         assert words(await sink.publish(*mixed)) == ["confirmed"] * 20
     assert await values(topics, topic, 10) == [b"%d" % number for number in range(0, 20, 2)]
     assert await values(topics, other, 10) == [b"%d" % number for number in range(1, 20, 2)]
+
+
+async def test_a_message_for_several_destinations_is_known_for_each_one_on_its_own(topics: Topics, topic: str) -> None:
+    other = await topics.make("other")
+    lanes = {"orders/1": to(other, transactional=True)}
+    async with opened(topics, topic, **lanes) as sink:
+        assert words(await sink.publish(letter(1))) == ["confirmed"]
+    async with opened(topics, topic, **lanes) as sink:
+        both = [letter(1), letter(1, route="orders/1"), letter(2), letter(2, route="orders/1")]
+        assert words(await sink.publish(*both)) == ["confirmed"] * 4
+    assert await values(topics, topic, 2) == [b"1", b"2"]
+    assert await values(topics, other, 2) == [b"1", b"2"]
