@@ -135,7 +135,7 @@ def route(name: str, found: Stats, orders: RouteOrders) -> dict[str, Any]:
     counts, order = found.by_route.get(name, RouteStats()), orders.get(name)
     return {
         "name": name,
-        "state": (order.state if order else RouteState.RUNNING).value,
+        "state": order.state.value if order else "full" if name in full_routes(found) else RouteState.RUNNING.value,
         "since": write_moment(order.since_ms) if order else None,
         "since_ms": order.since_ms if order else None,
         "by": order.by if order else None,
@@ -148,6 +148,12 @@ def route(name: str, found: Stats, orders: RouteOrders) -> dict[str, Any]:
         "next_due": None if counts.next_due_ms is None else write_moment(counts.next_due_ms),
         "next_due_ms": counts.next_due_ms,
     }
+
+
+def full_routes(found: Stats) -> set[str]:
+    """Return the routes of which a running instance says that they are full (``max_parked``)."""
+    told = (report.get("full") for report in found.instances.values())
+    return {str(route) for routes in told if isinstance(routes, list) for route in routes}
 
 
 def instances(found: Stats) -> list[dict[str, Any]]:

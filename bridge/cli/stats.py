@@ -43,7 +43,7 @@ def as_text(found: Stats, used: bool, orders: RouteOrders = MappingProxyType({})
     lines = [
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
-        *([("held", f"{found.held}, due on paused routes")] if found.held else []),
+        *([("held", f"{found.held}, due on routes that are paused or at max_rate")] if found.held else []),
         ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "none"),
         ("overdue", f"{found.overdue}{oldest}"),
         *([("refused", f"{found.refused}, waiting for the next try")] if found.refused else []),
@@ -86,7 +86,9 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
 def _route(facts: Mapping[str, Any]) -> str:
     """Return one line: the state of a route, if it does not just run, and its counts."""
     parts = []
-    if facts["state"] != "running":
+    if facts["state"] == "full":
+        parts.append("full (max_parked)")
+    elif facts["state"] != "running":
         reason = f" ({facts['reason']})" if facts["reason"] else ""
         parts.append(f"{facts['state']} since {facts['since']} by {facts['by']}{reason}")
     parts += [f"parked {facts['parked']}", *(f"{name} {facts[name]}" for name in ("held", "dead") if facts[name])]

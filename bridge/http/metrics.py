@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from bridge.admin.desk import RouteStats, Stats
+from bridge.app import views
 from bridge.app.canary import CanaryState
 from bridge.core.errors import PostdateError
 from bridge.core.message import Outcome
@@ -237,7 +238,10 @@ class MetricsPage(Collector):
             ),
             "overdue_messages": ("Messages that are due and not delivered.", lambda one: one.overdue),
             "parked_messages": ("Messages that wait, held and claimed ones included.", lambda one: one.parked),
-            "held_messages": ("Due messages of a paused route.", lambda one: one.held),
+            "held_messages": (
+                "Due messages that wait: their route is paused, or at its max_rate.",
+                lambda one: one.held,
+            ),
             "dead_messages": ("Dead letters.", lambda one: one.dead),
         }
         empty = RouteStats()
@@ -255,6 +259,11 @@ class MetricsPage(Collector):
         family = GaugeMetricFamily("postdate_route_paused", "1 while an operator holds the route.", labels=["route"])
         for route in self._settings.routes:
             family.add_metric([route], float(route in self._store.paused))
+        yield family
+        family = GaugeMetricFamily("postdate_route_full", "1 while max_parked is reached.", labels=["route"])
+        full = views.full_routes(stats)
+        for route in self._stored:
+            family.add_metric([route], float(route in full))
         yield family
 
     def _store_now(self, stats: Stats) -> Iterator[Metric]:

@@ -49,7 +49,7 @@ class MessageFacts(Answered):
     arrived: str | None = None
     arrived_ms: int | None = None
     reason: str | None = Field(None, description="why it was not delivered, so far")
-    held: bool = Field(False, description="due, but its route is paused")
+    held: bool = Field(False, description="due, but its route is paused or at its max_rate")
 
 
 class MessageList(Answered):
@@ -225,7 +225,7 @@ class RouteFacts(Answered):
     intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
     deliver_to: str | list[str]
     mode: str
-    state: Literal["running", "paused", "draining"]
+    state: Literal["running", "paused", "draining", "full"]
 
 
 class Routes(Answered):

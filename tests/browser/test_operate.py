@@ -160,7 +160,7 @@ def test_a_paused_route_holds_its_messages_until_it_is_resumed(open_page: OpenPa
     one = plant.send("orders", "4s", "held-1")  # every instance follows within about a second
     wait_for(lambda: plant.ask("GET", f"messages/{one}")["message"]["held"], "the message is held")
     page.go(f"#/messages/{one}")
-    page.says("held: route paused")
+    page.says("held: route paused or at max_rate")
     page.go(SCREENS["routes"])
     page.button("Resume route orders").click()
     confirm(page, "Resume route")

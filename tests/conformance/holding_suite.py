@@ -124,6 +124,14 @@ class Holding:
         await rig.after_ms(10)
         assert ids(await claim(store)) == [younger[0], older[0]]
 
+    async def test_parked_messages_are_counted_by_route_with_held_and_claimed_ones(self, rig: Rig) -> None:
+        store = await rig.open()
+        now_ms = await rig.now_ms()
+        await self.held(rig, store, *(rig.message(now_ms - 9, route=b"orders") for _ in range(3)))
+        await park(store, *(rig.message(now_ms - 5, route=b"bills") for _ in range(2)))
+        await claim(store, limit=1)
+        assert await store.parked_by_route(["orders", "bills", "none"]) == {"orders": 3, "bills": 2, "none": 0}
+
     async def test_a_bucket_gives_at_once_what_it_holds_and_then_what_flows_in(self, rig: Rig) -> None:
         store = await rig.open()
         assert await store.tokens("orders", 100.0, 10, 4) == 4

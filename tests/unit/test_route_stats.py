@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bridge.admin.desk import RouteStats, ShardLook, by_route
+from bridge.admin.desk import RouteStats, ShardLook, Stats, by_route
+from bridge.app import views
+from bridge.cli.stats import as_text
+from bridge.core.orders import RouteOrder, RouteState
 
 NOW_MS = 1_000_000
 
@@ -45,3 +48,11 @@ def test_shards_are_added_up_and_the_oldest_and_the_next_win() -> None:
 
 def test_a_head_that_cannot_be_opened_is_no_route() -> None:
     assert by_route([look({}, {"": (NOW_MS, 0)})]) == {}
+
+
+def test_a_route_is_full_if_an_instance_says_so_and_nothing_was_ordered() -> None:
+    found = Stats(NOW_MS, 0, 0, 0, 0, None, {}, {"one": {"full": ["a", "b"]}, "other": {}}, ())
+    orders = {"b": RouteOrder(RouteState.PAUSED, 1, "admin", "")}
+    states = [views.route(name, found, orders)["state"] for name in "abc"]
+    assert states == ["full", "paused", "running"]
+    assert ("route b", "paused since") in [(name, text[:12]) for name, text in as_text(found, True, orders)]

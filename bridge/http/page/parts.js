@@ -26,7 +26,7 @@ export function Due({ message }) {
 
 const TONES = {
   running: "good", delivered: "good", done: "good", OK: "good", ok: "good", parked: "info", claimed: "info",
-  paused: "warn", draining: "warn", held: "warn", WARN: "warn", warn: "warn", stopped: "warn", replaced: "plain",
+  paused: "warn", draining: "warn", full: "warn", held: "warn", WARN: "warn", warn: "warn", stopped: "warn", replaced: "plain",
   cancelled: "plain", dead: "bad", failed: "bad", FAIL: "bad", fail: "bad",
 };
 

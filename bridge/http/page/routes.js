@@ -10,7 +10,7 @@ const VERBS = {
   resume: ["Resume", "Held messages that are due are delivered at once."],
   drain: ["Drain", "The route takes nothing more in. What is parked is delivered when it is due."],
 };
-const POSSIBLE = { running: ["pause", "drain"], paused: ["resume", "drain"], draining: ["resume", "pause"] };
+const POSSIBLE = { running: ["pause", "drain"], paused: ["resume", "drain"], draining: ["resume", "pause"], full: ["pause", "drain"] };
 
 function Order({ route, verb }) {
   const [reason, setReason] = useState("");

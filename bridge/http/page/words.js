@@ -84,7 +84,7 @@ export function dueWords(message, now) {
   if (message.state === "dead") return ["not delivered", ""];
   if (message.state === "claimed") return ["being sent now", "soon"];
   if (message.state !== "parked") return [span(away) + (away < 0 ? " ago" : " ahead"), ""];
-  if (message.held) return ["held: route paused", "warn"];
+  if (message.held) return ["held: route paused or at max_rate", "warn"];
   const next = asMs(message.next_try);
   if (next != null && next > now) return [`refused, next try in ${span(next - now)}`, "warn"];
   if (away < -1000) return [`overdue ${span(away)}`, "bad"];

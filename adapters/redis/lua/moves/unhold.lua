@@ -3,13 +3,14 @@
 -- shard in their order.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 drain (string: instance)   4 counts (hash)
--- ARGV  1 instance   2 due ms and 3 id of the message to go on after (-1 and '': from the start)   4 maximum number of
---       messages to look at   5 maximum bytes of envelopes to read (the first envelope is always read)   6 the only
---       route to let go ('': all routes, each message at its own due moment)   7 the most messages of that route
---       8 microseconds between two of them, from now on
+-- ARGV  1 instance   2 due ms and 3 id of the message to go on after (-1 and '': from the start)
+--       4 maximum number of messages to look at
+--       5 maximum bytes of envelopes to read (the first envelope is always read)
+--       6 the only route to let go ('': all routes, each message at its own due moment)
+--       7 the most messages of that route   8 microseconds between two of them, from now on
 --       then, without that route, the routes whose messages stay held
--- Returns  {0} when another instance drains the shard; else {1, 1 at the end or 0, first ms moved to or -1, number moved,
---          last due ms looked at, last id looked at, then the routes that run and have more held messages}
+-- Returns  {0} when another instance drains the shard; else {1, 1 at the end or 0, first ms moved to or -1,
+--          number moved, last due ms looked at, last id looked at, then the running routes that have more held ones}
 --- @include include/now
 --- @include include/envelope
 --- @include include/held
