@@ -15,16 +15,18 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 
 - ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``orders``: what operators order
                   for a route; ``ports``: what a store, a source and a sink promise
-- ``delay/``      pure: when is a message due (``header``, ``duration``), where may it go (``naming``, ``trust``)
+- ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), where may it go
+                  (``naming``, ``trust``)
 - ``parking/``    pure: what the store keeps (``envelope``, ``history``), ids and shards (``identity``), redelivered
                   messages
 - ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
                   processes they need (``plan``)
 - ``telemetry/``  health, lateness, metrics, spans, log lines
 - ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous
-                  settings, typed findings
+                  settings, typed findings, what a migration reports
 - ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``held`` (messages of paused
-                  routes), ``history`` (what left the store), ``relay``
+                  routes), ``rate`` and ``full`` (limits of routes), ``fan_out`` (several destinations), ``history``
+                  (what left the store), ``relay``
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
 - ``app/``        settings in, a service out; ``check``, ``doctor``, canary, webhook; ``brokers`` is the only file that

@@ -8,7 +8,7 @@ from functools import partial
 
 from adapters.kafka import canary, diagnosis
 from adapters.kafka.failure import RetryRouter, Returns, read_failure
-from adapters.kafka.intake import KafkaIntake
+from adapters.kafka.intake import PRIORITY, KafkaIntake
 from adapters.kafka.levels import cleanup
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
 from adapters.kafka.levels.plan import level_topics
@@ -97,14 +97,18 @@ def _headers(settings: Settings, name: str) -> frozenset[bytes]:
     """Return the headers that a route reads, which do not leave with the record. A retry route reads none."""
     if settings.routes[name].retries:
         return frozenset()
-    return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), DESTINATION))
+    more = (DESTINATION, PRIORITY) if settings.routes[name].priority else (DESTINATION,)
+    return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), *more))
 
 
 def _intakes(settings: Settings, name: str) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
-    return [KafkaIntake(name, naming, headers, keyed, spread, most, route.retries) for naming in route.namings()]
+    return [
+        KafkaIntake(name, naming, headers, keyed, spread, most, route.retries, route.priority)
+        for naming in route.namings()
+    ]
 
 
 def _out(settings: Settings, name: str, target: str) -> KafkaOut:

@@ -121,6 +121,7 @@ class KafkaIntake:
     ``wanted`` are the header names that matter on the route. ``keyed``: a record's key is its message key, so a
     tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
     of a record; None for no bound. ``retries``: its records have failed at a consumer.
+    ``prioritized``: the header ``x-delay-priority`` counts.
     """
 
     route: str
@@ -130,10 +131,25 @@ class KafkaIntake:
     spread: bool = False
     headers_max: int | None = None
     retries: bool = False
+    prioritized: bool = False
+
+
+#: The header with a record's priority, on routes that have priorities.
+PRIORITY = "x-delay-priority"
 
 
 def _too_many(most: int) -> str:
     return f"it has more than {most} headers (limits.header_entries)"
+
+
+def _priority(found: dict[str, HeaderValue]) -> tuple[int, str]:
+    """Take the priority out of a record's headers. Return it, and what is wrong with it, "" if nothing is."""
+    value = found.pop(PRIORITY, None)
+    if value is None:
+        return 0, ""
+    if isinstance(value, bytes) and value.isdigit() and len(value) <= 3 and int(value) <= 255:
+        return int(value), ""
+    return 0, f"header {PRIORITY} is no number from 0 to 255"
 
 
 class Intakes:
@@ -200,6 +216,7 @@ class Partition:
         "order_key",
         "origin",
         "own_target",
+        "prioritized",
         "progress",
         "retries",
         "route",
@@ -214,6 +231,7 @@ class Partition:
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
         self.retries = intake.retries
+        self.prioritized = intake.prioritized
         self.own_target = (intake.naming.target(tp.topic) or "").encode()
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         self.order_key = f"{tp.topic}/{tp.partition}".encode()
@@ -238,7 +256,7 @@ class Partition:
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.tp.topic.encode()
-        headers_max, retries = self.headers_max, self.retries
+        headers_max, retries, prioritized = self.headers_max, self.retries, self.prioritized
         made = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -253,6 +271,7 @@ class Partition:
             handed_over(offset)
             payload = pack(record.partition, timestamp, record.key, record.value, headers, topic)
             published_ms = timestamp if timestamp >= 0 else None
+            priority, unreadable = _priority(found) if prioritized else (None, "")
             made.append(
                 Delivery(
                     (self, offset),
@@ -263,10 +282,11 @@ class Partition:
                     now_ms,
                     published_ms,
                     record.key if keyed or retries else None,
-                    fault=_too_many(headers_max) if len(headers) > headers_max else "",
+                    fault=_too_many(headers_max) if len(headers) > headers_max else unreadable,
                     origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
                     failure=read_failure(headers) if retries else None,
+                    priority=priority,
                 )
             )
         if records:
@@ -298,6 +318,7 @@ class Partition:
     ) -> Delivery:
         self.progress.handed_over(offset)
         self.next = offset + 1
+        priority, unreadable = _priority(found) if self.prioritized else (None, "")
         published_ms = record.timestamp if record.timestamp >= 0 else None
         origin = (self.origin if offset < self.cut else self.later, offset)
         return Delivery(
@@ -309,8 +330,9 @@ class Partition:
             now_ms,
             published_ms,
             record.key if self.keyed or self.retries else None,
-            fault=fault,
+            fault=fault or unreadable,
             origin=origin,
             tombstone=self.keyed and record.value is None,
             failure=read_failure(record.headers) if self.retries else None,
+            priority=priority,
         )

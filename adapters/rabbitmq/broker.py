@@ -170,6 +170,7 @@ def _intake(settings: Settings, name: str) -> IntakeQueue:
         entries_max=settings.limits.header_entries,
         foreign=theirs,
         correlated=settings.routes[name].id_from == "correlation_id",
+        prioritized=settings.routes[name].priority,
     )
     return replace(intake, without=_FAILED_GONE, failing=failing_queue(settings, name)) if retries else intake
 

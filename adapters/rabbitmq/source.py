@@ -21,7 +21,7 @@ from adapters.rabbitmq.failure import FailingQueue, read_rejected
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
-from adapters.rabbitmq.raw.properties import UnreadableTable, ordered, read
+from adapters.rabbitmq.raw.properties import UnreadableTable, ordered, priority_in, read
 from adapters.rabbitmq.topology.declarations import Binding
 from adapters.rabbitmq.trouble import no_answer, sentence
 from bridge.core.clock import StoreClock
@@ -56,7 +56,8 @@ class IntakeQueue:
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
     few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
     the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
-    the property ``correlation_id`` is a message's own id. ``failing`` is set on retry routes only.
+    the property ``correlation_id`` is a message's own id. ``prioritized``: the property ``priority`` counts.
+    ``failing`` is set on retry routes only.
     """
 
     route: str
@@ -66,6 +67,7 @@ class IntakeQueue:
     without: str = "delayed messages are delivered at once"
     entries_max: int | None = None
     foreign: tuple[Binding, ...] = ()
+    prioritized: bool = False
     correlated: bool = False
     failing: FailingQueue | None = None
 
@@ -463,6 +465,7 @@ class RabbitSource:
             if fault or (in_order and _COUNT not in properties)
             else _ordered_digest(routing_key, properties, body, fields),
             failure=failure,
+            priority=priority_in(properties) if intake.prioritized and not fault else None,
         )
         self._arrivals.add((delivery,))
         self._bytes += len(payload)

@@ -55,7 +55,7 @@ class Delivery:
     ``headers``: only those that the route's dialects name. ``arrived_ms``: Unix milliseconds by the store's clock.
     ``fault``: why the source could not read the headers. ``digest``: 8 bytes that a redelivery of the message repeats.
     ``tombstone``: it cancels what waits under its ``message_id``, unless it has a delay itself.
-    ``failure`` is set on retry routes only. ``priority``: on routes with ``priority``, a higher one leaves first.
+    ``failure`` is set on retry routes only. ``priority``: where the route has priorities.
 
     ``origin`` is None where the broker does not number messages. A source gives an origin to all its deliveries or to
     none. Those of one log have rising offsets and one ``order_key``, and none is left out that was not accepted.
@@ -75,7 +75,7 @@ class Delivery:
     origin: Origin | None = None
     tombstone: bool = False
     failure: Failure | None = None
-    priority: int = 0
+    priority: int | None = None
 
 
 @dataclass(slots=True)

@@ -2,9 +2,10 @@
 
 ::
 
-    milliseconds, 9 | counter, 3 | instance, 6 | shard, 2        in base 32, digits before letters
+    rank, 4 bits | milliseconds, 42 | counter, 14 | instance, 30 | shard, 10        in base 32, digits before letters
 
-The store orders equal due moments by the bytes of the id. So messages with the same due moment leave in the order they
+The rank is 0, except on routes with priority: there a lower rank, of a higher priority, sorts first. The store orders
+equal due moments by the bytes of the id. So messages with the same due moment leave in the order they
 came. A number from the store (INCR) was rejected: the park script would have to draw it, and a repeated script would
 draw another. An id that the caller chose makes parking repeatable.
 Twenty characters are what a 24-byte string in Redis holds, and every message pays for two of them.
@@ -20,7 +21,11 @@ from zlib import crc32
 ID_BYTES = 20
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 #: Ids of one instance in one millisecond. After that it uses the next millisecond.
-_COUNTS = 32**3
+_COUNTS = 2**14
+#: The lowest bit of the milliseconds stands in the character of the counter.
+_MS_BITS = 41
+#: Priorities from this one on are equal.
+PRIORITY_MAX = 15
 
 
 def _text(number: int, width: int) -> str:
@@ -31,7 +36,7 @@ def _text(number: int, width: int) -> str:
     return "".join(reversed(digits))
 
 
-_COUNTERS = [_text(n, 3).encode() for n in range(_COUNTS)]
+_COUNTERS = [_text(n, 3).encode() for n in range(2 * _COUNTS)]
 SHARD_TEXTS = [_text(n, 2).encode() for n in range(1024)]
 
 
@@ -51,7 +56,13 @@ def shard_of(message_id: bytes) -> int:
 
 def arrived_ms_of(message_id: bytes) -> int:
     """Return the moment in an id: that of the arrival (Unix ms), or a little later. Pure."""
-    return int(message_id[:9], 32)
+    upper = int(message_id[:9], 32) & ((1 << _MS_BITS) - 1)
+    return upper << 1 | int(message_id[9:12], 32) // _COUNTS
+
+
+def rank_of(priority: int | None) -> int:
+    """Return the rank of a priority, which sorts the highest one first; 0 on a route without priorities. Pure."""
+    return 0 if priority is None else PRIORITY_MAX - max(0, min(priority, PRIORITY_MAX))
 
 
 class Ids:
@@ -62,22 +73,30 @@ class Ids:
         self._tails = [self._instance + text for text in SHARD_TEXTS]
         self._ms = -1
         self._count = 0
-        self._head = b""
+        self._odd = 0
+        self._heads: dict[int, bytes] = {}
 
-    def next(self, now_ms: int, shard: int) -> bytes:
-        """Return the next id. ``now_ms`` is the store's clock; a moment before the last one counts as the last one."""
+    def next(self, now_ms: int, shard: int, rank: int = 0) -> bytes:
+        """Return the next id. ``now_ms`` is the store's clock; a moment before the last one counts as the last one.
+
+        ``rank``, 0 to 15, sorts before the moment.
+        """
         if now_ms > self._ms:
             self._start(now_ms)
         elif self._count == _COUNTS:
             self._start(self._ms + 1)
         count = self._count
         self._count = count + 1
-        return self._head + _COUNTERS[count] + self._tails[shard]
+        head = self._heads.get(rank)
+        if head is None:
+            head = self._heads[rank] = _text(rank << _MS_BITS | self._ms >> 1, 9).encode()
+        return head + _COUNTERS[self._odd + count] + self._tails[shard]
 
     def _start(self, ms: int) -> None:
         self._ms = ms
         self._count = 0
-        self._head = _text(ms, 9).encode()
+        self._odd = (ms & 1) * _COUNTS
+        self._heads.clear()
 
 
 def shard_for(order_key: bytes, shards: int) -> int:

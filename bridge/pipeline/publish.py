@@ -55,7 +55,8 @@ class Publisher:
         self._metrics = metrics or Metrics()
         #: One message at a time is measured: the last of a batch, and when it was published.
         self._measured: tuple[Claim, float] | None = None
-        self._waiting: list[tuple[int, int, Claim]] = []
+        #: Due moment, the id's first byte, which has the rank of a priority, and the order of adding.
+        self._waiting: list[tuple[int, int, int, Claim]] = []
         self._count = 0
         self._event = asyncio.Event()
         self._published_at = 0.0
@@ -69,7 +70,7 @@ class Publisher:
             return
         for claim in claims:
             self._count += 1
-            heapq.heappush(self._waiting, (claim.due_ms, self._count, claim))
+            heapq.heappush(self._waiting, (claim.due_ms, claim.id[0], self._count, claim))
         self._event.set()
 
     def room(self) -> tuple[int, int]:
@@ -112,7 +113,7 @@ class Publisher:
         ready: list[Claim] = []
         late: list[Claim] = []
         while waiting and waiting[0][0] <= now_ms and len(ready) < room and room_bytes > 0:
-            claim = heapq.heappop(waiting)[2]
+            claim = heapq.heappop(waiting)[3]
             if now_s < claim.lease_ends:
                 claim.published_ms = published_ms
                 ready.append(claim)

@@ -20,7 +20,7 @@ from bridge.core.message import Delivery, Origin
 from bridge.core.ports import Batch, Found, Keyed, Parked, Source, Store
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.parking.envelope import found_key, index_field, index_fields, seal
-from bridge.parking.identity import Ids, shard_of
+from bridge.parking.identity import Ids, rank_of, shard_of
 from bridge.parking.redelivery import FirstCopies, Given
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, RouteRules, Step, not_unique
 from bridge.telemetry.metrics import Metrics
@@ -339,7 +339,7 @@ class Round:
         delivery, decision, shard = step
         if isinstance(decision, Cancellation):
             decision = looked.refused[delivery.route, decision.key]
-        message_id = self._parts.ids.next(delivery.arrived_ms, shard)
+        message_id = self._parts.ids.next(delivery.arrived_ms, shard, rank_of(delivery.priority))
         first = firsts.take(delivery.digest) if delivery.redelivered else b""
         if first:
             self._parts.given.note(first, delivery)

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from operator import ne
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -66,6 +67,7 @@ class KafkaRetryVerdict:
     other_copies: list[int] = field(default_factory=list)
     parked_twice: int = 0
     published_twice: int = 0
+    misordered: int = 0
     late_ms: list[tuple[float, float]] = field(default_factory=list)
 
     def late(self, share: float, part: int = 0) -> float:
@@ -81,6 +83,7 @@ class KafkaRetryVerdict:
             f"owed {self.owed}, accepted {self.accepted}, dead {self.dead}, lost {len(self.lost)}, "
             f"early {len(self.early)}, wrong {len(self.wrong)}, mangled {len(self.mangled)}, "
             f"published twice {self.published_twice}, parked twice {self.parked_twice}, "
+            f"returned in another order {self.misordered}, "
             f"in the other group twice {len(self.other_copies)}, returns {len(self.late_ms)}, late {late}; "
             f"of that before postdate had them {before}"
         )
@@ -97,9 +100,12 @@ class KafkaRetryVerdict:
 
 
 class KafkaRetryLedger:
-    """Runs from the start of its ``with`` block. ``waits_s``: the schedule. ``back``: the failing group's own topic."""
+    """Runs from the start of its ``with`` block. ``waits_s``: the schedule. ``back``: the failing group's own topic.
 
-    def __init__(self, line: LedgerLine, back: str, waits_s: tuple[float, ...], rate: float) -> None:
+    ``keys``: the number of keys. One record in ten has none.
+    """
+
+    def __init__(self, line: LedgerLine, back: str, waits_s: tuple[float, ...], rate: float, keys: int) -> None:
         self._line = line
         self._waits_s = waits_s
         self._rate = rate
@@ -116,6 +122,10 @@ class KafkaRetryLedger:
         self._book: dict[int, list[Handled]] = {}
         self._accepted: set[int] = set()
         self._mangled: list[int] = []
+        #: By key, in the order of the failures and of the returns.
+        self._failed: dict[bytes, list[int]] = {}
+        self._returned: dict[bytes, list[int]] = {}
+        self._keys = keys
         self._copies: Counter[bool] = Counter()
         self._others: Counter[int] = Counter()
 
@@ -169,7 +179,7 @@ class KafkaRetryLedger:
         while not self._stop_producing.is_set():
             for _ in range(int((time.monotonic() - began) * self._rate) - number):
                 number += 1
-                key = None if number % 10 == 0 else b"key.%d" % self._random.randrange(1000)
+                key = None if number % 10 == 0 else b"key.%d" % self._random.randrange(self._keys)
                 value = b"retry-ledger %b %d;" % (self._run, number)
                 headers: Headers = [("own", b"%d" % number), ("x-delay", b"60000"), ("own", None)]
                 self._sent[number] = (key, value, headers)
@@ -205,11 +215,16 @@ class KafkaRetryLedger:
         accepted = self._random.random() >= FAIL
         first_failed, due = told.get("x-retry-first-failed") or b"", int(told.get("x-delay-due") or 0) / 1000
         history.append(Handled(attempt, at, accepted, time.time(), public_id, first_failed, due))
+        key = message.key()
+        if key is not None and attempt:
+            self._returned.setdefault(key, []).append(number)
         if accepted:
             self._accepted.add(number)
         else:
+            if key is not None and attempt < len(self._waits_s):
+                self._failed.setdefault(key, []).append(number)
             headers = [*headers_of(message), *_HANDLER]
-            write(self._handler, self._line.intake, message.key(), message.value(), headers)
+            write(self._handler, self._line.intake, key, message.value(), headers)
 
     def _look_on(self) -> None:
         while not self._stop.is_set():
@@ -242,6 +257,8 @@ class KafkaRetryLedger:
         dead, full = self._dead(), f"failed {len(self._waits_s) + 1} times"
         verdict = KafkaRetryVerdict(owed=len(self._confirmed), accepted=len(self._accepted), mangled=self._mangled)
         verdict.published_twice, verdict.parked_twice = self._copies[True], self._copies[False]
+        for key, numbers in self._failed.items():
+            verdict.misordered += sum(map(ne, numbers, self._returned.get(key, [])))
         verdict.other_copies = [number for number, count in self._others.items() if count > 1]
         for number in self._confirmed:
             history = self._book.get(number, [])

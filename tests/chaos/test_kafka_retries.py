@@ -28,7 +28,7 @@ WINDOW = 500
 #: How often each server is killed.
 TIMES = 2
 
-Open = Callable[[], tuple[LedgerLine, KafkaRetryLedger]]
+Open = Callable[..., tuple[LedgerLine, KafkaRetryLedger]]
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def redis(start_redis: StartRedis) -> Redis:
 def open_both(open_kafka_line: OpenKafkaLine, redis: Redis, tmp_path: Path) -> Iterator[Open]:
     with ExitStack() as opened:
 
-        def open_one() -> tuple[LedgerLine, KafkaRetryLedger]:
+        def open_one(hold: bool = False, keys: int = 1000) -> tuple[LedgerLine, KafkaRetryLedger]:
             settings: Tables = {"kafka": {"window": WINDOW, "confirm_timeout": "5s"}}
             line = open_kafka_line(settings, store_url=redis.url)
             back = kafka_admin.create_topic(line.url, line.partitions, name=f"{line.topic}.billing")
-            retries = {"kind": "retry", "deliver_to": back, "schedule": ["500ms", "1s", "2s"]}
+            retries = {"kind": "retry", "deliver_to": back, "schedule": ["500ms", "1s", "2s"], "hold": hold}
             line.settings["routes"][ROUTE] |= retries
             line.start()
-            return line, opened.enter_context(KafkaRetryLedger(line, back, WAITS_S, RATE))
+            return line, opened.enter_context(KafkaRetryLedger(line, back, WAITS_S, RATE, keys))
 
         yield open_one
 
@@ -58,6 +58,14 @@ def test_while_nothing_is_down_attempts_and_waits_are_exact(open_both: Open) -> 
     verdict = ledger.settle(60)
     verdict.assert_kept(copies_max=0)
     assert verdict.late(0.99) < 50, str(verdict)
+
+
+def test_with_hold_the_records_of_a_key_return_in_the_order_of_their_failures(open_both: Open) -> None:
+    _, ledger = open_both(hold=True, keys=50)
+    time.sleep(15)
+    verdict = ledger.settle(60)
+    verdict.assert_kept(copies_max=0)
+    assert verdict.misordered == 0
 
 
 def test_every_record_ends_through_kills_of_postdate_kafka_and_redis(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.parking.identity import ID_BYTES, Ids, new_instance, shard_for, shard_of
+from bridge.parking.identity import ID_BYTES, Ids, arrived_ms_of, new_instance, rank_of, shard_for, shard_of
 
 NOW_MS = 1_800_000_000_000
 
@@ -75,3 +75,15 @@ def test_many_keys_are_spread() -> None:
     for number in range(8000):
         counts[shard_for(f"customer-{number}".encode(), 8)] += 1
     assert min(counts) > 800
+
+
+@given(st.integers(0, 2**42 - 1), st.sampled_from([None, *range(17)]))
+def test_an_id_tells_its_moment_whatever_its_rank(now_ms: int, priority: int | None) -> None:
+    assert arrived_ms_of(Ids("abc123").next(now_ms, 0, rank_of(priority))) == now_ms
+
+
+def test_a_higher_priority_sorts_first_and_each_one_in_its_order() -> None:
+    ids = Ids("abc123")
+    made = {(p, n): ids.next(NOW_MS + n, 0, rank_of(p)) for n in range(50) for p in range(16)}
+    assert sorted(made, key=lambda one: made[one]) == sorted(made, key=lambda one: (-one[0], one[1]))
+    assert rank_of(15) == rank_of(255) == rank_of(None) == 0

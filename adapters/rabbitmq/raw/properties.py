@@ -121,7 +121,24 @@ def locate(props: bytes) -> tuple[Shape, list[int]]:
     return found, starts
 
 
-__all__ = ["DropRules", "Read", "TooManyEntries", "UnreadableTable", "alike", "edit", "header_tag", "ordered", "read"]
+def priority_in(props: bytes) -> int:
+    """Return the priority; 0 without one. Raises UnreadableTable as ``locate``."""
+    found, starts = locate(props)
+    return props[starts[found.names.index("priority")]] if "priority" in found.names else 0
+
+
+__all__ = [
+    "DropRules",
+    "Read",
+    "TooManyEntries",
+    "UnreadableTable",
+    "alike",
+    "edit",
+    "header_tag",
+    "ordered",
+    "priority_in",
+    "read",
+]
 
 #: Set to Unix milliseconds by the broker on arrival, where the operator has asked for it: the plugin
 #: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
