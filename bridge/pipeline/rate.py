@@ -161,6 +161,7 @@ class RateLimits:
         if behind is None:
             one = self._backlogs.setdefault((route, claim.shard), _Backlog(looked=True))
             one.ended_s = None
+            self._set_timer()  # the step of this pass is over: without it the loop would sleep until its idle pass
         return behind is False
 
     def _set_timer(self) -> None:
