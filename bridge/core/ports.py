@@ -88,7 +88,7 @@ class Found(NamedTuple):
 class Release(NamedTuple):
     """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once.
 
-    ``held``: its route is paused, so it waits for ``Store.unhold``, with its due moment.
+    ``held``: its route is paused or at its rate. It keeps its due moment, and waits for ``unhold`` or ``let_go``.
     """
 
     claim: Claim

@@ -35,7 +35,7 @@ class Guard(Enum):
     LEASED = "the caller's token holds the lease"
     LAPSED = "the lease has expired, or the reply to its claim was lost"
     ASKED = "nothing else"
-    HELD = "it is held, and the caller names its route among those that run"
+    HELD = "it is held, and the caller names its route among those that may go on"
 
 
 class Move(NamedTuple):
@@ -60,8 +60,14 @@ MOVES = (
     Move("claim", State.PARKED, State.CLAIMED, Guard.DUE, "it is due"),
     Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
     Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),
-    Move("release", State.CLAIMED, State.PARKED, Guard.LEASED, "refused for now, no answer, or its route is paused"),
-    Move("unhold", State.PARKED, State.PARKED, Guard.HELD, "its route was resumed"),
+    Move(
+        "release",
+        State.CLAIMED,
+        State.PARKED,
+        Guard.LEASED,
+        "refused for now, no answer, or its route is paused or at its rate",
+    ),
+    Move("unhold", State.PARKED, State.PARKED, Guard.HELD, "its route was resumed, or has room in its rate"),
     Move("bury", State.CLAIMED, State.DEAD, Guard.LEASED, "refused for good, or damaged"),
     Move("recover", State.CLAIMED, State.PARKED, Guard.LAPSED, "its instance died or lost the store"),
     Move("retry", State.DEAD, State.PARKED, Guard.ASKED, "an operator fixed the cause"),
