@@ -390,7 +390,7 @@ class RedisStore:
         fields = [b"\0parked\0" + route.encode() for route in routes]
         client: Any = self._client
         with store_errors():
-            found = [await client.hmget(keys.counts, fields) for keys in self._keys.shards]
+            found = await asyncio.gather(*(client.hmget(keys.counts, fields) for keys in self._keys.shards))
         return {route: sum(int(counts[n] or 0) for counts in found) for n, route in enumerate(routes)}
 
     # -- between instances ------------------------------------------------------------------------------------------
