@@ -118,7 +118,9 @@ def _print(output: Output, one: str, due_ms: int) -> None:
 def _told(route: str, draft: Draft, key: str, after: str | None, at: str | None) -> dict[str, object]:
     """Return a message as the API takes it."""
     body = {"body_base64": b64encode(draft.body).decode()}
-    return {**draft._asdict(), "route": route, "key": key, "in": after, "at": at, **body} | {"body": None}
+    fields = draft._asdict()
+    del fields["in_api"]
+    return {**fields, "route": route, "key": key, "in": after, "at": at, **body} | {"body": None}
 
 
 def _route(settings: Settings, name: str) -> Route:

@@ -79,8 +79,8 @@ def test_commands_print_the_same_over_the_api_as_at_the_store(console: Console) 
     ids = []
     for api in (False, True):
         more = ("--routing-key", "new", "--in", "2h", "--header", "tenant=a", "-o", "json")
-        code, out, _ = console("send", "orders", '{"n": 1}', "--key", f"key-{api}", *more, api=api)
-        assert code == 0
+        code, out, err = console("send", "orders", '{"n": 1}', "--key", f"key-{api}", *more, api=api)
+        assert code == 0, err
         ids.append(json.loads(out)["id"])
     asked: tuple[tuple[str, ...], ...] = (
         ("list",),
