@@ -36,11 +36,6 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]], route: str
     address = api_address()
     if address is None:
         return asyncio.run(_visit(settings, work, route))
-    if not address.wanted and settings.is_set("redis.url"):
-        try:
-            return asyncio.run(_visit(settings, work, route))
-        except StoreUnavailable as error:
-            complain(f"Redis does not answer ({error}). Using the API at {address.url}.")
     return asyncio.run(at_api(address, work))
 
 

@@ -38,11 +38,10 @@ _TRIES = 60
 
 
 class ApiAddress(NamedTuple):
-    """Where the API is. ``wanted``: it was named on the command line, so Redis is not tried first."""
+    """Where the API is."""
 
     url: str
     token: str
-    wanted: bool
 
 
 #: The states of messages in the store.
@@ -55,13 +54,16 @@ NAMED: ContextVar[str] = ContextVar("api", default="")
 
 
 def api_address() -> ApiAddress | None:
-    """Return the API that --api or the environment names; None for none. Raises ``SettingsError``."""
+    """Return the API that --api or the environment names, which then takes the place of Redis; None for none.
+
+    Raises ``SettingsError``.
+    """
     url = NAMED.get() or environ.get(_API, "")
     if not url:
         return None
     if not url.startswith(("http://", "https://")):
         raise SettingsError(f"The API's address {url!r} is not a URL. Write it like http://127.0.0.1:8480")
-    return ApiAddress(url.rstrip("/").removesuffix("/api/v1"), _token(), bool(NAMED.get()))
+    return ApiAddress(url.rstrip("/").removesuffix("/api/v1"), _token())
 
 
 def _token() -> str:
@@ -223,10 +225,14 @@ class RemoteDesk:
     async def orders(self) -> RouteOrders:
         found = {}
         for one in (await self._get("/routes"))["routes"]:
-            if one["state"] != RouteState.RUNNING:
+            if one["state"] in (RouteState.PAUSED, RouteState.DRAINING):
                 order = RouteOrder(RouteState(one["state"]), one["since_ms"], one["by"], one["reason"] or "")
                 found[one["name"]] = order
         return found
+
+    async def stored_routes(self) -> list[str]:
+        """Return the routes that have a store."""
+        return [one["name"] for one in (await self._get("/routes"))["routes"] if one["mode"] == "redis"]
 
     async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
         verb = {RouteState.RUNNING: "resume", RouteState.PAUSED: "pause", RouteState.DRAINING: "drain"}[state]
@@ -309,6 +315,8 @@ def _error_of(answer: httpx.Response) -> PostdateError:
         text = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         text = f"The API answered {answer.status_code}. Check the address"
+    if answer.status_code == 401:
+        text = f"A valid token is required. Set {_TOKEN} or {_TOKEN_FILE} to a token of its [auth]"
     other: type[PostdateError] = SettingsError if answer.is_client_error else StoreUnavailable
     return _KINDS.get(answer.status_code, other)(text)
 

@@ -144,7 +144,12 @@ _OVER_HTTP = frozenset(
 
 _ApiOption = Annotated[
     str | None,
-    typer.Option("--api", metavar="URL", help="Act over the API of a running postdate. Default: $POSTDATE_API."),
+    typer.Option(
+        "--api",
+        metavar="URL",
+        help="Act over the API of a running postdate, not on Redis. Default: $POSTDATE_API. "
+        "Its token: $POSTDATE_API_TOKEN, or the file $POSTDATE_API_TOKEN_FILE.",
+    ),
 ]
 
 _EXIT_CODES = (

@@ -13,6 +13,7 @@ from bridge.admin.desk import Desk
 from bridge.admin.past import AuditEntry
 from bridge.admin.select import no_store, refuse_without_store, unknown_route
 from bridge.app.open_desk import at_desk
+from bridge.app.remote import RemoteDesk
 from bridge.cli.options import ConfigOption, Output, OutputOption, YesOption
 from bridge.cli.output import rows as print_rows
 from bridge.core.errors import FAILED, Refused, SettingsError
@@ -86,7 +87,10 @@ def _order(
     by = _user()
 
     async def work(desk: Desk) -> list[dict[str, Any]]:
-        names = _meant(settings, await desk.orders(), routes, state)
+        if isinstance(desk, RemoteDesk):  # its settings count, and it refuses what it does not know
+            names = list(dict.fromkeys(routes or await desk.stored_routes()))
+        else:
+            names = _meant(settings, await desk.orders(), routes, state)
         if every and not yes:
             _ask(verb, names)
         for name in names:

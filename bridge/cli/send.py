@@ -67,7 +67,7 @@ def send(
     settings = settings_from(config)
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     draft = Draft(content, _headers(header or []), routing_key, record_key, topic, content_type, message_id)
-    if (address := api_address()) and (address.wanted or not settings.is_set("redis.url")):
+    if address := api_address():
         told = _told(route, draft, key, after, at)
         _print(output, *asyncio.run(at_api(address, lambda desk: desk.send(told))))
         return

@@ -235,7 +235,15 @@ def test_the_setting_of_the_environment_finds_the_api(
     away: dict[str, Any] = {"redis": {"url": "redis://127.0.0.1:1/0", "connect_timeout": "200ms"}}
     Path("away.toml").write_text(toml(away))
     assert run_command(["list", "-o", "json", "--config", "away.toml"]) == 0
-    assert "Using the API" in capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out) == []
+    Path("empty.toml").write_text("")
+    assert run_command(["pause", "--all", "--yes", "-o", "json", "--config", "empty.toml"]) == 0
+    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"paused"}
+    assert run_command(["resume", "orders", "--config", "empty.toml"]) == 0
+    assert run_command(["pause", "nothing", "--config", "empty.toml"]) == 3
+    monkeypatch.setenv("POSTDATE_API_TOKEN", "wrong")
+    assert run_command(["list", "--config", "empty.toml"]) == 5
+    assert "Set POSTDATE_API_TOKEN" in capsys.readouterr().err
 
 
 def test_serve_serves_until_it_is_told_to_end_and_refuses_a_public_address(
