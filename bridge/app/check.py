@@ -19,6 +19,7 @@ from bridge.settings import (
     mask_url,
     open_routes,
 )
+from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.plan import emptied_stores
 
 #: How many parts of a route are named; of more, the number is given.
@@ -43,6 +44,9 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
     yield ok("settings", f"routes: {', '.join(settings.routes)}. {source}")
     for text in exposed_files(settings):
         yield warn("settings", text)
+    for conflict in listening_conflicts(settings):
+        text = f"{'.'.join(conflict.paths[0])} {conflict.text}"
+        yield warn("settings", f"{text}. `run` refuses to start, unless its own environment has a token")
     if forgotten := forgotten_broker(settings):
         yield warn("settings", forgotten)
     for name, text in open_routes(settings):

@@ -43,5 +43,5 @@ def run(
         "log.level": log_level,
         "log.format": log_format,
     }
-    read = partial(settings_with_routes, config, overrides)
+    read = partial(settings_with_routes, config, overrides, listening=True)
     raise typer.Exit(run_daemon(read(), read))

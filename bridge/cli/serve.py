@@ -15,4 +15,4 @@ def serve(config: ConfigOption = None) -> None:
     `postdate run` serves them too, at http.listen. This command serves them on another machine, or while no bridge
     runs, until SIGTERM or SIGINT. It sees and changes messages in the store.
     """
-    raise typer.Exit(serve_alone(settings_from(config)))
+    raise typer.Exit(serve_alone(settings_from(config, listening=True)))

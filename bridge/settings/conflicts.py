@@ -109,18 +109,25 @@ def _times(settings: Settings) -> Iterator[Conflict]:
         yield Conflict((("retry", "max"), ("retry", "first")), text)
 
 
-def _http(settings: Settings) -> Iterator[Conflict]:
-    http, auth = settings.http, settings.auth
-    tokens = {
-        name: getattr(auth, name).get_secret_value() for name in ("viewer_token", "operator_token", "admin_token")
-    }
+def listening_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """Conflicts that matter to a process which serves HTTP. Other commands may lack the tokens of a service."""
+    http = settings.http
     listen: Path = ("http", "listen")
-    if http.enabled and not is_loopback(http.listen) and not any(tokens.values()):
+    if http.enabled and not is_loopback(http.listen) and not any(_tokens(settings).values()):
         text = (
             "lets other machines read and change messages, so it requires auth.admin_token (or operator_token, "
             'viewer_token). Set one, or listen on "127.0.0.1:8480"'
         )
         yield Conflict((listen, ("auth", "admin_token")), text)
+
+
+def _tokens(settings: Settings) -> dict[str, str]:
+    names = ("viewer_token", "operator_token", "admin_token")
+    return {name: getattr(settings.auth, name).get_secret_value() for name in names}
+
+
+def _http(settings: Settings) -> Iterator[Conflict]:
+    http, tokens = settings.http, _tokens(settings)
     for one, other in combinations(tokens, 2):
         if tokens[one] and tokens[one] == tokens[other]:
             yield Conflict((("auth", one), ("auth", other)), f"must not be equal to auth.{other}: the roles differ")

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import PydanticBaseSettingsSource
 
 from bridge.core.errors import SettingsError
-from bridge.settings.conflicts import conflicts
+from bridge.settings.conflicts import conflicts, listening_conflicts
 from bridge.settings.mistakes import (
     COMMAND_LINE,
     ENVIRONMENT,
@@ -75,11 +75,17 @@ _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|e
 _PYDANTIC = {"missing": "is required", "bool_parsing": "must be true or false", "bool_type": "must be true or false"}
 
 
-def load(path: FilePath | None, environ: Mapping[str, str], overrides: Mapping[str, object] = _NO_FLAGS) -> Settings:
+def load(
+    path: FilePath | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, object] = _NO_FLAGS,
+    listening: bool = False,
+) -> Settings:
     """Read and check all settings.
 
     ``path``: the file named by a flag, or None for $POSTDATE_CONFIG, else ./postdate.toml, else no file.
     ``environ``: usually ``os.environ``. ``overrides``: the flags, by dotted name; None means "not given".
+    ``listening``: the process will serve HTTP, so an address that other machines reach requires a token.
     Raises SettingsError with one line for each mistake. It never contains a secret.
     """
     file = _find_file(path, environ)
@@ -87,7 +93,7 @@ def load(path: FilePath | None, environ: Mapping[str, str], overrides: Mapping[s
     layers = (_read_overrides(overrides), *_read_environment(environ), _read_file(file))
     mistakes = [one for layer in layers for one in layer.mistakes]
     settings, wrong = _build(layers, mistakes)
-    for conflict in conflicts(settings):
+    for conflict in (*conflicts(settings), *(listening_conflicts(settings) if listening else ())):
         if not wrong.intersection(conflict.paths):
             text = _about(conflict.paths[0], conflict.text, layers)
             mistakes.append(mistake(_place_of(conflict.paths, layers), text))
@@ -465,14 +471,18 @@ def _sources(layers: Sequence[_Layer]) -> dict[str, str]:
     return found
 
 
-def settings_from(config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS) -> Settings:
+def settings_from(
+    config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS, listening: bool = False
+) -> Settings:
     """Load the settings of a command, with this process's environment. Raises ``SettingsError``."""
-    return load(config, os.environ, overrides)
+    return load(config, os.environ, overrides, listening)
 
 
-def settings_with_routes(config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS) -> Settings:
+def settings_with_routes(
+    config: FilePath | None, overrides: Mapping[str, object] = _NO_FLAGS, listening: bool = False
+) -> Settings:
     """Load the settings of a command that needs a route. Raises ``SettingsError``."""
-    settings = settings_from(config, overrides)
+    settings = settings_from(config, overrides, listening)
     require_routes(settings)
     return settings
 

@@ -89,3 +89,11 @@ def test_a_contradiction_is_refused_in_a_sentence(read: Callable[[str], Settings
     with pytest.raises(SettingsError) as caught:
         read(text)
     assert said in str(caught.value)
+
+
+def test_only_a_process_that_listens_needs_a_token_for_a_public_address(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "some.toml"
+    file.write_text('[http]\nlisten = "0.0.0.0:8480"\n')
+    assert load(file, {}).http.listen == "0.0.0.0:8480"
+    with pytest.raises(SettingsError, match=r"requires auth\.admin_token"):
+        load(file, {}, listening=True)
