@@ -22,7 +22,8 @@ from bridge.app.canary import probe
 from bridge.app.check import check_all
 from bridge.app.open_desk import at_desk
 from bridge.core.errors import UNREACHABLE, PostdateError
-from bridge.delay.duration import write_duration
+from bridge.core.orders import RouteOrders, RouteState
+from bridge.delay.duration import write_duration, write_moment
 from bridge.settings import Settings
 from bridge.settings.plan import used_stores
 from bridge.settings.urls import is_loopback
@@ -97,16 +98,17 @@ def _brokers(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _state(settings: Settings) -> Iterator[CheckResult]:
-    async def work(desk: Desk) -> Stats:
-        return await desk.stats()
+    async def work(desk: Desk) -> tuple[Stats, RouteOrders]:
+        return await desk.stats(), await desk.orders()
 
     if not settings.uses_store:
         return
     try:
-        found = at_desk(settings, work)
+        found, orders = at_desk(settings, work)
     except PostdateError:
         return
     yield from judged_state(found)
+    yield from judged_orders(found, orders)
 
 
 def judged_state(found: Stats) -> Iterator[CheckResult]:
@@ -130,6 +132,15 @@ def judged_state(found: Stats) -> Iterator[CheckResult]:
         yield warn("messages", text, "postdate list shows the reasons; `postdate check` compares the topology")
     if found.dead:
         yield warn("messages", f"dead letters: {found.dead}", "See `postdate list --state dead`, then `postdate retry`")
+
+
+def judged_orders(found: Stats, orders: RouteOrders) -> Iterator[CheckResult]:
+    """Name the routes that an operator has paused or drains: a forgotten one looks well otherwise. Pure."""
+    for route, order in sorted(orders.items()):
+        held = found.by_route[route].held if route in found.by_route else 0
+        what = "it delivers nothing" if order.state is RouteState.PAUSED else "it takes nothing in"
+        text = f"{order.state.value} since {write_moment(order.since_ms)} by {order.by}: {what}; messages held: {held}"
+        yield warn(f"route {route}", text, f"postdate resume {route}")
 
 
 def _http(settings: Settings) -> Iterator[CheckResult]:

@@ -56,6 +56,7 @@ class StoreGauges:
         self.stats: Stats | None = None
         self.due: Sequence[int] = ()
         self.paused: frozenset[str] = frozenset()
+        self.draining: frozenset[str] = frozenset()
         self.up = False
 
     async def refresh(self) -> None:
@@ -73,7 +74,8 @@ class StoreGauges:
             self.stats = await desk.stats()
             bounds_ms = [0, *(self.stats.now_ms + one for one in _WITHIN_MS.values())]
             self.due = await desk.density(bounds_ms)
-            self.paused = routes_that(await desk.orders(), RouteState.PAUSED)
+            orders = await desk.orders()
+            self.paused, self.draining = (routes_that(orders, one) for one in (RouteState.PAUSED, RouteState.DRAINING))
             self.up = True
         except PostdateError:
             self.up = False
@@ -256,10 +258,15 @@ class MetricsPage(Collector):
             if (next_ms := stats.by_route.get(route, empty).next_due_ms) is not None:
                 family.add_metric([route], next_ms / 1000)
         yield family
-        family = GaugeMetricFamily("postdate_route_paused", "1 while an operator holds the route.", labels=["route"])
-        for route in self._settings.routes:
-            family.add_metric([route], float(route in self._store.paused))
-        yield family
+        ordered = (
+            ("paused", "1 while an operator holds the route.", self._store.paused),
+            ("draining", "1 while an operator lets the route take nothing in.", self._store.draining),
+        )
+        for name, text, routes in ordered:
+            family = GaugeMetricFamily(f"postdate_route_{name}", text, labels=["route"])
+            for route in self._settings.routes:
+                family.add_metric([route], float(route in routes))
+            yield family
         family = GaugeMetricFamily("postdate_route_full", "1 while max_parked is reached.", labels=["route"])
         full = views.full_routes(stats)
         for route in self._stored:

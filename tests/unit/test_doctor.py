@@ -10,7 +10,8 @@ from adapters.redis.diagnosis import clock, described, permissions, room, writte
 from adapters.redis.durability import Server
 from bridge.admin.desk import ServerMemory, Stats
 from bridge.admin.diagnosis import CheckResult, Severity, fail, ok, warn
-from bridge.app.doctor import exit_code, judged_state, live_url
+from bridge.app.doctor import exit_code, judged_orders, judged_state, live_url
+from bridge.core.orders import RouteOrder, RouteState
 from bridge.settings import Http, Settings
 from bridge.telemetry.health import WELL
 
@@ -111,3 +112,17 @@ def test_the_page_is_asked_at_an_address_that_this_machine_reaches() -> None:
     assert url("127.0.0.1:8480") == "http://127.0.0.1:8480/livez"
     assert url("0.0.0.0:8480", "/p") == "http://127.0.0.1:8480/p/livez"
     assert url("[::]:8480") == "http://[::1]:8480/livez"
+
+
+def test_a_paused_or_drained_route_is_named_with_the_command_that_ends_it() -> None:
+    orders = {
+        "orders": RouteOrder(RouteState.PAUSED, 0, "anna", ""),
+        "bills": RouteOrder(RouteState.DRAINING, 0, "anna", ""),
+    }
+    found = list(judged_orders(CALM, orders))
+    assert [(one.subject, one.level, one.advice) for one in found] == [
+        ("route bills", Severity.WARN, "postdate resume bills"),
+        ("route orders", Severity.WARN, "postdate resume orders"),
+    ]
+    assert "takes nothing in" in found[0].text
+    assert "delivers nothing" in found[1].text
