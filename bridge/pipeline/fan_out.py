@@ -114,9 +114,8 @@ class FanOut:
         try:
             while self._waiting and (most := max(0, self._sink.room()[0])):
                 ready = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-                late = [
-                    one for one in ready if isinstance(one, Copy) and time.monotonic() >= one.group.claim.lease_ends
-                ]
+                now_s = time.monotonic()
+                late = [one for one in ready if now_s >= _claim_of(one).lease_ends]
                 if late:  # another instance may have these messages by now
                     self._on_results([Result(one, Outcome.UNKNOWN, None) for one in late])
                     ready = [one for one in ready if one not in late]
@@ -137,6 +136,10 @@ class FanOut:
                 ended.append(copy.group.result())
         self._send()
         self._answered(ended)
+
+
+def _claim_of(letter: Letter) -> Claim:
+    return letter.group.claim if isinstance(letter, Copy) else cast("Claim", letter)
 
 
 def fanned(sink: Sink, lanes: Mapping[str, Sequence[str]]) -> Sink:

@@ -169,7 +169,6 @@ class Held:
     async def grant(self, replies: Iterable[Claimed | StoreUnavailable]) -> None:
         """Take the tokens that claimed messages of routes with a rate need. Call it before ``sorted``."""
         if self._rates:
-            self._rates.forget_tokens()
             claims = (claim for one in replies if isinstance(one, Claimed) for claim in one.claims)
             await self._rates.grant(claim for claim in claims if claim.route not in self._paused)
 

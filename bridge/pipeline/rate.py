@@ -54,6 +54,8 @@ class RateLimits:
         self._tokens: Counter[str] = Counter()
         self._next_step_s: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: By route, the last shard that got a token: where there are fewer tokens than shards, they take turns.
+        self._served: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._per_s)
@@ -74,6 +76,7 @@ class RateLimits:
 
     async def advance(self, mine: frozenset[int], paused: Collection[str]) -> dict[int, StoreUnavailable]:
         """Let go what has tokens. Return the shards that failed."""
+        self._tokens.clear()  # tokens that no message needed would add up to a burst
         if mine is not self._mine:
             self._backlogs = {place: one for place, one in self._backlogs.items() if place[1] in mine}
             self.look_again(mine - self._mine)
@@ -97,7 +100,10 @@ class RateLimits:
         if known and now_s >= self._next_step_s.get(route, 0.0):
             self._next_step_s[route] = now_s + _STEP_S
             number = await self._take(route, len(known) * _LOOK_MAX)
-        shares = _shared(number, known)
+        turns = sorted(known, key=lambda shard: (shard <= self._served.get(route, -1), shard))
+        if number:
+            self._served[route] = turns[(number - 1) % len(turns)]
+        shares = _shared(number, turns)
         asked = {
             shard: (one.last, shares.get(shard, 0))
             for shard, one in backlogs.items()
@@ -145,10 +151,6 @@ class RateLimits:
         except StoreUnavailable:
             return 0  # the messages are held, and a later step lets them go
 
-    def forget_tokens(self) -> None:
-        """Drop tokens that no message of this pass needed: kept ones would add up to a burst."""
-        self._tokens.clear()
-
     def passes(self, claim: Claim) -> bool:
         """Return whether a claim may be delivered now. If not, it is to be held."""
         route = claim.route
@@ -175,7 +177,7 @@ class RateLimits:
 
 
 def _shared(number: int, shards: Collection[int]) -> dict[int, int]:
-    """Return a share of ``number`` for each shard, as equal as possible. Pure."""
+    """Return a share of ``number`` for each shard, as equal as possible; the first ones get one more. Pure."""
     shares = dict.fromkeys(shards, 0)
     for place, shard in enumerate(shards):
         shares[shard] = number // len(shards) + (place < number % len(shards))

@@ -51,7 +51,6 @@ def test_what_an_instance_that_dies_held_back_leaves_by_another(
         some = line.receive(100)
         first.kill()
         line.start()
-        rest = line.receive_until(COUNT, 10)
-        found = {message.body for message in (*some, *rest)}
+        wait_for(lambda: line.stored() == 0, "the store is empty", 20)
+        found = {message.body for message in (*some, *line.receive_until(2 * COUNT, 1))}
         assert len(found) == COUNT, "none is lost"
-        wait_for(lambda: line.stored() == 0, "the store is empty", 10)

@@ -129,3 +129,16 @@ async def test_while_the_store_refuses_tokens_nothing_leaves_and_nothing_is_lost
         assert (house.bodies(), held_in(house)) == ([], 30)
     await after(house, 600)
     assert house.bodies() == numbers(30)
+
+
+async def test_at_a_rate_below_the_number_of_shards_each_shard_has_its_turn() -> None:
+    house = House(rates={"orders": 5.0})
+    for n in range(80):
+        house.publish(f"{n}", order_key=str(n % 16))
+    await house.park()
+    filled = {number for number, shard in enumerate(house.memory.shards) if shard.messages}
+    assert len(filled) > 2
+    await after(house, 4000)
+    sent = [claim.shard for claim in house.claims()]
+    assert 15 <= len(sent) <= 25
+    assert all(sent.count(shard) > 1 for shard in filled), sent
