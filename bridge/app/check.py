@@ -72,7 +72,8 @@ def _stores(settings: Settings) -> Iterator[CheckResult]:
     if instances:
         yield ok("instances", f"running: {instances}")
     else:
-        yield warn("instances", "no postdate instance is running on this store. Start one with `postdate run`")
+        text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
+        yield warn("instances", text)
 
 
 def _unused_stores(settings: Settings) -> Iterator[CheckResult]:

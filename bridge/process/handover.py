@@ -42,6 +42,8 @@ class Handover:
         """In a running loop: call ``take`` with each later value, and ``ended`` when the parent closes the pipe."""
         loop = asyncio.get_running_loop()
         os.set_blocking(self._file, False)
+        while (early := self._next()) is not None:  # it came together with the first one
+            take(early[0])
 
         def readable() -> None:
             try:
