@@ -200,6 +200,8 @@ class Shard:
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self._route_add("dead", route_in(envelope), 1)
+                if (key := _field(envelope)) is not None:
+                    self.keys.add(key, [message_id])
                 self._note(PastState.DEAD, message_id, reason)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1

@@ -154,7 +154,7 @@ class RedisStore:
         args: list[Any] = [token, *self._limits]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
-        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets, keys.history)
+        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets, keys.history, keys.keys)
         return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:

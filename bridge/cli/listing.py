@@ -123,12 +123,15 @@ def list_messages(
 ) -> None:
     """List messages, the next due first. `--state dead` sorts by the time of failure.
 
-    `--state history` lists what was delivered, cancelled or replaced or became a dead letter, newest first.
+    `--reason` alone means dead letters. `--state history` lists what was delivered, cancelled or replaced or became a
+    dead letter, newest first.
 
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.
     """
     settings, now_ms = settings_from(config), 0
+    if reason and state is Listed.PARKED:
+        state = Listed.DEAD
     _judge(settings, state, due_after or due_before, ending or since, bool(header or min_size or min_tries))
 
     async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:

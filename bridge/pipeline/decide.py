@@ -58,9 +58,10 @@ class Parking(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Keep it as a dead letter."""
+    """Keep it as a dead letter. ``key`` finds it, and replaces nothing."""
 
     reason: Reason
+    key: bytes = b""
 
 
 class Cancellation(NamedTuple):
@@ -129,10 +130,10 @@ def _failed(delivery: Delivery, schedule: RetrySchedule, message_id: str) -> Par
     """Decide about a message that a consumer rejected. Its delay headers, if any, belong to its consumers."""
     failure = delivery.failure or Failure(1)
     wait_ms = schedule.wait_ms(failure.attempt, spread_of(delivery))
-    if wait_ms is None and schedule.keeps_dead:
-        return Rejection(_exhausted(delivery, failure, schedule.consumers))
     known = delivery.message_id is not None and message_id != "ignore"
     key = found_key(delivery.message_id) if known and delivery.message_id else b""
+    if wait_ms is None and schedule.keeps_dead:
+        return Rejection(_exhausted(delivery, failure, schedule.consumers), key)
     return Parking(delivery.arrived_ms + (wait_ms or 0), key, False)
 
 

@@ -153,11 +153,11 @@ _NOTHING = _Looked(set(), {})
 
 
 def _rejection(
-    delivery: Delivery, message_id: bytes, first: bytes, reason: Reason
+    delivery: Delivery, message_id: bytes, first: bytes, reason: Reason, key: bytes = b""
 ) -> tuple[Delivery, bytes, bytes, Reason]:
-    """Return the row of a dead letter. It has no key, so nothing replaces it. It is found by its id."""
+    """Return the row of a dead letter. Nothing replaces it. It is found by its id, and by ``key``."""
     arrived_ms = delivery.arrived_ms
-    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), b"", first, delivery.payload)
+    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), key, first, delivery.payload)
     return delivery, message_id, envelope, reason
 
 
@@ -348,7 +348,7 @@ class Round:
         if isinstance(decision, Parking) and _is_taken(delivery, decision, looked):
             decision = Rejection(SAME_KEY)
         if isinstance(decision, Rejection):
-            load.rejections.append(_rejection(delivery, message_id, first, decision.reason))
+            load.rejections.append(_rejection(delivery, message_id, first, decision.reason, decision.key))
             if delivery.origin is not None:
                 load.batch.owed.append(delivery.origin)
             return

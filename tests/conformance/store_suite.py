@@ -574,6 +574,15 @@ class Endings:
 class DeadLetters:
     """new -> dead, and the ways out of there."""
 
+    async def test_a_rejected_message_is_found_by_its_key_until_it_is_cancelled(self, rig: Rig) -> None:
+        store = await rig.open()
+        [(one, _, envelope)] = await rig.overdue(key=b"\0k")
+        field = index_field(b"orders", b"\0k")
+        await store.reject(0, store.new_token(), [(one, envelope, "exhausted: enough")])
+        assert (await store.find([field]))[field] == Found([one], 0)
+        assert await store.cancel([one], dead_too=True) == {one: "dead"}
+        assert (await store.find([field]))[field] == Found([], 0)
+
     async def test_a_rejected_message_is_a_dead_letter_with_its_reason(self, rig: Rig) -> None:
         store = await rig.open()
         [message] = await rig.overdue()

@@ -119,8 +119,11 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
         has = await _settings_of(admin, pairs)
         warnings = [*_unlike(settings, pairs, has)]
         for intake, target in pairs:
+            if intake.name in {one.topic.name for one in made}:  # it has several targets
+                warnings += [absent(target)] if isinstance(target, Topic) and not target.partitions else []
+                continue
             sized = _sized(intake, target)
-            new = bool(sized and not intake.partitions and intake.name not in {one.topic.name for one in made})
+            new = bool(sized and not intake.partitions)
             if sized:
                 sizes.append(sized)
                 if new:

@@ -3,17 +3,18 @@
 --
 -- KEYS  1 dead (zset id -> ms when it died)   2 messages (hash)   3 why (hash id -> reason)   4 token (string)
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
---       7 history (stream)
+--       7 history (stream)   8 index (hash: key -> ids)
 -- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
 --       reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
 --- @include include/envelope
 --- @include include/now
 --- @include include/history
+--- @include include/key_index
 --- @include include/origins
 --- @include include/routes
 local DEAD, MESSAGES, WHY, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local COUNTS, OFFSETS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
+local COUNTS, OFFSETS, HISTORY, INDEX = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TOKEN_MS = 3600000
 local token, keep_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local seen = redis.call('GET', TOKEN)
@@ -35,6 +36,8 @@ for at = 4, #ARGV, 5 do
     redis.call('HSET', MESSAGES, ARGV[at], ARGV[at + 1])
     redis.call('HSET', WHY, ARGV[at], ARGV[at + 2])
     route_add(COUNTS, 'dead', envelope_route(ARGV[at + 1]), 1)
+    local field = envelope_field(ARGV[at + 1])
+    if field then index_add(INDEX, field, ARGV[at]) end
     added = added + 1
     past[added] = {DIED, ARGV[at], ARGV[at + 1], ARGV[at + 2]}
   else
