@@ -81,6 +81,13 @@ DueBeforeOption = Annotated[
         "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
     ),
 ]
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")]
+SizeOption = Annotated[
+    int, typer.Option("--min-size", metavar="BYTES", min=0, help="Only messages of this size or larger.")
+]
+TriesOption = Annotated[
+    int, typer.Option("--min-tries", metavar="N", min=0, help="Only messages that were tried this often or more.")
+]
 HeaderOption = Annotated[
     str | None,
     typer.Option("--header", metavar="NAME=VALUE", help="Only messages with this header. Without =VALUE: any value."),
@@ -103,21 +110,15 @@ def list_messages(
     output: OutputOption = Output.TEXT,
     state: Annotated[Listed, typer.Option("--state", help="State to list.")] = Listed.PARKED,
     route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")
-    ] = None,
+    key: KeyOption = None,
     reason: ReasonOption = None,
     due_after: DueAfterOption = None,
     due_before: DueBeforeOption = None,
     ending: EndingOption = None,
     since: SinceOption = None,
     header: HeaderOption = None,
-    min_size: Annotated[
-        int, typer.Option("--min-size", metavar="BYTES", min=0, help="Only messages of this size or larger.")
-    ] = 0,
-    min_tries: Annotated[
-        int, typer.Option("--min-tries", metavar="N", min=0, help="Only messages that were tried this often or more.")
-    ] = 0,
+    min_size: SizeOption = 0,
+    min_tries: TriesOption = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
