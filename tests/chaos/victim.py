@@ -77,15 +77,20 @@ def arm(parts: Any, step: str, nth: int) -> None:
     arms[step](parts, Countdown(nth))
 
 
+async def _quiet(parts: Any) -> None:
+    """Let the other loops finish: acknowledgements are sent, and what earlier claims took is settled."""
+    await asyncio.sleep(_QUIET_S)
+    while parts.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
+        await asyncio.sleep(0.001)
+
+
 def _before_park(parts: Any, countdown: Countdown) -> None:
     """Die before a park, when earlier parks are acknowledged to the broker and no claim is held."""
     park = parts.store.park
 
     async def wrapped(batches: Any) -> Any:
         if countdown.step():
-            await asyncio.sleep(_QUIET_S)
-            while parts.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
-                await asyncio.sleep(0.001)
+            await _quiet(parts)
             countdown.die()
         return await park(batches)
 
@@ -111,7 +116,7 @@ def _after_claim(parts: Any, countdown: Countdown) -> None:
     async def wrapped(*args: Any) -> Any:
         replies = await claim(*args)
         if any(getattr(reply, "claims", ()) for reply in replies.values()) and countdown.step():
-            await asyncio.sleep(_QUIET_S)
+            await _quiet(parts)
             countdown.die()
         return replies
 
