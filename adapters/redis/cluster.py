@@ -16,7 +16,8 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import AskError, RedisClusterException, RedisError
 
-from adapters.redis.scripts import Call, Wait, checked
+from adapters.redis.link import Link
+from adapters.redis.scripts import Call, Wait, checked, commands
 from bridge.core.errors import StoreUnavailable
 
 #: How long all shards wait for the slowest node. It grows for a node that answers later than that. Otherwise a claim
@@ -33,6 +34,9 @@ class Cluster(RedisCluster):
         super().__init__(**options)
         self._timeout_s = timeout_s
         self._nodes: dict[str, ClusterNode] = {}
+        #: WAIT holds up all replies after it, so its calls have links of their own.
+        self._links: dict[str, Link] = {}
+        self._waiting: dict[str, Link] = {}
         #: Rounds that a node has not answered in time, by the name of the node.
         self._late: dict[str, set[asyncio.Task[list[Any]]]] = {}
         #: Nodes whose last round failed or was late. A call waits for them only if no other node takes part.
@@ -48,7 +52,7 @@ class Cluster(RedisCluster):
         for n, call in enumerate(calls):
             by_node.setdefault(self._node_of(call), []).append(n)
         tasks = {
-            name: asyncio.ensure_future(_on_node(self._nodes[name], [calls[n] for n in places], wait))
+            name: asyncio.ensure_future(self._on_node(name, [calls[n] for n in places], wait))
             for name, places in by_node.items()
             if name not in self._late
         }
@@ -66,7 +70,7 @@ class Cluster(RedisCluster):
         for name, text in {(self._node_of(call), call.script.text) for call in calls}:
             await self._nodes[name].execute_command("SCRIPT", "LOAD", text)
 
-    async def close_nodes(self) -> None:
+    async def close_links(self) -> None:
         """Close the connections that scripts use."""
         pending = [
             *(task for late in self._late.values() for task in late),
@@ -75,6 +79,8 @@ class Cluster(RedisCluster):
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        for link in (*self._links.values(), *self._waiting.values()):
+            await link.close()
         for node in self._nodes.values():
             await node.disconnect()
 
@@ -84,7 +90,10 @@ class Cluster(RedisCluster):
         if node.name not in self._nodes:
             options = dict(node.connection_kwargs)
             host, port = options.pop("host"), options.pop("port")
-            self._nodes[node.name] = ClusterNode(host, port, connection_class=node.connection_class, **options)
+            own = ClusterNode(host, port, connection_class=node.connection_class, **options)
+            self._nodes[node.name] = own
+            self._links[node.name] = _link(own, self._timeout_s)
+            self._waiting[node.name] = _link(own, self._timeout_s)
         return str(node.name)
 
     async def _wait_for(self, tasks: dict[str, asyncio.Task[list[Any]]], at_least_s: float) -> None:
@@ -131,6 +140,12 @@ class Cluster(RedisCluster):
         self._slow.discard(name)
         self._patience_s[name] = min(self._timeout_s, self._patience_s.get(name, _PATIENCE_S) * _GROWTH)
 
+    async def _on_node(self, name: str, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
+        if wait is None:
+            return await self._links[name].send(commands(calls))
+        *replies, answered = await self._waiting[name].send([*commands(calls), wait.command])
+        return checked(replies, answered, wait)
+
     async def _moved(self, call: Call) -> Any:
         """Return the reply of a call whose slot is moving. redis-py follows the ASK redirection."""
         try:
@@ -150,26 +165,17 @@ class Cluster(RedisCluster):
             return  # no node answered; the next error starts another refresh
 
 
-async def _on_node(node: Any, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
-    """Run all calls, and the wait after them, on one connection of one node."""
-    connection = node.acquire_connection()
-    try:
-        await connection.connect()
-        commands = [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in calls]
-        if wait is not None:
-            commands.append(wait.command)
-        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(await connection.read_response())
-            except RedisError as error:
-                if not connection.is_connected:
-                    raise
-                replies.append(error)
-    except BaseException:
-        await connection.disconnect()
-        raise
-    finally:
+def _link(node: ClusterNode, timeout_s: float) -> Link:
+    async def take() -> Any:
+        connection: Any = node.acquire_connection()
+        try:
+            await connection.connect()
+        except BaseException:
+            node.release(connection)
+            raise
+        return connection
+
+    async def give_back(connection: Any) -> None:
         node.release(connection)
-    return replies if wait is None else checked(replies[:-1], replies[-1], wait)
+
+    return Link(take, give_back, timeout_s)

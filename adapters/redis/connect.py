@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LinkError
@@ -23,10 +22,11 @@ from redis.exceptions import ResponseError
 from adapters.redis.cluster import Cluster
 from adapters.redis.errors import named
 from adapters.redis.sentinel import LOOK_S, FollowingConnection, Sentinels, ask_role, master_client
+from adapters.redis.server import Server
 from bridge.core.errors import SettingsError
 from bridge.settings import Redis as RedisSettings
 
-Client = Redis | Cluster
+Client = Server | Cluster
 
 
 def connect(settings: RedisSettings) -> Client:
@@ -45,7 +45,7 @@ def connect(settings: RedisSettings) -> Client:
     database = path[0] if path else "0"
     if not database.isdecimal():
         raise SettingsError(f"redis.url: the database must be a number, not {database!r}")
-    return _pack_fast(Redis(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options))
+    return Server(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
 
 
 def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _cluster(netloc: str, options: dict[str, Any]) -> Cluster:
     )
 
 
-def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> Redis:
+def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> Server:
     """Return a client that follows a master. The Sentinels get a password too, and so the same TLS settings."""
     if not path:
         raise SettingsError(
@@ -117,34 +117,12 @@ def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options
     clients = [Redis(host=host, port=port, **plain, **secure) for host, port in _hosts(netloc, 26379)]
     database = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0
     sentinels = Sentinels(path[0], clients)
-    return _pack_fast(master_client(sentinels, path[0], tls, {"db": database, **options}))
-
-
-class _Packed(AbstractConnection):
-    """Packs scripts with hiredis, which redis-py under asyncio uses for replies only.
-
-    Packed in Python, an argument costs four times as much (measured: 1.5 and 0.35 microseconds a parked message, 0.9
-    and 0.2 a settled one). Only EVALSHA is packed here: other commands are rare, and redis-py splits names such as
-    CONFIG GET itself. A cluster makes the connections of each node itself and is left as it is.
-    """
-
-    def pack_command(self, *args: Any) -> list[bytes]:
-        if args[0] == "EVALSHA":
-            return [hiredis.pack_command(args)]
-        return super().pack_command(*args)
-
-
-def _pack_fast(client: Redis) -> Redis:
-    """Use ``_Packed`` for every connection of the client. Call it before the first one is made."""
-    pool = client.connection_pool
-    pool.connection_class = type("PackedConnection", (_Packed, pool.connection_class), {})
-    return client
+    return master_client(sentinels, path[0], tls, {"db": database, **options})
 
 
 async def close(client: Client) -> None:
     """Close every connection, also those that redis-py's client does not know: to Sentinels, and of scripts."""
-    if isinstance(client, Cluster):
-        await client.close_nodes()
+    await client.close_links()
     await client.aclose()
     sentinels: Sentinels | None = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
     if sentinels is not None:

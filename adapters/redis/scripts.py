@@ -7,7 +7,7 @@ KEYS or ARGV, so it does not depend on its caller's order of keys (a test checks
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
@@ -86,6 +86,11 @@ class Wait(NamedTuple):
     needed: int
     fact: str
     advice: str = ""
+
+
+def commands(calls: Iterable[Call]) -> list[tuple[Any, ...]]:
+    """Return the commands that run these calls."""
+    return [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in calls]
 
 
 def checked(replies: list[Any], answered: Any, wait: Wait) -> list[Any]:
