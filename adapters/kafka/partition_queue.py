@@ -1,7 +1,8 @@
-"""One target partition: a queue, and a loop that sends it batch by batch, one at a time, so that order is kept.
+"""One target partition: a queue that is sent batch by batch, one at a time, so that order is kept.
 
 The next batch gathers while one is in flight, so batches grow with the load. If the broker refuses a batch for one
-record, the loop sends its records singly, so that the others are not refused.
+record, its records are sent singly, so that the others are not refused. There is no task and no timer for a partition:
+the answer to a batch sends the next one, and the sink looks for overdue answers.
 
 A record that is too large is sent again, compressed: its producer may have compressed it. If that fails, it is sent
 without the audit headers, so that what fits the intake topic fits a target with the same limit.
@@ -13,10 +14,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, ProducerClosed
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
@@ -67,78 +69,77 @@ class PartitionQueue:
         #: Codec of the next batch; None for the producer's own.
         self._codec: int | None = None
         self._ended = False
-        self._loop: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._planned = False
+        #: aiokafka's record of the batch in flight, and when it was sent (the loop's clock).
+        self._in_flight: Any = None
+        self._sent_at = 0.0
 
     def add(self, flight: OutgoingRecord) -> None:
-        """Send the record when its turn comes."""
+        """Send the record when its turn comes, together with what is added before the loop's next turn."""
         self._queue.append(flight)
-        if self._loop is None and not self._ended:
-            self._loop = asyncio.get_running_loop().create_task(self._run())
-            self._loop.add_done_callback(self._on_end)
+        if not self._planned and self._in_flight is None:
+            self._planned = True
+            self._loop.call_soon(self._next)
+
+    def look(self) -> None:
+        """Break the producer if the batch in flight is overdue."""
+        if self._in_flight is not None and self._loop.time() - self._sent_at > self._timeout_s:
+            self._break(f"Kafka confirmed nothing for {self._timeout_s:g} s")
 
     def end(self) -> None:
         """Send nothing more. Records without an answer become unknown."""
         self._ended = True
-        if self._loop is not None:
-            self._loop.cancel()
         left = [*self._sent, *self._queue]
         self._sent = []
         self._queue.clear()
         if left:
             self._tell(left, Outcome.UNKNOWN, None)
 
-    async def _run(self) -> None:
-        while self._queue and not self._ended:
-            await self._send()
-        self._loop = None
-
-    def _on_end(self, loop: asyncio.Task[None]) -> None:
-        """An unforeseen error must not leave records behind silently."""
-        if loop.cancelled():
-            if not self._ended:
-                self._break("aiokafka's producer stopped by itself")
-        elif loop.exception() is not None:
-            self._break(f"{type(loop.exception()).__name__}: {loop.exception()}")
+    def _next(self) -> None:
+        """Send the next batch, unless one is in flight or nothing waits."""
+        self._planned = False
+        try:
+            while self._queue and self._in_flight is None and not self._ended:
+                self._send()
+        except Exception as error:  # an unforeseen error must not leave records behind silently
+            self._break(f"{type(error).__name__}: {error}")
 
     def _break(self, why: str) -> None:
         self._ended = True
         self._broken(f"topic {self.tp.topic}, partition {self.tp.partition}: {why}")
 
-    async def _send(self) -> None:
-        topic, partition = self.tp
+    def _send(self) -> None:
         cluster = self._producer.client.cluster
         leader = cluster.leader_for_partition(self.tp)
-        if leader is None or leader < 0:  # sending would ask for the topic by name, or wait for a leader
-            gone = cluster.partitions_for_topic(topic) is None
-            self._refuse_all(refusals.missing_topic(topic) if gone else refusals.no_leader(topic, partition))
+        if leader is None or leader < 0:  # sending would wait for a leader
+            gone = cluster.partitions_for_topic(self.tp.topic) is None
+            self._refuse_all(refusals.missing_topic(self.tp.topic) if gone else refusals.no_leader(*self.tp))
             self._producer.client.force_metadata_update()
             return
-        batch, sending = self._next_batch(), None
-        try:
-            answer = await self._producer.send_batch(batch, topic, partition=partition)
-            sending = last_batch(self._producer, self.tp)
-            if not await self._confirmed(answer):
-                self._break(f"Kafka confirmed nothing for {self._timeout_s:g} s")
-                return
-        except KafkaError as error:
-            self._refused(error, sending is not None and sent_once(sending))
+        self._in_flight = enqueue(self._producer, self.tp, self._next_batch())
+        self._sent_at = self._loop.time()
+        self._in_flight.future.add_done_callback(self._on_answer)
+
+    def _on_answer(self, answer: asyncio.Future[Any]) -> None:
+        batch, self._in_flight = self._in_flight, None
+        error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+        if self._ended:
             return
+        if error is None:
+            self._confirmed()
+        elif isinstance(error, KafkaError):
+            self._refused(error, sent_once(batch))
+        else:
+            self._break(f"aiokafka's producer stopped by itself ({type(error).__name__}: {error})")
+        self._next()
+
+    def _confirmed(self) -> None:
         wrap(self._producer, self.tp)
         sent, self._sent = self._sent, []
         self._alone = max(0, self._alone - len(sent))
         self._codec = None
         self._tell(sent, Outcome.CONFIRMED, None)
-
-    async def _confirmed(self, answer: asyncio.Future[Any]) -> bool:
-        """Return False if no answer came in time. Raises ``KafkaError``."""
-        try:
-            await asyncio.wait([answer], timeout=self._timeout_s)
-            if answer.done():
-                answer.result()
-                return True
-        finally:
-            answer.cancel()  # a late error has no reader
-        return False
 
     def _next_batch(self) -> Any:
         """Move as many records as fit from the front of the queue into a batch."""
@@ -233,6 +234,20 @@ def may_compress(flight: OutgoingRecord) -> bool:
 # the broker expects zero. A partition has one batch in flight at a time, so both can be corrected after its answer.
 # A batch that aiokafka retried by itself is different: the first try may have been written, whatever the second answer
 # says. Its numbers must not be reused, or the broker would acknowledge other records without writing them.
+
+
+def enqueue(producer: AIOKafkaProducer, tp: TopicPartition, batch: Any) -> Any:
+    """Hand a batch to the producer. Return aiokafka's record of it, whose ``future`` gets the answer.
+
+    ``send_batch`` does the same in coroutines that wait for metadata, and for an earlier batch of the partition. The
+    caller knows the leader, and has no other batch in flight. Raises ``KafkaError`` for a producer that has failed.
+    """
+    accumulator = producer._message_accumulator
+    if accumulator._closed:
+        raise ProducerClosed
+    if accumulator._exception is not None:
+        raise copy(accumulator._exception)
+    return accumulator._append_batch(batch, tp)
 
 
 def last_batch(producer: AIOKafkaProducer, tp: TopicPartition) -> Any:

@@ -1,9 +1,9 @@
 """The sink: publishes with an idempotent producer, and reports the outcome of every record.
 
-``publish`` only sorts: each target partition has a queue and a loop (``partition_queue.py``), so a slow partition
-delays no other. Records of transactional routes go to a queue of their shard (``transactional.py``). A producer that
-broke its numbering, or does not answer, is closed. Its records are then unknown, and a new producer publishes them
-again: the named window for duplicates.
+``publish`` only sorts: each target partition has a queue (``partition_queue.py``), so a slow partition delays no other.
+Records of transactional routes go to a queue of their shard (``transactional.py``). A producer that broke its
+numbering, or does not answer, is closed. Its records are then unknown, and a new producer publishes them again: the
+named window for duplicates.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient
@@ -45,6 +46,8 @@ _SUBJECT = "kafka publish"
 #: Interval of asking whether any broker answers.
 _ASK_S = 5.0
 _ANSWER_S = 3.0
+#: Interval of looking for answers that are overdue.
+_LOOK_S = 0.5
 #: Pause for a topic that Kafka refused, before a record may try it again.
 _REST_S = 1.0
 _AGAIN_MS = 100
@@ -136,6 +139,7 @@ class KafkaSink:
         self._reachable = False
         self._messages = 0
         self._bytes = 0
+        self._confirmed: list[Result] = []
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +228,18 @@ class KafkaSink:
     ) -> None:
         if refusal is not None and refusal.reason.kind in refusals.OF_TOPIC and self._targets is not None:
             self._targets.refuse_for_a_while(topic, refusal)
-        self._give([Result(flight.letter, outcome, refusal) for flight in flights])
+        results = [Result(flight.letter, outcome, refusal) for flight in flights]
+        if outcome is not Outcome.CONFIRMED:
+            self._give(results)
+            return
+        if not self._confirmed:  # one answer of a broker confirms batches of several partitions
+            asyncio.get_running_loop().call_soon(self._give_confirmed)
+        self._confirmed += results
+
+    def _give_confirmed(self) -> None:
+        results, self._confirmed = self._confirmed, []
+        if results:
+            self._give(results)
 
     def _give(self, results: list[Result]) -> None:
         self._messages -= len(results)
@@ -300,10 +315,24 @@ class KafkaSink:
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:
         """Watch the brokers. While none answers there is no room. The producer survives that, with its records."""
-        while not broken.done():
+        asking = asyncio.ensure_future(self._keep_asking(producer))
+        ends: list[asyncio.Future[Any]] = [broken, asking]
+        try:
+            while not broken.done():
+                await asyncio.wait(ends, timeout=_LOOK_S)
+                for queue in tuple(self._queues.values()):
+                    queue.look()
+                if asking.done():
+                    asking.result()
+            return broken.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _keep_asking(self, producer: AIOKafkaProducer) -> None:
+        while True:
             self._reached(await answers(producer.client, _ANSWER_S))
-            await asyncio.wait([broken], timeout=_ASK_S)
-        return broken.result()
+            await asyncio.sleep(_ASK_S)
 
     def _reached(self, reached: bool) -> None:
         if reached:
@@ -318,6 +347,7 @@ class KafkaSink:
 
     def _give_back(self) -> None:
         """Everything without an answer becomes unknown."""
+        self._give_confirmed()
         _cancel(self._tasks)
         queues, self._queues = self._queues, {}
         for queue in queues.values():

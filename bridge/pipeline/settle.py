@@ -253,8 +253,10 @@ class Settler:
     async def _tell(
         self, waiting: list[T], tell: Callable[[Sequence[T]], Awaitable[int]], claim_of: Callable[[T], Claim]
     ) -> None:
-        while waiting:
-            batch = waiting[:_BATCH_MAX]
+        left = len(waiting)  # what comes meanwhile is gathered for the next pass
+        while left > 0:
+            batch = waiting[: min(left, _BATCH_MAX)]
+            left -= len(batch)
             began_s = time.monotonic()
             try:
                 settled = await tell(batch)

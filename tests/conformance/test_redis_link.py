@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -92,7 +93,7 @@ def test_after_a_lost_connection_the_next_call_opens_another(redis_url: str) -> 
     async def run() -> None:
         async with linked(redis_url) as link:
             (number,) = await link.send([("CLIENT", "ID")])
-            other = Redis.from_url(redis_url)
+            other: Any = Redis.from_url(redis_url)
             await other.execute_command("CLIENT", "KILL", "ID", number)
             await other.aclose()
             with suppress(LinkError):  # unless the end of the connection was read before

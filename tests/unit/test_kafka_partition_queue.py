@@ -1,4 +1,4 @@
-"""The loop of a target partition: no answers, refusals, unforeseen errors, records that are too large."""
+"""The queue of a target partition: no answers, refusals, unforeseen errors, records that are too large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -36,7 +35,8 @@ class Producer:
         self._answer = answer
         self.counted = 0
         self.sent: list[int] = []
-        self._message_accumulator = SimpleNamespace(_batches={PLACE: [SimpleNamespace(retry_count=sendings)]})
+        self._sendings = sendings
+        self._message_accumulator = SimpleNamespace(_closed=False, _exception=None, _append_batch=self._append)
         self._txn_manager = SimpleNamespace(
             increment_sequence_number=self._count, sequence_number=lambda _: self.counted
         )
@@ -46,15 +46,15 @@ class Producer:
     def create_batch(self) -> BatchBuilder:
         return BatchBuilder(1000, 0)
 
-    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+    def _append(self, batch: BatchBuilder, _: TopicPartition) -> SimpleNamespace:
         self.sent.append(batch.record_count())
         if self._error is not None:
             raise self._error
         self.counted += batch.record_count()
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._answer is not None:
             answer.set_exception(self._answer)
-        return answer
+        return SimpleNamespace(future=answer, retry_count=self._sendings)
 
     def _count(self, place: TopicPartition, records: int) -> None:
         self.counted += records
@@ -89,7 +89,12 @@ async def test_without_an_answer_the_producer_is_broken_and_each_record_is_unkno
     queue = PartitionQueue(producer, PLACE, 0.05, False, told.tell, told.broken.append)
     for number in range(3):
         queue.add(flight(number))
-    await until(lambda: told.broken)
+
+    def broken() -> bool:
+        queue.look()
+        return bool(told.broken)
+
+    await until(broken)
     queue.add(flight(3))
     queue.end()
     queue.end()
