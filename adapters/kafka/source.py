@@ -27,6 +27,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
 from bridge.pipeline.intake import Arrivals
+from bridge.pipeline.wake import Rate, rest_s
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -183,6 +184,7 @@ class KafkaSource:
         self._released = asyncio.Event()
         self._careful_until = 0.0
         self._took_at = 0.0
+        self._rate = Rate()
         self._drained: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
         self._stopping = False
@@ -379,13 +381,16 @@ class KafkaSource:
                 await self._commits.commit(consumer, tuple(self._parts.values()))
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
+        pause_s = 0.0
         if time.monotonic() < self._careful_until:
             await self._poll_each(consumer)
         else:
             tps = self._intakes.partitions_except(self._held.crowded(), consumer.assignment())
             timeout_ms = _TURN_MS if tps else _POLL_MS
-            await self._take_in(consumer, await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=self._most()))
-        await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
+            fetched = await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=self._most())
+            pause_s = rest_s(self._rate.add(sum(map(len, fetched.values()))))
+            await self._take_in(consumer, fetched)
+        await asyncio.sleep(pause_s)  # a poll that finds records does not yield to other tasks
 
     async def _wait_for_room(self, consumer: AIOKafkaConsumer) -> None:
         """Wait a moment. Then pause all partitions and keep polling, or the group would reassign them."""
