@@ -41,6 +41,9 @@ _REQUEST_MS = 10_000
 _REBALANCE_MS = 8000
 #: Heartbeat interval. A rebalance stops all members until each has sent a heartbeat.
 _BEAT_MS = 1000
+#: How long a broker waits for the first record before it answers a fetch with none, and the bytes that end a gathering.
+_FETCH_MS = 500
+_GATHER_BYTES = 256 * 1024
 
 
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
@@ -115,8 +118,14 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             session_timeout_ms=rules.session_timeout,
             heartbeat_interval_ms=min(_BEAT_MS, rules.session_timeout // 3),
             metadata_max_age_ms=rules.refresh,
-            fetch_max_wait_ms=500,
+            fetch_max_wait_ms=_FETCH_MS,
         )
+
+
+def gather(consumer: AIOKafkaConsumer, ms: int) -> None:
+    """Let the broker gather records for ``ms`` before it answers a fetch; with 0 it answers at the first record."""
+    fetcher = consumer._fetcher
+    fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = (_GATHER_BYTES, ms) if ms else (1, _FETCH_MS)
 
 
 async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient, rules: Kafka) -> None:

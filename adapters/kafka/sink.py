@@ -32,7 +32,7 @@ from adapters.kafka.client import answers, give_up_producer, new_producer, start
 from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
 from adapters.kafka.partition_queue import REQUEST_BYTES, PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
-from adapters.kafka.raw.record import headers_in, topic_of, unpack
+from adapters.kafka.raw.record import topic_of, unpack
 from adapters.kafka.transactional import Transactions
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
@@ -184,12 +184,12 @@ class KafkaSink:
         out = self._outs.get(letter.route)
         if out is None:
             return no_route(letter.route)
-        if out.headers_max is not None and headers_in(letter.payload) > out.headers_max:
-            return refusals.too_many_headers(out.headers_max)
         try:
             record = unpack(letter.payload)
         except ValueError as error:
             return Refusal(unreadable(error), lasting=True)
+        if out.headers_max is not None and len(record.headers) > out.headers_max:
+            return refusals.too_many_headers(out.headers_max)
         topic = out.router.target(topic_of(letter.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic

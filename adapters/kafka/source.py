@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRa
 
 from adapters.kafka.access import broker_errors, sentence
 from adapters.kafka.assignments import Assignments, go_to
-from adapters.kafka.client import answers, commit_once, first_end, give_up_consumer, new_consumer, start
+from adapters.kafka.client import answers, commit_once, first_end, gather, give_up_consumer, new_consumer, start
 from adapters.kafka.intake import Intakes, KafkaIntake, Partition
 from adapters.kafka.raw.poison import fetch_batch
 from adapters.kafka.watchdog import ConsumerWatchdog, TopicWatch
@@ -27,7 +27,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
 from bridge.pipeline.intake import Arrivals
-from bridge.pipeline.wake import Rate, rest_s
+from bridge.pipeline.wake import Rate, gather_ms
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -381,16 +381,15 @@ class KafkaSource:
                 await self._commits.commit(consumer, tuple(self._parts.values()))
 
     async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
-        pause_s = 0.0
         if time.monotonic() < self._careful_until:
             await self._poll_each(consumer)
         else:
             tps = self._intakes.partitions_except(self._held.crowded(), consumer.assignment())
             timeout_ms = _TURN_MS if tps else _POLL_MS
             fetched = await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=self._most())
-            pause_s = rest_s(self._rate.add(sum(map(len, fetched.values()))))
+            gather(consumer, gather_ms(self._rate.add(sum(map(len, fetched.values())))))
             await self._take_in(consumer, fetched)
-        await asyncio.sleep(pause_s)  # a poll that finds records does not yield to other tasks
+        await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
 
     async def _wait_for_room(self, consumer: AIOKafkaConsumer) -> None:
         """Wait a moment. Then pause all partitions and keep polling, or the group would reassign them."""

@@ -75,6 +75,8 @@ OWN_HEADERS = DUE_HEADERS | {_KEY}
 LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
 
 _KEY_MAX = 255
+#: Fewer ASCII digits than this are a number in every reading of text.
+_PLAIN_MAX = 19
 _Reader = Callable[[HeaderValue], int]
 
 
@@ -248,6 +250,8 @@ def _number(value: HeaderValue, read_text: Callable[[str], int] = read_integer) 
 
 def _milliseconds(value: HeaderValue, read_text: Callable[[str], int] = read_integer) -> int:
     """Return a number of milliseconds. A fraction is rounded up. Text goes through ``read_text``."""
+    if type(value) is int or (type(value) is bytes and len(value) < _PLAIN_MAX and value.isdigit()):
+        return int(value)  # nearly every header: the rules below give the same, four times slower
     if isinstance(value, float) and isfinite(value):
         return ceil(value)
     if isinstance(value, (str, bytes)) and (rounded := read_decimal(_text(value))) is not None:

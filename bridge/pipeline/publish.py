@@ -61,6 +61,8 @@ class Publisher:
         self._event = asyncio.Event()
         self._published_at = 0.0
         self._stopped = False
+        #: The sink had no room when it was looked at last.
+        self._full = False
         #: At least this many seconds between two publishes, so that messages due close together leave together.
         self.pace_s = 0.0
 
@@ -84,7 +86,7 @@ class Publisher:
         if self._measured is not None:
             self._measure(self._measured, results)
         self._wake.room_again()
-        if self._waiting:
+        if self._full and self._waiting:
             self._event.set()
 
     async def run(self) -> None:
@@ -139,7 +141,8 @@ class Publisher:
         self._waiting.clear()
 
     def _until_next_s(self) -> float:
-        if not self._waiting or min(self._sink.room()) <= 0:
+        self._full = min(self._sink.room()) <= 0
+        if not self._waiting or self._full:
             return _IDLE_S
         until_due_s = (self._waiting[0][0] * 1000 - self._clock.surely_us()) / 1e6
         return max(until_due_s, self._published_at + self.pace_s - time.monotonic())
