@@ -20,17 +20,13 @@ from bridge.pipeline.held import Held, Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.rate import RateLimits
-from bridge.pipeline.wake import IDLE_S, Wake, pace_s
+from bridge.pipeline.wake import IDLE_S, Rate, Wake, departure_s, pace_s
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
-#: The load, which sets the pace, is averaged over about this time.
-_RATE_OVER_S = 0.2
-#: Due moments are whole milliseconds, so two publishes are never nearer than that anyway.
-_GRID_S = 0.001
 #: Shards that cannot be asked are asked again after this time, as long as others answer.
 _REST_S = 1.0
 #: The remembered size of the largest message shrinks by this factor with every claim.
@@ -108,19 +104,19 @@ class Claimer:
     async def run(self) -> None:
         """Claim until stopped or cancelled."""
         looked_at = time.monotonic()
-        rate = 0.0
+        rate = Rate()
         while not self._stopping:
             self._turns += 1
-            pace = pace_s(rate, self._rules.pace_ms / 1000)
-            self._publisher.pace_s = pace - _GRID_S
+            shortest_s = self._rules.pace_ms / 1000
+            pace = pace_s(rate.per_s, shortest_s)
+            self._publisher.pace_s = departure_s(rate.per_s, shortest_s)
             await self._wake.sleep(time.monotonic() - looked_at, pace)
             try:
                 await self._leases.hand_over()
                 if not await self._has_room():
                     continue
-                before, looked_at = looked_at, time.monotonic()
-                taken = await self.once(idle=looked_at - self.passed_at >= IDLE_S)
-                rate += (taken / (looked_at - before + 0.0001) - rate) * min(1.0, (looked_at - before) / _RATE_OVER_S)
+                looked_at = time.monotonic()
+                rate.add(await self.once(idle=looked_at - self.passed_at >= IDLE_S))
             except StoreUnavailable as error:
                 self._health.say("store claim", f"nothing is delivered: {error}")
                 await self._reconnect.wait()

@@ -27,6 +27,15 @@ def sleep_s(until_due: Iterable[float], since_look_s: float, pace_s: float, lead
     return max(min(until, IDLE_S), pace_s - since_look_s, 0.0)
 
 
+def departure_s(messages_per_s: float, longest_s: float) -> float:
+    """Return the seconds between two publishes at this load: none up to 500 messages a second. Pure.
+
+    A publish costs the same for one message and for fifty, and each millisecond of waiting is half a millisecond of
+    lateness. So they gather for a moment only, even at 10,000 messages a second.
+    """
+    return min(longest_s, max(0.0, (messages_per_s - 500) / 1500 * 0.001))
+
+
 def pace_s(messages_per_s: float, shortest_s: float) -> float:
     """Return the seconds between two looks at this load, from ``shortest_s`` to five times that. Pure.
 
