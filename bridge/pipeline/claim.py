@@ -27,6 +27,8 @@ from bridge.telemetry.reconnect import Reconnect
 
 log = structlog.get_logger("postdate")
 
+#: Due moments are whole milliseconds, so two publishes are never nearer than that anyway.
+_GRID_S = 0.001
 #: Shards that cannot be asked are asked again after this time, as long as others answer.
 _REST_S = 1.0
 #: The remembered size of the largest message shrinks by this factor with every claim.
@@ -109,7 +111,7 @@ class Claimer:
             self._turns += 1
             shortest_s = self._rules.pace_ms / 1000
             pace = pace_s(rate.per_s, shortest_s)
-            self._publisher.pace_s = departure_s(rate.per_s, shortest_s)
+            self._publisher.pace(departure_s(rate.per_s, shortest_s), pace - _GRID_S)
             await self._wake.sleep(time.monotonic() - looked_at, pace)
             try:
                 await self._leases.hand_over()

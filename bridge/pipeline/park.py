@@ -37,7 +37,7 @@ from bridge.telemetry.reconnect import Reconnect
 log = structlog.get_logger("postdate")
 
 #: Messages that are not urgent wait this long for others: a call costs the same for one message and for fifty.
-_GATHER_S = 0.03
+_GATHER_S = 0.016
 #: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: a few milliseconds of
 #: work. A message of another route waits for the rest of one round, and for its own.
 _HEAVY_MAX = 128

@@ -63,8 +63,16 @@ class Publisher:
         self._stopped = False
         #: The sink had no room when it was looked at last.
         self._full = False
-        #: At least this many seconds between two publishes, so that messages due close together leave together.
-        self.pace_s = 0.0
+        #: Published and not answered yet.
+        self._unanswered = 0
+        self._gap_s = self._busy_gap_s = 0.0
+
+    def pace(self, gap_s: float, busy_gap_s: float) -> None:
+        """Set the least number of seconds between two publishes, so that messages due close together leave together.
+
+        ``busy_gap_s`` counts while the sink has not answered everything: a busy broker gets fewer, larger batches.
+        """
+        self._gap_s, self._busy_gap_s = gap_s, max(gap_s, busy_gap_s)
 
     def add(self, claims: Iterable[Claim]) -> None:
         """Add claims. Among equal due moments the order of adding is kept."""
@@ -86,7 +94,8 @@ class Publisher:
         if self._measured is not None:
             self._measure(self._measured, results)
         self._wake.room_again()
-        if self._full and self._waiting:
+        self._unanswered -= len(results)
+        if self._waiting and (self._full or not self._unanswered):
             self._event.set()
 
     async def run(self) -> None:
@@ -125,6 +134,7 @@ class Publisher:
         if ready:
             if self._measured is None or now_s - self._measured[1] > _MEASURED_S:
                 self._measured = ready[-1], now_s
+            self._unanswered += len(ready)
             self._sink.publish(ready)
         if late:
             await self._leases.give_back(late)
@@ -145,7 +155,8 @@ class Publisher:
         if not self._waiting or self._full:
             return _IDLE_S
         until_due_s = (self._waiting[0][0] * 1000 - self._clock.surely_us()) / 1e6
-        return max(until_due_s, self._published_at + self.pace_s - time.monotonic())
+        gap_s = self._busy_gap_s if self._unanswered else self._gap_s
+        return max(until_due_s, self._published_at + gap_s - time.monotonic())
 
 
 class Alarm:
