@@ -2,14 +2,18 @@
 
 One loop serves all shards of this instance. It claims as much as the publisher has room for, and passes it on in the
 order of the claims. The next claim waits for the reply of the store only, and not for the broker's answers. So nothing
-overtakes, and the broker is never idle.
+overtakes, and the broker is never idle. While much is overdue, the next claim is sent before this one's messages are
+published, so that the store works meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -20,7 +24,7 @@ from bridge.pipeline.held import Held, Ordered
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.rate import RateLimits
-from bridge.pipeline.wake import IDLE_S, Rate, Wake, departure_s, pace_s
+from bridge.pipeline.wake import IDLE_S, Throughput, Wake, departure_s, pace_s
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
@@ -33,6 +37,8 @@ _GRID_S = 0.001
 _REST_S = 1.0
 #: The remembered size of the largest message shrinks by this factor with every claim.
 _LARGEST_FADES = 0.98
+#: A pass with as many messages asks ahead for the next one.
+_ASK_AHEAD = 200
 #: The largest claim of a shard while instances take turns: most of it may have to be given back.
 _TURN_MAX = 64
 #: How many messages of a newer version are remembered, so that the log names each once.
@@ -54,6 +60,18 @@ class ClaimRules:
     batch_max: int
     batch_bytes: int
     held_max: int
+
+
+#: What the store answered, by shard.
+Replies = Mapping[int, Claimed | StoreUnavailable]
+
+
+class _Share(NamedTuple):
+    """What one pass may claim: at most so many messages and bytes of each shard."""
+
+    shards: list[int]
+    limit: int
+    bytes_max: int
 
 
 class Claimer:
@@ -86,6 +104,8 @@ class Claimer:
         self._away: Set[int] = frozenset()
         self._answered_at = -_REST_S
         self._turns = 0
+        #: The claim of the next pass, where it was sent ahead.
+        self._asked: asyncio.Future[Replies] | None = None
         self._stopping = False
         self.passed_at = time.monotonic()
 
@@ -105,8 +125,18 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until stopped or cancelled."""
+        try:
+            await self._run()
+            if self._asked is not None:  # what it claims is held, so that it can be given back
+                with suppress(StoreUnavailable):
+                    await self.once()
+        finally:
+            if self._asked is not None:
+                self._asked.cancel()
+
+    async def _run(self) -> None:
         looked_at = time.monotonic()
-        rate = Rate()
+        rate = Throughput()
         while not self._stopping:
             self._turns += 1
             shortest_s = self._rules.pace_ms / 1000
@@ -114,9 +144,10 @@ class Claimer:
             self._publisher.pace(departure_s(rate.per_s, shortest_s), pace - _GRID_S)
             await self._wake.sleep(time.monotonic() - looked_at, pace)
             try:
-                await self._leases.hand_over()
-                if not await self._has_room():
-                    continue
+                if self._asked is None:
+                    await self._leases.hand_over()
+                    if not await self._has_room():
+                        continue
                 looked_at = time.monotonic()
                 rate.add(await self.once(idle=looked_at - self.passed_at >= IDLE_S))
             except StoreUnavailable as error:
@@ -137,19 +168,28 @@ class Claimer:
     async def once(self, idle: bool = True) -> int:
         """One pass: claim what is due, now or in a moment. Return the number of messages.
 
-        An idle pass asks every shard, other passes ask those that are known to have something due.
+        An idle pass asks every shard, other passes ask those that are known to have something due. A pass whose claim
+        was sent ahead has only that one.
         """
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            return await self._carry_out(await asked, {})
         failed = await self._held.advance(self._leases.shards(), idle)
         shards = self._wake.awake(self._leases.claimable()) if idle else self._wake.due()
         if unknown := self._held.unknown():
             shards = [shard for shard in shards if shard not in unknown]
         if idle:
             self.passed_at = time.monotonic()
-        room, room_bytes = self._room()
         if failed and not shards:
             self._note(frozenset(), failed)
+        share = self._share(shards)
+        return await self._carry_out(await self._claim(share), failed) if share is not None else 0
+
+    def _share(self, shards: list[int]) -> _Share | None:
+        """Return what may be claimed from these shards now; None for nothing."""
+        room, room_bytes = self._room()
         if not shards or room <= 0 or self._stopping:
-            return 0
+            return None
         if room < len(shards):
             shards = (self._wake.due() or shards)[:room]
         # Each shard may return one message beyond its bytes. So fewer shards are asked while messages are large.
@@ -157,24 +197,39 @@ class Claimer:
             shards = shards[: max(1, room_bytes // self._largest)]
         batch_max = _TURN_MAX if self._leases.takes_turns() else self._rules.batch_max
         limit = min(batch_max, room // len(shards))
-        bytes_max = max(1, min(self._rules.batch_bytes, room_bytes // len(shards)))
-        taken = 0
-        self._wake.asking(shards)
-        lease_ms, drain_ms = self._rules.lease_ms, self._rules.drain_ms
-        began_s = time.monotonic()
-        replies = await self._store.claim(shards, limit, bytes_max, lease_ms, drain_ms, self._wake.ahead_ms)
+        return _Share(shards, limit, max(1, min(self._rules.batch_bytes, room_bytes // len(shards))))
+
+    async def _claim(self, share: _Share) -> Replies:
+        rules, began_s = self._rules, time.monotonic()
+        self._wake.asking(share.shards)
+        replies = await self._store.claim(*share, rules.lease_ms, rules.drain_ms, self._wake.ahead_ms)
         self._metrics.store_s["claim"].add(time.monotonic() - began_s)
+        return replies
+
+    async def _carry_out(self, replies: Replies, failed: dict[int, StoreUnavailable]) -> int:
+        taken = 0
         await self._held.grant(replies.values())
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply
             else:
                 taken += self._take(shard, reply)
+        if taken >= _ASK_AHEAD and not failed:
+            await self._ask_ahead()
         await self._publisher.once()
         await self._held.give_back()
         self._note(replies.keys() - failed.keys(), failed)
         await self._bury_damaged()
         return taken
+
+    async def _ask_ahead(self) -> None:
+        """Send the next claim, unless the next pass has more to do than to claim what is due."""
+        if time.monotonic() - self.passed_at >= IDLE_S or self._leases.leaving() or self._held.works():
+            return
+        share = self._share(self._wake.due())
+        if share is not None:
+            self._asked = asyncio.ensure_future(self._claim(share))
+            await asyncio.sleep(0)  # it is sent now
 
     def _take(self, shard: int, claimed: Claimed) -> int:
         if claimed.owner is not None:

@@ -106,6 +106,10 @@ class Held:
         self._open: dict[int, _Shard] = {}
         self._waiting: list[Claim] = []
 
+    def works(self) -> bool:
+        """Return whether routes are paused, have a rate, or have held messages to let go."""
+        return bool(self._paused or self._ordered.paused or self._open or self._rates)
+
     def unknown(self) -> Collection[int]:
         """Return the shards that must not be claimed from before the next step."""
         shards = {shard for shard, one in self._open.items() if not one.looked} if self._open else set()

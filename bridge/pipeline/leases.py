@@ -64,6 +64,10 @@ class Leases:
         """Return the shards that are this instance's to drain."""
         return self._mine
 
+    def leaving(self) -> bool:
+        """Return whether shards wait to be handed over."""
+        return bool(self._leaving)
+
     def claimable(self) -> list[int]:
         """Return the shards that this instance may claim from now."""
         return sorted(self._mine - self._given_way)

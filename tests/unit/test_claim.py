@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -340,6 +341,78 @@ async def test_a_stopping_loop_ends_and_claims_nothing_more() -> None:
     house.claimer.stop()
     await asyncio.wait_for(task, 5)
     assert house.parked() == 3
+
+
+def at_each_claim(house: House, do: Callable[[], Awaitable[None]]) -> None:
+    """Do this before the store is asked for a claim."""
+    claim = house.store.claim
+
+    async def first(*args: Any) -> Any:
+        await do()
+        return await claim(*args)
+
+    cast("Any", house.store).claim = first
+
+
+async def test_while_much_is_overdue_the_next_claim_is_sent_before_this_one_is_published() -> None:
+    house = await filled(600, rules=replace(RULES, batch_max=250))
+    published: list[int] = []
+
+    async def note() -> None:
+        published.append(len(house.bodies()))
+
+    at_each_claim(house, note)
+    assert await house.claimer.once() == 250
+    assert published == [0, 0]
+    while await house.deliver():
+        pass
+    assert house.bodies() == numbers(600)
+    assert house.count("delivered") == 600
+
+
+async def test_a_stop_waits_for_the_claim_that_was_sent_ahead_and_holds_what_it_took() -> None:
+    house = await filled(600, rules=replace(RULES, batch_max=250))
+    house.sink.answer = HOLD
+    asked, go = asyncio.Event(), asyncio.Event()
+    first = True
+
+    async def gate() -> None:
+        nonlocal first
+        if not first:
+            asked.set()
+            await go.wait()
+        first = False
+
+    at_each_claim(house, gate)
+    task = asyncio.create_task(house.claimer.run())
+    await asyncio.wait_for(asked.wait(), 5)
+    await turns()
+    house.claimer.stop()
+    await turns(20)
+    assert not task.done()
+    go.set()
+    await asyncio.wait_for(task, 5)
+    assert len(house.leases.held()) == 500
+    assert house.parked() == 100
+
+
+async def test_a_claim_that_was_sent_ahead_and_failed_leaves_its_messages_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
+    house = await filled(600, rules=replace(RULES, batch_max=250))
+    calls = 0
+
+    async def fail_once() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StoreUnavailable("a moment")
+
+    at_each_claim(house, fail_once)
+    async with running(house):
+        await until(house, 600)
+    assert house.bodies() == numbers(600)
 
 
 async def test_every_message_leaves_once_under_random_answers() -> None:
