@@ -27,7 +27,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
 from bridge.pipeline.intake import Arrivals
-from bridge.pipeline.wake import Rate, gather_ms
+from bridge.pipeline.wake import Throughput, gather_ms
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
@@ -184,7 +184,7 @@ class KafkaSource:
         self._released = asyncio.Event()
         self._careful_until = 0.0
         self._took_at = 0.0
-        self._rate = Rate()
+        self._rate = Throughput()
         self._drained: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
         self._stopping = False

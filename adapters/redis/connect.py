@@ -21,12 +21,12 @@ from redis.exceptions import ResponseError
 
 from adapters.redis.cluster import Cluster
 from adapters.redis.errors import named
+from adapters.redis.node import NodeClient
 from adapters.redis.sentinel import LOOK_S, FollowingConnection, Sentinels, ask_role, master_client
-from adapters.redis.server import Server
 from bridge.core.errors import SettingsError
 from bridge.settings import Redis as RedisSettings
 
-Client = Server | Cluster
+Client = NodeClient | Cluster
 
 
 def connect(settings: RedisSettings) -> Client:
@@ -45,7 +45,7 @@ def connect(settings: RedisSettings) -> Client:
     database = path[0] if path else "0"
     if not database.isdecimal():
         raise SettingsError(f"redis.url: the database must be a number, not {database!r}")
-    return Server(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
+    return NodeClient(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
 
 
 def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _cluster(netloc: str, options: dict[str, Any]) -> Cluster:
     )
 
 
-def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> Server:
+def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> NodeClient:
     """Return a client that follows a master. The Sentinels get a password too, and so the same TLS settings."""
     if not path:
         raise SettingsError(

@@ -11,7 +11,7 @@ from adapters.redis.link import Link
 from adapters.redis.scripts import Call, Wait, checked, commands
 
 
-class Server(Redis):
+class NodeClient(Redis):
     """redis-py's client, with its own way to send scripts."""
 
     def __init__(self, **options: Any) -> None:

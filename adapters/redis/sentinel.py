@@ -22,7 +22,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as SlowLink
 
 from adapters.redis.errors import MasterAway, NoMaster, explain
-from adapters.redis.server import Server
+from adapters.redis.node import NodeClient
 
 log = structlog.get_logger("postdate")
 
@@ -218,11 +218,11 @@ async def ask_role(connection: FollowingConnection) -> None:
         raise MasterAway(f"{connection.host}:{connection.port} is a replica now. A failover is under way")
 
 
-def master_client(sentinels: Sentinels, name: str, tls: bool, options: dict[str, Any]) -> Server:
+def master_client(sentinels: Sentinels, name: str, tls: bool, options: dict[str, Any]) -> NodeClient:
     """Return a client for the master, not connected yet."""
     kind = FollowingTLSConnection if tls else FollowingConnection
     pool = FollowingPool(name, sentinels, connection_class=kind, **options)  # type: ignore[no-untyped-call]
     sentinels.serve(pool)
-    client = Server(connection_pool=pool)
+    client = NodeClient(connection_pool=pool)
     client.auto_close_connection_pool = True
     return client

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import platform
+import sysconfig
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+#: Options of Python's configure script (docs.python.org/3/using/configure.html, performance options).
+_OPTIMIZATIONS = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
 _CHILDREN = "task/{pid}/children"
 #: The state of a listening socket in /proc/net.
 _LISTENS = "0A"
@@ -43,8 +46,15 @@ def _memory_bytes() -> int | None:
 
 
 def own_versions() -> dict[str, str]:
-    """The versions of postdate and Python."""
-    return {"postdate": version("postdate"), "python": platform.python_version()}
+    """The versions of postdate and Python. That of Python names its build: an optimized one is a fifth faster."""
+    built = ", ".join((platform.python_build()[1], platform.python_compiler(), *optimizations()))
+    return {"postdate": version("postdate"), "python": f"{platform.python_version()} ({built})"}
+
+
+def optimizations() -> list[str]:
+    """The optimizations that this Python names of its build. Debian's interpreter has both and names none."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    return [kind for option, kind in _OPTIMIZATIONS.items() if option in options]
 
 
 class Usage(NamedTuple):

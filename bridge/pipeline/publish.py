@@ -95,7 +95,7 @@ class Publisher:
             self._measure(self._measured, results)
         self._wake.room_again()
         self._unanswered -= len(results)
-        if self._waiting and (self._full or not self._unanswered):
+        if self._waiting and (self._full or self._unanswered <= 0):
             self._event.set()
 
     async def run(self) -> None:
@@ -155,7 +155,7 @@ class Publisher:
         if not self._waiting or self._full:
             return _IDLE_S
         until_due_s = (self._waiting[0][0] * 1000 - self._clock.surely_us()) / 1e6
-        gap_s = self._busy_gap_s if self._unanswered else self._gap_s
+        gap_s = self._busy_gap_s if self._unanswered > 0 else self._gap_s
         return max(until_due_s, self._published_at + gap_s - time.monotonic())
 
 

@@ -28,12 +28,12 @@ def sleep_s(until_due: Iterable[float], since_look_s: float, pace_s: float, lead
 
 
 def departure_s(messages_per_s: float, longest_s: float) -> float:
-    """Return the seconds between two publishes at this load: none up to 500 messages a second. Pure.
+    """Return the seconds between two publishes at this load: none up to 1,000 messages a second. Pure.
 
     A publish costs the same for one message and for fifty, and each millisecond of waiting is half a millisecond of
     lateness. So they gather for a moment only, even at 10,000 messages a second.
     """
-    return min(longest_s, max(0.0, (messages_per_s - 500) / 1500 * 0.001))
+    return min(longest_s, max(0.0, (messages_per_s - 1000) / 3000 * 0.001))
 
 
 def pace_s(messages_per_s: float, shortest_s: float) -> float:
@@ -55,7 +55,7 @@ def gather_ms(messages_per_s: float) -> int:
     return min(10, max(0, int((messages_per_s - 500) / 200)))
 
 
-class Rate:
+class Throughput:
     """Messages a second, averaged over about a fifth of a second."""
 
     _OVER_S = 0.2

@@ -93,6 +93,25 @@ async def test_the_loop_wakes_for_the_next_moment_and_for_room() -> None:
         await asyncio.gather(loop, return_exceptions=True)
 
 
+async def test_while_the_broker_owes_answers_what_is_due_gathers_until_they_come() -> None:
+    house = await claimed(4, 5, 6)
+    house.sink.answer = HOLD
+    house.publisher.pace(0.0, 60.0)
+    loop = asyncio.create_task(house.publisher.run())
+    try:
+        for _ in range(3):
+            house.clock.advance(2)
+            house.publisher.answered([])
+            await turns()
+        assert house.bodies() == ["4"]
+        house.sink.answer_held()
+        await turns()
+        assert house.bodies() == ["4", "5", "6"]
+    finally:
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+
+
 async def test_while_there_is_no_room_the_loop_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     house = await claimed(4)
     house.clock.advance(6)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.memory import ManualClock
-from bridge.pipeline.wake import IDLE_S, Wake, pace_s, sleep_s
+from bridge.pipeline.wake import IDLE_S, Throughput, Wake, departure_s, gather_ms, pace_s, sleep_s
 from tests.unit.house import turns
 
 HOUR_MS = 3_600_000
@@ -33,6 +33,28 @@ def test_how_long_to_sleep(until_due: list[float], since_look_s: float, pace: fl
 @pytest.mark.parametrize(("rate", "pace"), [(0, 0.001), (2000, 0.001), (5000, 0.003), (7250, 0.0045), (1e6, 0.005)])
 def test_the_pace_slows_with_the_load_to_five_times_and_no_further(rate: float, pace: float) -> None:
     assert pace_s(rate, 0.001) == pytest.approx(pace)
+
+
+@pytest.mark.parametrize(("rate", "gap"), [(0, 0.0), (1000, 0.0), (2500, 0.0005), (4000, 0.001), (1e6, 0.001)])
+def test_departures_gather_for_no_longer_than_they_may(rate: float, gap: float) -> None:
+    assert departure_s(rate, 0.001) == pytest.approx(gap)
+
+
+@pytest.mark.parametrize(("rate", "ms"), [(0, 0), (600, 0), (1000, 2), (2500, 10), (1e6, 10)])
+def test_a_log_is_read_at_once_at_low_rates_and_in_steps_at_high_ones(rate: float, ms: int) -> None:
+    assert gather_ms(rate) == ms
+
+
+def test_the_rate_follows_the_load_within_a_fifth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("bridge.pipeline.wake.time.monotonic", lambda: now_s)
+    rate = Throughput()
+    for _ in range(50):
+        now_s += 0.02
+        rate.add(40)
+    assert rate.per_s == pytest.approx(2000, rel=0.02)
+    now_s += 0.3
+    assert rate.add(0) == 0
 
 
 class Sleeper:
