@@ -48,6 +48,8 @@ class Link:
         Raises what redis-py raises when the connection is lost, cannot be opened, or does not answer in time: all calls
         on it fail, and each may have been carried out. A cancelled call leaves the others alone.
         """
+        if not commands:
+            return []
         wire = self._wire
         if wire is None or wire.lost is not None:
             wire = await self._open()

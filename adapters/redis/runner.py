@@ -35,6 +35,8 @@ class Runner:
 
         A call that failed may have been carried out: repeat it with the same token.
         """
+        if not calls:
+            return []
         try:
             with store_errors():
                 replies = await self._client.send(calls, wait)

@@ -62,6 +62,17 @@ def test_calls_sent_at_once_get_their_own_replies_in_order(redis_url: str) -> No
 
 
 @pytest.mark.redis
+def test_no_commands_have_no_replies_and_nothing_waits_for_them(redis_url: str) -> None:
+    async def run() -> None:
+        async with linked(redis_url) as link:
+            assert await link.send([]) == []
+            await asyncio.sleep(1.2 * TIMEOUT_S)
+            assert await link.send([("PING",)]) == [b"PONG"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
 def test_an_error_that_the_server_answers_is_returned_beside_the_other_replies(redis_url: str) -> None:
     async def run() -> None:
         async with linked(redis_url) as link:

@@ -393,7 +393,7 @@ class TestFine:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         head, line = shell("list").splitlines()
         assert "reason" not in head
-        assert line.startswith(f"{one}  in 59m 59s  orders  ")
+        assert re.match(f"{one}  in 59m 5[0-9]s  orders  ", line)
         assert "routing key" in head
         assert "delay key" in head
 
@@ -406,7 +406,7 @@ class TestFine:
         head, line = shell("list", "--state", "dead").splitlines()
         assert "died at" not in head
         assert line.startswith(f"{one}  ")
-        assert "unroutable: nobod" in line
+        assert "unroutable: nob" in line
         monkeypatch.setenv("COLUMNS", "240")
         head, _ = shell("list", "--state", "dead").splitlines()
         assert "died at" in head
