@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import partial
 from math import ceil, isfinite
+from typing import NamedTuple
 
 from bridge.core.errors import BadValue, HeaderError
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
@@ -109,8 +110,7 @@ class HeaderRules:
         object.__setattr__(self, "plan", tuple((n, readers[kind], kind in _ABSOLUTE) for n, kind in kinds.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """What the headers ask for.
 
     ``due_ms``: Unix milliseconds, never before arrival; None: no delay header, deliver now. ``delay_ms``: the relative
