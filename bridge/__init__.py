@@ -5,7 +5,7 @@ The way of a message, by file of ``pipeline/``::
              intake, decide, park            claim              publish
     source ───────────────────────▶ [PARKED] ─wake─▶ [CLAIMED] ───────▶ settle ──▶ gone
       ▲ accept once it is durable │  ▲  ▲  ▲            │                  │
-      └───────────────────────────┘  │  │  └── recover ─┘ (leases)         │
+      └───────────────────────────┘  │  │  └── recover ─┘                  │
                                      │  └── release: refused or unknown ◀──┤
                                      └── retry ◀── [DEAD] ◀── bury ◀───────┘
 
@@ -13,27 +13,32 @@ Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queue
 
 Floors, lowest first. A file imports only from its own floor and from floors listed before it:
 
-- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock; ``orders``: what operators order
-                  for a route; ``ports``: what a store, a source and a sink promise
-- ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), where may it go
-                  (``naming``, ``trust``)
+- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock, who runs
+                  (``roll``); ``orders``: what operators order for a route; ``ports``: what a store, a source and a sink
+                  promise
+- ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), whose retry
+                  state is believed (``seal``), where may it go (``naming``, ``trust``)
 - ``parking/``    pure: what the store keeps (``envelope``, ``history``), ids and shards (``identity``), redelivered
                   messages
-- ``settings/``   names, types and defaults (``model``), reading them (``load``), what must hold between them, and which
-                  processes they need (``plan``)
-- ``telemetry/``  health, lateness, metrics, spans, log lines
-- ``admin/``      what operators do: the desk, verbs, sending, the past (history, audit), leftovers of previous
-                  settings, typed findings, what a migration reports
-- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``held`` (messages of paused
-                  routes), ``rate`` and ``full`` (limits of routes), ``fan_out`` (several destinations), ``history``
-                  (what left the store), ``relay``
+- ``settings/``   names, types and defaults (``model``), ``reading``, what must hold between them (``conflicts``), and
+                  which processes they need (``process_plan``)
+- ``telemetry/``  health and its subjects, lateness, metrics, spans, log lines
+- ``desk/``       nouns of the operator's side, which adapters know: the protocol ``Desk``, ``rows``, ``numbers``, the
+                  ``past`` (history, audit), ``topology``, leftovers of previous settings, steps of a migration
+- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``unopened`` (what cannot be
+                  read), ``ordered`` (what operators ordered), ``gate`` (paused routes and rates), ``full`` (routes at
+                  max_parked), ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
-- ``app/``        settings in, a service out; ``check``, ``doctor``, canary, webhook; ``brokers`` is the only file that
-                  imports ``adapters``
+- ``app/``        settings in, a service out: wiring, canaries, what is declared and surveyed at a start; ``brokers`` is
+                  the only file that imports ``adapters``
+- ``operate/``    what operators do: ``operator`` is the protocol, ``local`` at the stores, ``remote`` over the API;
+                  ``documents`` (every shape that people read), ``verbs``, ``find``, ``bulk``, ``send``, ``verdict``,
+                  ``check``, ``doctor``, the webhook
 - ``lab/``        demo, bench and compare
 - ``http/``       the process beside the bridge: API, access, metrics, health; ``page/``: the page, without a build step
-- ``cli/``        one file per command; ``commands`` is their table
+- ``cli/``        one file per command; ``commands`` is their table. Endpoints and commands read input, call an
+                  ``Operator`` and print documents
 
 To add
 
@@ -42,11 +47,13 @@ To add
 - a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
 - an endpoint: a router in ``http/`` with a role
 - a process of our own: start it with ``process.workers.python_command``
+- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; its command and ``page/verbs.js``
+- a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
-- a broker: a folder in ``adapters/`` with a ``broker.py`` that has the functions of ``app/brokers.py``, a line there,
+- a broker: a folder in ``adapters/`` with the five parts of ``Broker`` in ``app/brokers.py``, a line there,
   and its section and rules in ``settings/``
 
-Stale level queues and topics are deleted, or kept with a reason, by ``adapters/<broker>/levels/cleanup.py``.
+Stale level queues and topics are deleted, or kept with a reason, by ``adapters/<broker>/stale_levels.py``.
 
 Why a dead letter is dead: ``core/reasons.py`` for the kinds, ``settle.verdict``, ``decide``,
 ``adapters/*/refusals.py``.

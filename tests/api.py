@@ -11,18 +11,18 @@ import httpx
 from pydantic import SecretStr
 
 from adapters.memory import Memory, MemoryStore
-from adapters.memory.desk import MemoryDesk
-from bridge.admin.desk import Desk
-from bridge.admin.payload import Draft
-from bridge.admin.send import Message, new_id, send
+from adapters.memory.memory_desk import MemoryDesk
 from bridge.app.brokers import broker_of
-from bridge.app.open_desk import Reserve
 from bridge.core.errors import StoreUnavailable
+from bridge.desk.payload import Draft
+from bridge.desk.protocol import Desk
 from bridge.http.access import Role
 from bridge.http.app import create_app
 from bridge.http.backend import Backend
 from bridge.http.line import Processes
 from bridge.http.status import stream
+from bridge.operate.send import Message, new_id, send
+from bridge.operate.stores import Reserve
 from bridge.parking.identity import Ids
 from bridge.settings import Settings
 from bridge.settings.model import Auth, BrokerKind, Route
@@ -59,9 +59,12 @@ class MemoryStores:
         one = new_id(self.store, self.ids, message)
         return await send(self.store, self.ids, message, await reserve(one) if reserve else one), message
 
-    async def store_one(self, route: str, due_in_ms: int = HOUR_MS) -> bytes:
+    async def store_one(self, route: str, due_in_ms: int = HOUR_MS, payload: bytes = b"") -> bytes:
         """Park a message in the quickest way."""
-        payload = broker_of("rabbitmq").pack(settings(), route, Draft(b"{}", {}, routing_key="new")).payload
+        payload = (
+            payload
+            or broker_of("rabbitmq").payloads.pack(settings(), route, Draft(b"{}", {}, routing_key="new")).payload
+        )
         due_ms = self.memory.now_ms() + due_in_ms
         return await send(self.store, self.ids, Message(route, "none", "replace", b"", payload, due_ms, b""))
 

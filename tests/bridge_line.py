@@ -85,6 +85,11 @@ class BridgeLine:
         """The ends of its bridges' logs, for the message of an assertion."""
         return "; ".join(bridge.log_tail() for bridge in self.bridges)
 
+    def forget_reports(self) -> None:
+        """Let the next health of its bridges be one that they report from now on."""
+        with store_client(self.store_url) as client:
+            client.delete(f"{{{self._keys}}}:health")
+
     # -- the store --------------------------------------------------------------------------------------------------
 
     def dead(self) -> dict[str, str]:

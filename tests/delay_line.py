@@ -13,9 +13,9 @@ from typing import Any, Self
 import pika
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.topology.declarations import Binding
-from adapters.rabbitmq.topology.plan import plan
-from adapters.rabbitmq.topology.setup import declare
+from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.topology.declaring import declare
+from adapters.rabbitmq.topology.route_topology import plan
 from tests.bridge_line import BridgeLine, merged
 from tests.bridge_process import Tables
 from tests.raw_amqp import Closed, Message, RawConnection

@@ -32,10 +32,19 @@ class HttpLine:
     def __init__(self) -> None:
         self.port = free_port()
         self.settings: Tables = {"http": {"enabled": True, "listen": f"127.0.0.1:{self.port}"}}
+        self.live_port = free_port()
 
-    def get(self, path: str, method: str = "GET", timeout_s: float = 5.0) -> Told:
+    def with_live(self) -> Tables:
+        """The settings with an address for /livez alone."""
+        return {"http": {**self.settings["http"], "live_listen": f"127.0.0.1:{self.live_port}"}}
+
+    def live(self) -> int:
+        """The status of /livez there."""
+        return self.get("/livez", port=self.live_port).status
+
+    def get(self, path: str, method: str = "GET", timeout_s: float = 5.0, port: int | None = None) -> Told:
         """Ask once."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        request = urllib.request.Request(f"http://127.0.0.1:{port or self.port}{path}", method=method)
         if method != "GET":
             request.add_header("Content-Type", "application/json")
         try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
-from adapters.kafka.levels.plan import LevelTopics, level_topics
+from adapters.kafka.levels.level_topics import LevelTopics, level_topics
 from tests.bridge_line import NO_STORE, BridgeLine, merged
 from tests.bridge_process import Bridge, Tables
 from tests.devstack import kafka_admin
@@ -91,11 +91,19 @@ class KafkaLine(BridgeLine):
         return bridge
 
     def produce(
-        self, value: bytes | None, headers: Headers, key: bytes | None = b"k", partition: int = -1, topic: str = ""
+        self,
+        value: bytes | None,
+        headers: Headers,
+        key: bytes | None = b"k",
+        partition: int = -1,
+        topic: str = "",
+        timestamp_ms: int = 0,
     ) -> None:
-        """Write to the intake, or to another topic."""
+        """Write to the intake, or to another topic. ``timestamp_ms`` 0 is now."""
         carried: Any = headers  # its types know no list of bytes alone
-        self._producer.produce(topic or self.intake, value=value, key=key, headers=carried, partition=partition)
+        self._producer.produce(
+            topic or self.intake, value=value, key=key, headers=carried, partition=partition, timestamp=timestamp_ms
+        )
         self._producer.poll(0)
 
     def produced(self) -> float:

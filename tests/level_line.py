@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adapters.rabbitmq.levels.packing import REASON_HEADER
-from adapters.rabbitmq.levels.plan import Waits, plan_waits
+from adapters.rabbitmq.levels.waits import Waits, plan_waits
 from tests.bridge_line import NO_STORE, merged
 from tests.bridge_process import Bridge, Tables
 from tests.delay_line import Line, blocking

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.admin.desk import Desk
-from bridge.admin.past import PastFilter, PastSlot
-from bridge.app.open_desk import at_desk
+from bridge.desk.past import PastFilter, PastSlot
+from bridge.desk.protocol import Desk
+from bridge.operate.stores import at_desk
 from bridge.parking.history import HistoryRow
 from tests.bridge_line import BridgeLine
 from tests.bridge_process import store_client

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -40,23 +41,52 @@ class Started(Protocol):
     def send_signal(self, sig: int) -> None: ...
 
 
-def start(module: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> Started:
-    """Start ``python -m module arguments`` in ``folder``; its output is appended to ``log``."""
+def start(
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    log: Path,
+    errors: Path | None = None,
+) -> Started:
+    """Start ``python -m module arguments`` in ``folder``; its output is appended to ``log``, or to ``errors``."""
     if sys.platform == "linux" and os.environ.get("POSTDATE_TEST_PRELOAD") != "0":
-        return _preloaded().start(module, arguments, folder, env, log)
-    return start_new(module, arguments, folder, env, log)
+        return _preloaded().start(module, arguments, folder, env, log, errors or log)
+    return start_new(module, arguments, folder, env, log, errors)
 
 
-def start_new(module: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> Started:
+def run_postdate(
+    words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of postdate as a process of its own. Raises ``TimeoutExpired``, after which it is gone."""
+    with tempfile.TemporaryDirectory() as place:
+        output, errors = Path(place, "output"), Path(place, "errors")
+        started = start("bridge.cli", words, folder, os.environ if env is None else env, output, errors)
+        try:
+            code = started.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            started.send_signal(signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(["postdate", *words], code, output.read_text(), errors.read_text())
+
+
+def start_new(
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    log: Path,
+    errors: Path | None = None,
+) -> Started:
     """The same in a new interpreter."""
-    with log.open("ab") as output:
+    with log.open("ab") as output, (errors or log).open("ab") as error_output:
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder,
             env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=error_output,
             start_new_session=True,
         )
 
@@ -76,10 +106,12 @@ class _Preloaded:
         self._codes: dict[int, int] = {}
         self._pid: int | None = None
 
-    def start(self, module: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> Started:
+    def start(
+        self, module: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path, errors: Path
+    ) -> Started:
         request = {"module": module, "arguments": list(arguments), "folder": str(folder), "env": dict(env)}
         with self._lock:
-            self._line.send(json.dumps({**request, "log": str(log)}).encode())
+            self._line.send(json.dumps({**request, "log": str(log), "errors": str(errors)}).encode())
             self._pid = None
             while self._pid is None:
                 self._hear(None)
@@ -210,10 +242,10 @@ def _import_all() -> None:
 def _run(request: Mapping[str, Any]) -> None:
     """Run the module of a request as ``python -m`` would."""
     os.setsid()
-    output = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for number, file in ((1, request["log"]), (2, request["errors"])):
+        output = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.dup2(output, number)
+        os.close(output)
     os.chdir(request["folder"])
     sys.path[0] = request["folder"]
     os.environ.clear()

@@ -14,7 +14,8 @@ from tests.raw_amqp import Message, parts
 from tests.unit.raw_properties import Entry
 
 RETRY = "postdate.retry"
-RETRY_NAMES = (b"x-retry-attempt", b"x-retry-reason", b"x-retry-first-failed")
+RETRY_NAMES = (b"x-retry-attempt", b"x-retry-reason", b"x-retry-first-failed", b"x-retry-signature")
+RETRY_ID = b"x-retry-id"
 
 
 class RetryLine(Line):
@@ -112,8 +113,8 @@ def retry_headers(message: Message) -> tuple[int, str, int] | None:
     own = {entry[1 : 1 + entry[0]]: entry[1 + entry[0] :] for entry in parts(message.properties).headers}
     if not own.keys() & set(RETRY_NAMES):
         return None
-    attempt, reason, first = (own[name] for name in RETRY_NAMES)
-    assert (attempt[:1], reason[:1], first[:1]) == (b"l", b"S", b"l")
+    attempt, reason, first, signature = (own[name] for name in RETRY_NAMES)
+    assert (attempt[:1], reason[:1], first[:1], signature[:5]) == (b"l", b"S", b"l", b"S\0\0\0\x20")
     return struct.unpack(">q", attempt[1:])[0], reason[5:].decode(), struct.unpack(">q", first[1:])[0]
 
 
@@ -124,9 +125,16 @@ def returned_as(message: Message) -> tuple[int, str]:
     return found[:2]
 
 
+def retry_id(message: Message) -> str:
+    """The id that is the same on every return of a message."""
+    (entry,) = (one for one in parts(message.properties).headers if one[1 : 1 + one[0]] == RETRY_ID)
+    assert entry[1 + entry[0] : 2 + entry[0]] == b"S"
+    return entry[6 + entry[0] :].decode()
+
+
 def others(message: Message) -> set[bytes]:
     """The encoded headers that neither postdate nor the queue has added."""
-    gone = {*RETRY_NAMES, b"x-delay-id", b"x-delay-due", b"x-delivery-count", b"x-acquired-count"}
+    gone = {*RETRY_NAMES, RETRY_ID, b"x-delay-id", b"x-delay-due", b"x-delivery-count", b"x-acquired-count"}
     return {entry for entry in parts(message.properties).headers if entry[1 : 1 + entry[0]] not in gone}
 
 

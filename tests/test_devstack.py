@@ -24,7 +24,7 @@ from tests.devstack import debian, rabbitmq4
 from tests.devstack import redis as redis_servers
 from tests.devstack.fixtures import StartProxy, StartRedis, need
 from tests.devstack.keeper import create_time, is_same
-from tests.devstack.process import Launch, ProcessRunner, clean_env, end_recorded
+from tests.devstack.process import Launch, ProcessRunner, end_recorded
 from tests.devstack.proxy import Proxy, ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
@@ -33,6 +33,7 @@ from tests.devstack.service import (
     NotOurs,
     StartFailed,
     Unavailable,
+    clean_env,
     find_or_start,
     free_ports,
     new_folder,

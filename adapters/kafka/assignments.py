@@ -23,11 +23,12 @@ from adapters.kafka.topology.topic_ids import TopicId, ask_ids
 from bridge.delay.duration import write_moment
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 #: Records by partition, as a poll gives them.
 Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
-_SUBJECT = "kafka begin"
+_SUBJECT = Subject("kafka", "begin")
 _ANSWER_S = 3.0
 _AGAIN_S = 0.1
 _SURE_S = 1.0
@@ -63,7 +64,7 @@ class Losses:
             f"time {start} to {end - 1} of partition {partition} ({_now()}). The topic's retention is too short, or "
             "someone deleted records"
         )
-        self._health.say(f"kafka removed {topic}", text, _LOST_S, cause="removed")
+        self._health.say(Subject("kafka", "removed", topic), text, _LOST_S, cause="removed")
 
     def recreated(self, tp: TopicPartition) -> None:
         """The topic was deleted and recreated."""
@@ -77,7 +78,7 @@ class Losses:
             f"the group's offset {offset} of partition {partition} of topic {topic} was set by another tool "
             f"({_now()}). postdate continues there: it reads no earlier records, and parks no record a second time"
         )
-        self._health.say(f"kafka offset {topic}", text, _RESET_S, cause="offset")
+        self._health.say(Subject("kafka", "offset", topic), text, _RESET_S, cause="offset")
 
     def lost(self, tp: TopicPartition, end: int, read: int) -> None:
         """Kafka's partition ends at ``end`` although offsets up to ``read`` were read."""
@@ -87,7 +88,7 @@ class Losses:
             f"Kafka lost the offsets {end} to {read - 1} of partition {partition} of topic {topic}, which had been "
             f"read ({_now()}). A broker crashed, or elected a leader without them. postdate reads the partition again"
         )
-        self._health.say(f"kafka lost {topic}", text, _LOST_S, cause="lost")
+        self._health.say(Subject("kafka", "lost", topic), text, _LOST_S, cause="lost")
 
 
 def _now() -> str:
@@ -273,7 +274,7 @@ async def _ask_leaders(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]
         node = client.cluster.leader_for_partition(tp)
         if node is not None and node >= 0:
             wanted.setdefault(node, set()).add(tp.topic)
-    answers = await asyncio.gather(*(ask_ids(client, *one) for one in wanted.items()), return_exceptions=True)
+    answers = await asyncio.gather(*(ask_ids(client, *asked) for asked in wanted.items()), return_exceptions=True)
     found: dict[str, TopicId] = {}
     for answer in answers:
         if isinstance(answer, dict):

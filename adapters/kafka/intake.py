@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from adapters.kafka.failure import read_failure
+from adapters.kafka.failure import believed
 from adapters.kafka.raw.record import Header, Record, pack
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.core.message import Delivery, HeaderValue
 from bridge.delay.naming import Naming
+from bridge.delay.seal import Seal
 from bridge.delay.trust import DESTINATION
 
 _OURS = "postdate"
@@ -120,8 +121,9 @@ class KafkaIntake:
 
     ``wanted`` are the header names that matter on the route. ``keyed``: a record's key is its message key, so a
     tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
-    of a record; None for no bound. ``retries``: its records have failed at a consumer.
-    ``prioritized``: the header ``x-delay-priority`` counts.
+    of a record; None for no bound. ``retries``: its records have failed at a consumer; ``seal`` tells which state of
+    theirs is postdate's own.
+    ``prioritized``: the header ``x-delay-priority`` counts. ``by_record``: delays count from the record's timestamp.
     """
 
     route: str
@@ -132,6 +134,8 @@ class KafkaIntake:
     headers_max: int | None = None
     retries: bool = False
     prioritized: bool = False
+    by_record: bool = True
+    seal: Seal | None = None
 
 
 #: The header with a record's priority, on routes that have priorities.
@@ -157,9 +161,9 @@ class Intakes:
 
     def __init__(self, intakes: Iterable[KafkaIntake]) -> None:
         self._intakes = list(intakes)
-        self._names = frozenset(one.naming.intercept for one in self._intakes if not one.naming.is_rule)
+        self._names = frozenset(intake.naming.intercept for intake in self._intakes if not intake.naming.is_rule)
         self._known: dict[str, KafkaIntake] = {}
-        self.routes = frozenset(one.route for one in self._intakes)
+        self.routes = frozenset(intake.route for intake in self._intakes)
 
     def pattern(self) -> str:
         """A regular expression that matches the intake topics and no other.
@@ -167,13 +171,13 @@ class Intakes:
         The consumer subscribes by pattern because it then asks the brokers for all topics. Asking for a topic by name
         may create it.
         """
-        return rf"(?:{'|'.join(sorted(one.naming.expression() for one in self._intakes))})\Z"
+        return rf"(?:{'|'.join(sorted(intake.naming.expression() for intake in self._intakes))})\Z"
 
     def of(self, topic: str) -> KafkaIntake:
         """The intake of a topic. The settings guarantee that there is only one."""
         known = self._known.get(topic)
         if known is None:
-            known = next(one for one in self._intakes if one.naming.text_in(topic) is not None)
+            known = next(intake for intake in self._intakes if intake.naming.text_in(topic) is not None)
             self._known[topic] = known
         return known
 
@@ -199,11 +203,13 @@ class Partition:
     this topic, even if another topic has the same name later. From offset ``cut`` on Kafka once held other records, so
     records there have the origin ``later``. ``in_hand`` counts deliveries taken and neither accepted nor dropped. While
     a partition is ``leaving``, its deliveries are no longer started. A header that names ``own_target``, where the
-    records go anyway, is ignored.
+    records go anyway, is ignored. ``caught_up_ms``: when everything written had been read; 0 for not yet.
     """
 
     __slots__ = (
         "alive",
+        "by_record",
+        "caught_up_ms",
         "committed",
         "cut",
         "headers_max",
@@ -220,6 +226,7 @@ class Partition:
         "progress",
         "retries",
         "route",
+        "seal",
         "topic_id",
         "tp",
         "wanted",
@@ -231,7 +238,10 @@ class Partition:
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
         self.retries = intake.retries
+        self.seal = intake.seal
         self.prioritized = intake.prioritized
+        self.by_record = intake.by_record
+        self.caught_up_ms = 0
         self.own_target = (intake.naming.target(tp.topic) or "").encode()
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         self.order_key = f"{tp.topic}/{tp.partition}".encode()
@@ -257,7 +267,8 @@ class Partition:
         origin, later, cut = self.origin, self.later, self.cut
         order_key, keyed, topic = self.order_key, self.keyed, self.tp.topic.encode()
         headers_max, retries, prioritized = self.headers_max, self.retries, self.prioritized
-        made = []
+        by_record = self.by_record
+        deliveries = []
         for record in records:
             found: dict[str, HeaderValue] = {}
             headers: list[Header] = []
@@ -267,12 +278,15 @@ class Partition:
                     found[name] = content
             if found and found.get(DESTINATION) == own_target:
                 del found[DESTINATION]
+            failure = None
+            if retries:
+                failure, headers = believed(headers, self.seal)
             offset, timestamp = record.offset, record.timestamp
             handed_over(offset)
             payload = pack(record.partition, timestamp, record.key, record.value, headers, topic)
-            published_ms = timestamp if timestamp >= 0 else None
+            published_ms = timestamp if by_record and timestamp >= 0 else None
             priority, unreadable = _priority(found) if prioritized else (None, "")
-            made.append(
+            deliveries.append(
                 Delivery(
                     (self, offset),
                     route,
@@ -285,13 +299,13 @@ class Partition:
                     fault=_too_many(headers_max) if len(headers) > headers_max else unreadable,
                     origin=(origin if offset < cut else later, offset),
                     tombstone=keyed and record.value is None,
-                    failure=read_failure(headers) if retries else None,
+                    failure=failure,
                     priority=priority,
                 )
             )
         if records:
             self.next = records[-1].offset + 1
-        return made
+        return deliveries
 
     def raw(self, offset: int, record: Record, now_ms: int) -> Delivery:
         """Convert a record that was decoded from raw bytes. A header name that is not UTF-8 makes it a fault."""
@@ -319,8 +333,12 @@ class Partition:
         self.progress.handed_over(offset)
         self.next = offset + 1
         priority, unreadable = _priority(found) if self.prioritized else (None, "")
-        published_ms = record.timestamp if record.timestamp >= 0 else None
+        published_ms = record.timestamp if self.by_record and record.timestamp >= 0 else None
         origin = (self.origin if offset < self.cut else self.later, offset)
+        failure = None
+        if self.retries:
+            failure, headers = believed(list(record.headers), self.seal)
+            record = record._replace(headers=headers)
         return Delivery(
             (self, offset),
             self.route,
@@ -333,6 +351,6 @@ class Partition:
             fault=fault or unreadable,
             origin=origin,
             tombstone=self.keyed and record.value is None,
-            failure=read_failure(record.headers) if self.retries else None,
+            failure=failure,
             priority=priority,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
-from adapters.kafka.failure import RetryRouter, Returns, added, read_failure
+from adapters.kafka.failure import RetryRouter, Returns, read_failure
 from adapters.kafka.raw.record import Header, Record
 from adapters.kafka.routing import FixedTarget, Router
-from bridge.core.ports import Letter
+from bridge.core.ports import L, Letter
+from bridge.settings import Partitioner
 
 ID_HEADER = "x-delay-id"
 DUE_HEADER = "x-delay-due"
@@ -38,23 +39,22 @@ class OddName:
 class KafkaOut:
     """How a route's records leave: the topic, the headers to drop, and whether to add the audit headers.
 
-    ``keep_partition``: keep the partition number, whatever ``kafka.partitioner`` says. ``headers_max`` bounds the
-    headers of a record; None for no bound. ``compress_always``: compress a record that is too large, whatever its
-    size. Dead letters need that, because there is no other place for them. ``transactional``: records leave in
-    transactions. ``returns``: of a retry route.
+    ``partitioner``: None for ``kafka.partitioner``. ``headers_max`` bounds the headers of a record; None for no bound.
+    ``compress_always``: compress a record that is too large, whatever its size. Dead letters need that, because there
+    is no other place for them. ``transactional``: records leave in transactions. ``returns``: of a retry route.
     """
 
     router: Router | RetryRouter | FixedTarget
     drop: frozenset[bytes]
     audit: bool
-    keep_partition: bool = False
+    partitioner: Partitioner | None = None
     headers_max: int | None = None
     compress_always: bool = False
     transactional: bool = False
     returns: Returns | None = None
 
 
-class OutgoingRecord:
+class OutgoingRecord(Generic[L]):
     """One record on its way out. ``timestamp`` is Unix milliseconds, None for the send time.
 
     ``odd``: a header name is not UTF-8. ``audited``: the last two headers are postdate's. ``stripped``: they were
@@ -74,7 +74,7 @@ class OutgoingRecord:
         "value",
     )
 
-    def __init__(self, letter: Letter, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
+    def __init__(self, letter: L, record: Record, out: KafkaOut, keep_timestamp: bool) -> None:
         self.letter = letter
         self.size = len(letter.payload)
         self.key = record.key
@@ -85,7 +85,7 @@ class OutgoingRecord:
         drop, kept = out.drop, record.headers
         retried: list[tuple[str, bytes]] = []
         if out.returns is not None:
-            kept, retried = _returned(out.returns, record.headers, letter.arrived_ms)
+            kept, retried = _returned(out.returns, record.headers, letter)
         headers: list[tuple[Any, bytes | None]]
         try:
             headers = [(name.decode(), content) for name, content in kept if name not in drop]
@@ -106,11 +106,12 @@ class OutgoingRecord:
 
 
 def _returned(
-    returns: Returns, headers: Sequence[Header], arrived_ms: int
+    returns: Returns, headers: Sequence[Header], letter: Letter
 ) -> tuple[list[Header], list[tuple[str, bytes]]]:
     """Return what a returned record keeps of its headers, and what it gets."""
     failure = read_failure(headers)
-    return [one for one in headers if not returns.drops(one[0], failure)], added(failure, arrived_ms)
+    kept = [header for header in headers if not returns.drops(header[0], failure)]
+    return kept, returns.added(failure, letter.arrived_ms, letter.public_id)
 
 
 def _name(raw: bytes) -> str | OddName:

@@ -31,7 +31,7 @@ _RECORD_BATCH_MAGIC = 2
 #: Codecs, as Kafka numbers them.
 UNCOMPRESSED, GZIP = 0, 1
 #: Reports the outcome of records, exactly once for each.
-Tell = Callable[[Sequence[OutgoingRecord], Outcome, Refusal | None], None]
+Tell = Callable[[Sequence[OutgoingRecord[Any]], Outcome, Refusal | None], None]
 #: The size of a batch that the producer does not create itself. Its first record may be larger.
 OWN_BATCH_BYTES = 64 * 1024
 #: Larger records are not compressed for a second try: this size already blocks the event loop for half a second.
@@ -63,8 +63,8 @@ class PartitionQueue:
         self._compressed = compressed
         self._tell = tell
         self._broken = broken
-        self._queue: deque[OutgoingRecord] = deque()
-        self._sent: list[OutgoingRecord] = []
+        self._queue: deque[OutgoingRecord[Any]] = deque()
+        self._sent: list[OutgoingRecord[Any]] = []
         self._alone = 0
         #: Codec of the next batch; None for the producer's own.
         self._codec: int | None = None
@@ -75,7 +75,7 @@ class PartitionQueue:
         self._in_flight: Any = None
         self._sent_at = 0.0
 
-    def add(self, flight: OutgoingRecord) -> None:
+    def add(self, flight: OutgoingRecord[Any]) -> None:
         """Send the record when its turn comes, together with what is added before the loop's next turn."""
         self._queue.append(flight)
         if not self._planned and self._in_flight is None:
@@ -204,7 +204,7 @@ class PartitionQueue:
         self._tell(refused, Outcome.REFUSED, refusal)
 
 
-def make_smaller(flight: OutgoingRecord, codec: int | None, compressed: bool) -> tuple[bool, int | None]:
+def make_smaller(flight: OutgoingRecord[Any], codec: int | None, compressed: bool) -> tuple[bool, int | None]:
     """Prepare the next try of a record that is too large. Return whether there is one, and its codec.
 
     ``codec`` is that of the last try, None for the producer's own. ``compressed``: the producer compresses everything.
@@ -222,7 +222,7 @@ def make_smaller(flight: OutgoingRecord, codec: int | None, compressed: bool) ->
     return False, codec
 
 
-def may_compress(flight: OutgoingRecord) -> bool:
+def may_compress(flight: OutgoingRecord[Any]) -> bool:
     """Return whether a record is small enough to be compressed for another try."""
     return flight.size <= _SQUEEZED_MAX or flight.compress_always
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Literal
 from zlib import crc32
 
-Partitioner = Literal["murmur2", "crc32", "same"]
+from bridge.settings import Partitioner
 
 #: Cached keys, over all topics. The hash in Python takes a microsecond for every eight bytes.
 _KEYS_MAX = 10_000

@@ -73,7 +73,7 @@ class Router:
 
     def _by_topic(self, topic: str) -> str | Refusal:
         found = (naming.target(topic) for naming in self._namings)
-        target = next((one for one in found if one is not None), None)
+        target = next((candidate for candidate in found if candidate is not None), None)
         if target is None:
             source = f"from topic '{topic}'" if topic else "without a topic"
             text = "routes.{route} has no target for a record {source}. Add its topic to routes.{route}.also"

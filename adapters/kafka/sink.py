@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, get_args
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient
@@ -32,17 +32,18 @@ from adapters.kafka.client import answers, give_up_producer, new_producer, start
 from adapters.kafka.outgoing import KafkaOut, OutgoingRecord
 from adapters.kafka.partition_queue import REQUEST_BYTES, PartitionQueue
 from adapters.kafka.partitioner import PartitionChoice
-from adapters.kafka.raw.record import topic_of, unpack
+from adapters.kafka.raw.record import Record, topic_of, unpack
 from adapters.kafka.transactional import Transactions
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
-from bridge.core.ports import Letter, Result
+from bridge.core.ports import L, Result
 from bridge.core.reasons import unreadable
-from bridge.settings import Kafka
+from bridge.settings import Kafka, Partitioner
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
+from bridge.telemetry.subject import Subject
 
-_SUBJECT = "kafka publish"
+_SUBJECT = Subject("kafka", "publish")
 #: Interval of asking whether any broker answers.
 _ASK_S = 5.0
 _ANSWER_S = 3.0
@@ -108,10 +109,10 @@ class TargetTopics:
         return refusals.not_known(topic)
 
 
-class KafkaSink:
+class KafkaSink(Generic[L]):
     """``bridge.core.ports.Sink`` on Kafka. ``run`` keeps it connected."""
 
-    _answered: Callable[[list[Result]], None]
+    _answered: Callable[[list[Result[L]]], None]
 
     def __init__(
         self,
@@ -127,23 +128,22 @@ class KafkaSink:
         self._outs = outs
         self._window_bytes = window_bytes
         self._health = health
-        self._choice = PartitionChoice(rules.partitioner)
-        self._kept = PartitionChoice("same")
+        self._choices = {name: PartitionChoice(name) for name in get_args(Partitioner)}
         self._keep_timestamp = rules.timestamp == "original"
         self._producer: AIOKafkaProducer | None = None
         self._targets: TargetTopics | None = None
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._asking: dict[str, list[Letter]] = {}
+        self._asking: dict[str, list[L]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[str] | None = None
         self._reachable = False
         self._messages = 0
         self._bytes = 0
-        self._confirmed: list[Result] = []
+        self._confirmed: list[Result[L]] = []
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
-    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+    def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
@@ -161,7 +161,7 @@ class KafkaSink:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[L]) -> None:
         """Publish the letters. Each gets one result later; a refused one gets it now."""
         targets = self._targets
         if targets is None:
@@ -169,9 +169,9 @@ class KafkaSink:
             return
         self._messages += len(letters)
         self._bytes += sum(len(letter.payload) for letter in letters)
-        refused: list[Result] = []
-        self._choice.next_batch()
-        self._kept.next_batch()
+        refused: list[Result[L]] = []
+        for choice in self._choices.values():
+            choice.next_batch()
         for letter in letters:
             refusal = self._sort(letter, targets)
             if refusal is not None:
@@ -179,7 +179,7 @@ class KafkaSink:
         if refused:
             self._give(refused)
 
-    def _sort(self, letter: Letter, targets: TargetTopics) -> Refusal | None:
+    def _sort(self, letter: L, targets: TargetTopics) -> Refusal | None:
         """Put a letter into the queue of its partition, or return why it is refused."""
         out = self._outs.get(letter.route)
         if out is None:
@@ -202,8 +202,7 @@ class KafkaSink:
         if not partitions or topic in self._asking:
             self._ask(topic, letter, targets)
             return None
-        choice = self._kept if out.keep_partition else self._choice
-        number = choice.partition(record.key, record.partition, partitions)
+        number = self._partition(letter, record, out, partitions, targets)
         flight = OutgoingRecord(letter, record, out, self._keep_timestamp)
         if out.transactional and self._transactions is not None:
             self._transactions.add(TopicPartition(topic, number), flight, self._on_answer)
@@ -211,6 +210,15 @@ class KafkaSink:
         queue = self._queues.get((topic, number)) or self._new_queue(topic, number)
         queue.add(flight)
         return None
+
+    def _partition(self, letter: L, record: Record, out: KafkaOut, partitions: int, targets: TargetTopics) -> int:
+        """Choose one of ``partitions``. A retry route keeps a number only between topics of the same size: in a
+        smaller topic it says nothing about the larger one."""
+        source, partitioner = record.partition, out.partitioner or self._rules.partitioner
+        same_size = out.returns is None or targets.partitions(topic_of(letter.payload).decode()) == partitions
+        if partitioner == "same" and not same_size:
+            source, partitioner = -1, self._rules.partitioner
+        return self._choices[partitioner].partition(record.key, source, partitions)
 
     def _new_queue(self, topic: str, number: int) -> PartitionQueue:
         assert self._producer is not None
@@ -224,7 +232,7 @@ class KafkaSink:
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def _on_answer(
-        self, topic: str, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None
+        self, topic: str, flights: Sequence[OutgoingRecord[L]], outcome: Outcome, refusal: Refusal | None
     ) -> None:
         if refusal is not None and refusal.reason.kind in refusals.OF_TOPIC and self._targets is not None:
             self._targets.refuse_for_a_while(topic, refusal)
@@ -241,7 +249,7 @@ class KafkaSink:
         if results:
             self._give(results)
 
-    def _give(self, results: list[Result]) -> None:
+    def _give(self, results: list[Result[L]]) -> None:
         self._messages -= len(results)
         self._bytes -= sum(len(result.letter.payload) for result in results)
         self._answered(results)
@@ -252,7 +260,7 @@ class KafkaSink:
 
     # -- topics that are not known ----------------------------------------------------------------------------------
 
-    def _ask(self, topic: str, letter: Letter, targets: TargetTopics) -> None:
+    def _ask(self, topic: str, letter: L, targets: TargetTopics) -> None:
         """Collect the letters for a topic while postdate asks whether it exists. They keep their order."""
         waiting = self._asking.get(topic)
         if waiting is not None:

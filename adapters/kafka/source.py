@@ -22,7 +22,7 @@ from adapters.kafka.assignments import Assignments, go_to
 from adapters.kafka.client import answers, commit_once, first_end, gather, give_up_consumer, new_consumer, start
 from adapters.kafka.intake import Intakes, KafkaIntake, Partition
 from adapters.kafka.raw.poison import fetch_batch
-from adapters.kafka.watchdog import ConsumerWatchdog, TopicWatch
+from adapters.kafka.watchdog import ConsumerWatchdog, OldTimestamps, TopicWatch
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
@@ -31,8 +31,9 @@ from bridge.pipeline.wake import Throughput, gather_ms
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
+from bridge.telemetry.subject import INTAKE, Subject
 
-_SUBJECT = "kafka intake"
+_SUBJECT = Subject("kafka", INTAKE)
 #: Maximum records in one poll, and how long a poll waits for the first.
 _POLL_RECORDS = 500
 _POLL_MS = 500
@@ -51,7 +52,7 @@ _CAREFUL_S = 5.0
 #: Wait for deliveries in hand when their partition is revoked. The whole group waits meanwhile. This wait and the
 #: commit after it must end before the group's rebalance timeout (``client._REBALANCE_MS``).
 _IN_HAND_S = 2.0
-_COMMIT_SUBJECT = "kafka commit"
+_COMMIT_SUBJECT = Subject("kafka", "commit")
 
 
 class RebalanceListener(ConsumerRebalanceListener):
@@ -176,6 +177,7 @@ class KafkaSource:
         self._parts = self._assignments.parts
         self._commits = OffsetCommits(rules, health)
         self._topics = TopicWatch(self._intakes, mend, health)
+        self._old = OldTimestamps(health)
         self._joined = False
         self._recheck = True
         self._arrivals = Arrivals()
@@ -415,7 +417,10 @@ class KafkaSource:
             return
         now_ms = self._clock.now_ms()
         for tp, records in fetched.items():
-            self._hand_over(self._parts[tp].deliveries(records, now_ms))
+            part = self._parts[tp]
+            deliveries = part.deliveries(records, now_ms)
+            self._old.look(part, deliveries[-1])
+            self._hand_over(deliveries)
         self._took_at = time.monotonic()
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
@@ -489,6 +494,7 @@ class KafkaSource:
             silent = False
             if self._joined:
                 self._health.say(_SUBJECT, "")
+            self._old.note_ends(consumer, self._parts)
             self.recheck_soon()
             self._topics.look(consumer)
             if self._full() or self._held.crowded():

@@ -36,7 +36,7 @@ _LOOK_BACK = 64
 _READ_MS = 500
 
 #: Records of one partition on their way, and the answer to them.
-_Sent = tuple[TopicPartition, list[OutgoingRecord], asyncio.Future[Any]]
+_Sent = tuple[TopicPartition, list[OutgoingRecord[Any]], asyncio.Future[Any]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ShardNames:
 class RefusedRecordsError(Exception):
     """The broker refused some records of a transaction, so that none of it was delivered."""
 
-    def __init__(self, records: Sequence[OutgoingRecord], topic: str, refusal: Refusal) -> None:
+    def __init__(self, records: Sequence[OutgoingRecord[Any]], topic: str, refusal: Refusal) -> None:
         super().__init__(str(refusal.reason))
         self.records = records
         self.topic = topic
@@ -97,7 +97,7 @@ class ShardSession:
         return refusals.missing_topic(tp.topic) if gone else refusals.no_leader(tp.topic, tp.partition)
 
     async def commit(
-        self, flights: Sequence[tuple[TopicPartition, OutgoingRecord]], keys: Sequence[bytes], codec: int | None
+        self, flights: Sequence[tuple[TopicPartition, OutgoingRecord[Any]]], keys: Sequence[bytes], codec: int | None
     ) -> None:
         """Deliver records in one transaction, with markers for ``keys``.
 
@@ -109,7 +109,7 @@ class ShardSession:
         self._again = []
 
     async def _write(
-        self, flights: Sequence[tuple[TopicPartition, OutgoingRecord]], values: Sequence[bytes], codec: int | None
+        self, flights: Sequence[tuple[TopicPartition, OutgoingRecord[Any]]], values: Sequence[bytes], codec: int | None
     ) -> int:
         """Commit records and markers. Return the offset of the last marker."""
         producer = self._producer
@@ -163,10 +163,10 @@ class ShardSession:
         if self._markers.topic in topics:
             raise BrokerUnavailable(_no_markers(self._markers.topic)) from error
         topic = min(topics)
-        records = [one for tp, some, _ in sent if tp.topic == topic for one in some]
+        records = [record for tp, batch, _ in sent if tp.topic == topic for record in batch]
         raise RefusedRecordsError(records, topic, refusals.forbidden(topic)) from error
 
-    def _raise_batch(self, error: BaseException, tp: TopicPartition, records: Sequence[OutgoingRecord]) -> None:
+    def _raise_batch(self, error: BaseException, tp: TopicPartition, records: Sequence[OutgoingRecord[Any]]) -> None:
         if isinstance(error, TopicAuthorizationFailedError) and tp == self._markers:
             raise BrokerUnavailable(_no_markers(tp.topic)) from error
         keyless = len(records) == 1 and records[0].key is None
@@ -245,15 +245,15 @@ def _no_markers(topic: str) -> str:
 
 
 def _batches(
-    flights: Iterable[tuple[TopicPartition, OutgoingRecord]], producer: AIOKafkaProducer, codec: int | None
-) -> Iterator[tuple[TopicPartition, Any, list[OutgoingRecord]]]:
+    flights: Iterable[tuple[TopicPartition, OutgoingRecord[Any]]], producer: AIOKafkaProducer, codec: int | None
+) -> Iterator[tuple[TopicPartition, Any, list[OutgoingRecord[Any]]]]:
     """Return the batches of each partition, in the order of their records."""
     now_ms = int(time.time() * 1000)
-    by_partition: dict[TopicPartition, list[OutgoingRecord]] = {}
+    by_partition: dict[TopicPartition, list[OutgoingRecord[Any]]] = {}
     for tp, flight in flights:
         by_partition.setdefault(tp, []).append(flight)
     for tp, records in by_partition.items():
-        batch, taken = None, list[OutgoingRecord]()
+        batch, taken = None, list[OutgoingRecord[Any]]()
         for flight in records:
             if batch is not None and (flight.odd is not taken[-1].odd or not _append(batch, flight, now_ms)):
                 batch.close()
@@ -268,7 +268,7 @@ def _batches(
             yield tp, batch, taken
 
 
-def _append(batch: Any, flight: OutgoingRecord, now_ms: int) -> bool:
+def _append(batch: Any, flight: OutgoingRecord[Any], now_ms: int) -> bool:
     timestamp = now_ms if flight.timestamp is None else flight.timestamp
     appended = batch.append(timestamp=timestamp, key=flight.key, value=flight.value, headers=flight.headers)
     return appended is not None

@@ -3,6 +3,9 @@
 A record leaves in one transaction with a marker that names it. A record whose marker is known was delivered, so it is
 confirmed and not sent. So a ``read_committed`` consumer sees each record once: ``transaction.py`` has the reason.
 
+A shard that comes back from another instance finds its session fenced. The queue then begins a new session and tries
+the same records in it: if they returned to the store first, newer ones of their keys would leave before them.
+
 Kafka refuses a transaction as a whole. The queue then tries half of it, down to the single record that is refused.
 """
 
@@ -12,6 +15,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import ProducerFenced
@@ -28,6 +32,7 @@ from bridge.core.reasons import Reason, ReasonKind
 from bridge.parking.identity import shard_of
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 #: What a transaction may hold. It has to end long before Kafka aborts it.
 _RECORDS_MAX, _BYTES_MAX = 1000, 4 << 20
@@ -41,8 +46,8 @@ _TOLD_S = 5.0
 _WINDOW_MIN_MS = 600_000
 
 #: Reports the outcome of records, exactly once for each, and their topic where all have the same.
-Answer = Callable[[str, Sequence[OutgoingRecord], Outcome, Refusal | None], None]
-_Flight = tuple[TopicPartition, OutgoingRecord]
+Answer = Callable[[str, Sequence[OutgoingRecord[Any]], Outcome, Refusal | None], None]
+_Flight = tuple[TopicPartition, OutgoingRecord[Any]]
 
 
 def window_ms(lease_ms: int) -> int:
@@ -60,7 +65,7 @@ class Transactions:
         self._mend = mend
         self._shards: dict[int, ShardQueue] = {}
 
-    def add(self, tp: TopicPartition, flight: OutgoingRecord, answer: Answer) -> None:
+    def add(self, tp: TopicPartition, flight: OutgoingRecord[Any], answer: Answer) -> None:
         """Send the record when its turn comes."""
         shard = shard_of(flight.letter.public_id)
         queue = self._shards.get(shard)
@@ -95,7 +100,7 @@ class ShardQueue:
         self._answer = answer
         self._health = health
         self._mend = mend
-        self._subject = f"kafka transactions {names.markers.partition}"
+        self._subject = Subject("kafka", "transactions", str(names.markers.partition))
         self._compressed = rules.compression != "none"
         self._queue: deque[_Flight] = deque()
         self._taken: list[_Flight] = []
@@ -105,6 +110,9 @@ class ShardQueue:
         #: The records of the next transaction, and their codec; None for the producer's own.
         self._most = _RECORDS_MAX
         self._codec: int | None = None
+        #: A transaction was fenced, and none was committed since. Another one that is fenced gives its records back, so
+        #: that two instances that fence each other come to an end.
+        self._fenced = False
         self._ended = False
         self._loop: asyncio.Task[None] | None = None
 
@@ -164,6 +172,9 @@ class ShardQueue:
                 async with asyncio.timeout(_DEADLINE_S):
                     self._session = await open_session(self._rules, self._names, delivered)
         except BrokerUnavailable as error:
+            if isinstance(error.__cause__, ProducerFenced):  # another instance begins one, and has the shard now
+                self._unknown()
+                return None
             if isinstance(error, MissingMarkersError):
                 self._mend()
             self._fail(str(error))
@@ -195,7 +206,7 @@ class ShardQueue:
         if flights:
             self._answer("", flights, Outcome.UNKNOWN, None)
 
-    def _left(self) -> list[OutgoingRecord]:
+    def _left(self) -> list[OutgoingRecord[Any]]:
         """Empty the queue."""
         left = [flight for _, flight in (*self._taken, *self._queue)]
         self._taken = []
@@ -230,27 +241,43 @@ class ShardQueue:
             await session.abort()
             self._refused(refused)
         except (BrokerUnavailable, AssertionError) as error:  # aiokafka asserts its states
-            if not isinstance(error.__cause__, ProducerFenced):  # fenced: another instance has the shard now
+            fenced = isinstance(error.__cause__, ProducerFenced)
+            if not fenced:
                 text = f"a transaction of shard {self._shard} failed and is repeated: {error}"
                 self._health.say(self._subject, text, for_s=_TOLD_S, cause="failed")
             self._session = None
-            self._unknown()
+            if not (fenced and self._put_back()):
+                self._unknown()
             await session.close()
+
+    def _put_back(self) -> bool:
+        """Put the records of a fenced transaction back to the front of the queue. Return False where they must not be
+        tried again: another instance may have a message whose lease expired."""
+        now_s = time.monotonic()
+        if self._fenced or any(flight.letter.lease_ends <= now_s for _, flight in self._taken):
+            return False
+        self._fenced = True
+        self._queue.extendleft(reversed(self._taken))
+        self._taken = []
+        return True
 
     async def _drop_refused(self, session: ShardSession) -> None:
         """Refuse the records of partitions that cannot be written to now."""
         for tp in dict.fromkeys(tp for tp, _ in self._taken):
             refusal = await session.refusal_of(tp)
             if refusal is not None:
-                flights = [flight for one, flight in self._taken if one == tp]
-                self._refuse([one for one in flights if key_of(one.letter) not in self._delivered], tp.topic, refusal)
+                flights = [flight for other, flight in self._taken if other == tp]
+                self._refuse(
+                    [flight for flight in flights if key_of(flight.letter) not in self._delivered], tp.topic, refusal
+                )
 
     async def _commit(self, session: ShardSession) -> None:
         keys = [key_of(flight.letter) for _, flight in self._taken]
-        fresh = [one for one, key in zip(self._taken, keys, strict=True) if key not in self._delivered]
+        fresh = [flight for flight, key in zip(self._taken, keys, strict=True) if key not in self._delivered]
         await session.commit(fresh, keys, self._codec)
         self._delivered.add(int(time.time() * 1000), keys)
         taken, self._taken = self._taken, []
+        self._fenced = False
         self._most, self._codec = min(_RECORDS_MAX, self._most * 2), None
         self._answer("", [flight for _, flight in taken], Outcome.CONFIRMED, None)
         if not session.sound():
@@ -281,9 +308,9 @@ class ShardQueue:
         self._codec = None
         self._refuse([flight], topic, refusal)
 
-    def _refuse(self, records: Sequence[OutgoingRecord], topic: str, refusal: Refusal) -> None:
+    def _refuse(self, records: Sequence[OutgoingRecord[Any]], topic: str, refusal: Refusal) -> None:
         if not records:
             return
         refused = set(map(id, records))
-        self._taken = [one for one in self._taken if id(one[1]) not in refused]
+        self._taken = [flight for flight in self._taken if id(flight[1]) not in refused]
         self._answer(topic, records, Outcome.REFUSED, refusal)

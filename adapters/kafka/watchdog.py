@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
-from adapters.kafka.intake import Intakes
+from adapters.kafka.intake import Intakes, Partition
 from bridge.core.errors import BrokerUnavailable
+from bridge.core.message import Delivery
+from bridge.delay.duration import write_duration
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 #: Without a record for this long, two equal checks suffice. While other records come, a partition may wait longer.
 _QUIET_S = 15.0
@@ -24,6 +27,11 @@ _PATIENCE_S = 60.0
 _ANSWER_S = 10.0
 _REBALANCE_S = 60.0
 _NOT_BEGUN = -1
+#: Timestamps this much older than the record are reported. The clocks of producers may differ by less.
+_OLD_MS = 3000
+_OLD_SAID_S = 60.0
+#: An absolute moment does not count from a timestamp.
+_MOMENT = "x-deliver-at"
 _NO_ANSWER = "the brokers do not report the ends of their partitions"
 
 
@@ -98,6 +106,37 @@ class ConsumerWatchdog:
         return {tp: position for tp, position in positions.items() if position < ends[tp][0]}
 
 
+class OldTimestamps:
+    """Reports routes whose records are written long after their timestamps, from which delays count.
+
+    A record that waited for postdate is old, too. So only those count that were written after postdate had read
+    everything. The last record of each poll is enough: an application that forwards timestamps does so with all.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def note_ends(self, consumer: AIOKafkaConsumer, parts: Mapping[TopicPartition, Partition]) -> None:
+        """Note which partitions are read up to their ends, and when Kafka last said so."""
+        for tp in consumer.assignment().intersection(parts):
+            end, asked_ms = consumer.highwater(tp), consumer.last_poll_timestamp(tp)
+            if end is not None and asked_ms is not None and (parts[tp].next or 0) >= end:
+                parts[tp].caught_up_ms = asked_ms
+
+    def look(self, part: Partition, delivery: Delivery) -> None:
+        """Check the timestamp of a record that was read just now."""
+        old_ms = part.caught_up_ms - (delivery.published_ms or part.caught_up_ms)
+        if old_ms < _OLD_MS or not delivery.headers or _MOMENT in delivery.headers:
+            return
+        age = write_duration((delivery.arrived_ms - (delivery.published_ms or 0)) // 1000 * 1000)
+        text = (
+            f"records of route {part.route} have timestamps older than their arrival, the last one by {age}. Delays "
+            "count from the timestamp, so these end sooner after the write than their header says. Kafka Streams "
+            f'forwards the timestamp of its input. Set routes.{part.route}.delay_from = "arrival" to count from arrival'
+        )
+        self._health.say(Subject("kafka", "timestamps", part.route), text, _OLD_SAID_S, cause="old")
+
+
 class TopicWatch:
     """Reports missing and unreadable intake topics. ``mend()`` recreates missing ones, if the settings allow it."""
 
@@ -118,7 +157,7 @@ class TopicWatch:
     def try_again(self, consumer: AIOKafkaConsumer) -> None:
         """Read the paused topics again. A topic that was resumed by the last call and not refused since is well."""
         for topic in self._tried - self._refused:
-            self._health.say(f"kafka topic {topic}", "")
+            self._health.say(Subject("kafka", "topic", topic), "")
         self._tried, self._refused = self._refused, set()
         consumer.resume(*consumer.paused())
 
@@ -129,10 +168,10 @@ class TopicWatch:
             if topic in missing:
                 self._say(topic, "it does not exist, or postdate may not see it (no Describe permission)")
             elif topic not in self._tried | self._refused:
-                self._health.say(f"kafka topic {topic}", "")
+                self._health.say(Subject("kafka", "topic", topic), "")
         if missing:
             consumer._client.force_metadata_update()
             self._mend()
 
     def _say(self, topic: str, why: str) -> None:
-        self._health.say(f"kafka topic {topic}", f"nothing is taken from the topic {topic}: {why}")
+        self._health.say(Subject("kafka", "topic", topic), f"nothing is taken from the topic {topic}: {why}")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
-from bridge.core.ports import FIRST_HELD, Batch, LetGo, Parked, Unheld
+from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
 from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import (
     VERSION,
@@ -51,6 +51,11 @@ def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
     old_due_ms, old_tries = _DUE_AND_TRIES.unpack_from(envelope, 1)
     head = _DUE_AND_TRIES.pack(old_due_ms if due_ms is None else due_ms, old_tries if tries is None else tries)
     return envelope[:1] + head + envelope[11:]
+
+
+def refused_member(message_id: bytes, envelope: bytes) -> bytes:
+    """Return a message as ``lua/include/refused.lua`` writes it."""
+    return route_in(envelope) + b"\0" + _DUE.pack(_due_ms(envelope)) + message_id
 
 
 def _reached(envelope: bytes) -> int:
@@ -98,6 +103,7 @@ class Shard:
     claimed: dict[bytes, int] = field(default_factory=dict)
     dead: dict[bytes, int] = field(default_factory=dict)
     why: dict[bytes, str] = field(default_factory=dict)
+    refused: set[bytes] = field(default_factory=set)
     keys: KeyIndex = field(default_factory=KeyIndex)
     recent: list[bytes] = field(default_factory=list)
     offsets: Offsets = field(default_factory=Offsets)
@@ -251,6 +257,7 @@ class Shard:
         for member, key, route in rows:
             if member in self.claimed:
                 self._route_add("parked", route, -1)
+                self._try_no_more(member[:ID_BYTES])
                 self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
                 if key:
                     self.keys.remove(key, member[:ID_BYTES])
@@ -258,68 +265,61 @@ class Shard:
         self.counts["delivered"] += settled
         return settled
 
-    def release(self, rows: Iterable[tuple[bytes, int | None, int, str, bool]]) -> int:
-        """claimed -> parked. Rows of member, wait in ms, tries, reason, and whether it is held."""
+    def release(self, rows: Iterable[tuple[bytes, int | None, int, str]]) -> int:
+        """claimed -> parked. Rows of member, wait in ms, tries, reason."""
         dues_ms = []
-        for member, wait_ms, tries, reason, held in rows:
+        for member, wait_ms, tries, reason in rows:
             message_id = member[:ID_BYTES]
             if not self._holds(member):
                 continue
             envelope = self.messages[message_id]
             due_ms = _due_ms(envelope) if wait_ms is None else self.now_ms() + wait_ms
-            if held:
-                due_ms = HELD_MS + _due_ms(envelope)
-                self._route_add("held", route_in(envelope), 1)
             self._move("release", message_id, Guard.LEASED, due_ms, member)
             self.messages[message_id] = _with(envelope, None, tries)
             if reason:
                 self.why[message_id] = reason
+                self.refused.add(refused_member(message_id, envelope))
             dues_ms.append(due_ms)
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
 
-    def unhold(self, instance: str, after: tuple[int, bytes], paused: Collection[str], limit: int) -> Unheld:
-        """parked -> parked, no longer held."""
-        name, until_ms = self.drain
-        if name not in ("", instance) and self.now_ms() < until_ms:
-            return Unheld(False, None, FIRST_HELD, frozenset())
-        stays = {route.encode() for route in paused}
-        found = [one for one in self.due.held() if one > after][:limit]
-        moved = [(due_ms, one) for due_ms, one in found if route_in(self.messages.get(one, b"")) not in stays]
-        for due_ms, one in moved:
-            self._move("unhold", one, Guard.HELD, due_ms)
-            self._route_add("held", route_in(self.messages.get(one, b"")), -1)
-        rest = {route for state, route in self.routes if state == "held"} - stays if len(found) == limit else set()
-        return Unheld(
-            True,
-            moved[0][0] if moved else None,
-            found[-1] if found else after,
-            frozenset(route.decode() for route in rest),
-        )
+    def hold(self, members: Iterable[bytes]) -> int:
+        """claimed -> held."""
+        held = list(filter(self._holds, members))
+        for member in held:
+            envelope = self.messages[member[:ID_BYTES]]
+            self._move("hold", member[:ID_BYTES], Guard.LEASED, HELD_MS + _due_ms(envelope), member)
+            self._route_add("held", route_in(envelope), 1)
+            self._try_no_more(member[:ID_BYTES])
+        return len(held)
 
-    def let_go(
-        self, instance: str, route: bytes, after: tuple[int, bytes], most: int, limit: int, gap_us: int
-    ) -> LetGo:
-        """parked -> parked, no longer held, for some messages of one route."""
+    def let_go(self, instance: str, step: HeldStep, limit: int, gap_us: int) -> LetGo:
+        """held -> parked."""
         name, until_ms = self.drain
         if name not in ("", instance) and self.now_ms() < until_ms:
-            return LetGo(False, 0, None, FIRST_HELD, True)
-        held = [row for row in self.due.held() if row > after]
-        moments: list[int] = []
-        last, before = after, b""
-        for row in held[:limit]:
-            if len(moments) == most:
+            return LetGo(False, 0, None, FIRST_HELD, False, frozenset())
+        left = Counter({route.encode(): most for route, most in step.most.items()})
+        room = step.others or left.total() > 0
+        held = [place for place in self.due.held() if place > step.after][:limit] if room else []
+        last, before, paced, moments = step.after, (0, b""), 0, list[int]()
+        ended = False
+        for due_ms, message_id in held:
+            if not step.others and not left.total():
                 break
-            last, one = row, row[1]
-            if route_in(self.messages.get(one, b"")) != route:
+            last, route = (due_ms, message_id), route_in(self.messages.get(message_id, b""))
+            if not left.get(route, step.others):
                 continue
-            to_ms = self.now_ms() + len(moments) * gap_us // 1000
-            moments.append(max(to_ms, moments[-1] + (one < before) if moments else to_ms))
-            before = one
-            self._move("unhold", one, Guard.HELD, moments[-1])
+            to_ms = due_ms
+            if route in left:
+                to_ms = max(due_ms, self.now_ms() + paced * gap_us // 1000, before[0] + (message_id < before[1]))
+                left[route], before, paced = left[route] - 1, (to_ms, message_id), paced + 1
+            moments.append(to_ms)
+            self._move("let_go", message_id, Guard.DRAINED, to_ms)
             self._route_add("held", route, -1)
-        more = any(row > last for row in held)
-        return LetGo(True, len(moments), moments[0] if moments else None, last, more)
+        else:
+            ended = room and len(held) < limit
+        rest = frozenset(route.decode() for state, route in self.routes if state == "held")
+        return LetGo(True, len(moments), moments[0] if moments else None, last, ended, rest)
 
     def bury(self, rows: Iterable[tuple[bytes, int, str]]) -> int:
         """claimed -> dead. Rows of member, tries, reason."""
@@ -329,6 +329,7 @@ class Shard:
             if not self._holds(member):
                 continue
             self._move("bury", message_id, Guard.LEASED, self.now_ms(), member)
+            self._try_no_more(message_id)
             self.messages[message_id] = _with(self.messages[message_id], None, tries)
             self.why[message_id] = reason
             route = route_in(self.messages[message_id])
@@ -339,17 +340,23 @@ class Shard:
         self.counts["dead"] += buried
         return buried
 
-    def recover(self, token: bytes) -> int:
-        """claimed -> parked, for the claim with this token; without one, for expired leases."""
-        if token:
-            members = [member for member in self.claimed if member[ID_BYTES:] == token]
+    def recover(self, lease_ms: int, lost: tuple[bytes, bytes] | None = None) -> int:
+        """claimed -> parked, for expired leases; or for the claims of one process from the first to the last token."""
+        if lost is not None:
+            first, last = lost
+            members = [member for member in self.claimed if first <= member[ID_BYTES:] <= last]
         else:
             members = [member for member, ends_ms in self.claimed.items() if ends_ms <= self.now_ms()]
+            latest_ms = self.now_ms() + lease_ms
+            if self.drain[1] > latest_ms:
+                self.drain = ("", 0)
+            self.claimed |= {member: latest_ms for member, ends_ms in self.claimed.items() if ends_ms > latest_ms}
         dues_ms = []
         for member in filter(self._holds, members):
             dues_ms.append(_due_ms(self.messages[member[:ID_BYTES]]))
             self._move("recover", member[:ID_BYTES], Guard.LAPSED, dues_ms[-1], member)
         self.counts["recovered"] += len(dues_ms)
+        self.refused = {one for one in self.refused if one[-ID_BYTES:] in self.messages}
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
 
@@ -370,7 +377,7 @@ class Shard:
         return True
 
     def cancel(self, message_id: bytes, dead_too: bool, replaced: bool = False, reason: str = "") -> str:
-        """parked or dead -> gone. Return what the message was."""
+        """parked, held or dead -> gone. Return what the message was: a held one counts as parked."""
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
             key = _field(self.messages[message_id])
@@ -383,11 +390,12 @@ class Shard:
         return word
 
     def reschedule(self, message_id: bytes, due_ms: int) -> str:
-        """parked -> parked at another moment (0: now)."""
+        """parked -> parked, and held -> held, at another moment (0: now)."""
         word = self.word(message_id)
         if word == "parked":
             moment_ms = due_ms or self.now_ms()
             held_ms = HELD_MS if self.due.at_ms(message_id) >= HELD_MS else 0
+            self._try_no_more(message_id)
             self._move("reschedule", message_id, Guard.ASKED, held_ms + moment_ms)
             self.messages[message_id] = _with(self.messages[message_id], moment_ms, None)
             self._wake_if_nearer([moment_ms])
@@ -446,14 +454,17 @@ class Shard:
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     def word(self, message_id: bytes) -> str:
-        """Return parked, dead, claimed or none."""
-        return self._state(message_id).value if message_id in self.messages else "none"
+        """Return parked (or held), dead, claimed or none."""
+        if message_id not in self.messages:
+            return "none"
+        state = self._state(message_id)
+        return State.PARKED.value if state is State.HELD else state.value
 
     def _state(self, message_id: bytes, member: bytes = b"") -> State:
         if member in self.claimed:
             return State.CLAIMED
         if message_id in self.due:
-            return State.PARKED
+            return State.HELD if self.due.at_ms(message_id) >= HELD_MS else State.PARKED
         if message_id in self.dead:
             return State.DEAD
         return State.CLAIMED if message_id in self.messages else State.NEW
@@ -466,14 +477,14 @@ class Shard:
         before = self._state(message_id, member)
         after = follow(name, before, checked)
         match before:
-            case State.PARKED:
+            case State.PARKED | State.HELD:
                 self.due.remove(message_id)
             case State.CLAIMED:
                 del self.claimed[member]
             case State.DEAD:
                 del self.dead[message_id]
         match after:
-            case State.PARKED:
+            case State.PARKED | State.HELD:
                 self.due.put(message_id, at_ms)
             case State.CLAIMED:
                 self.claimed[member] = at_ms
@@ -494,8 +505,13 @@ class Shard:
     def _count_out(self, state: str, message_id: bytes, route: bytes) -> None:
         """Count a message out that is about to go."""
         self._route_add(state, route, -1)
+        self._try_no_more(message_id)
         if self.due.at_ms(message_id) >= HELD_MS:
             self._route_add("held", route, -1)
+
+    def _try_no_more(self, message_id: bytes) -> None:
+        """A message that may have been refused waits for no other try."""
+        self.refused.discard(refused_member(message_id, self.messages.get(message_id, b"")))
 
     def _holds(self, member: bytes) -> bool:
         """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""

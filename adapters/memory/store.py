@@ -9,18 +9,19 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
 from adapters.memory.shard import Shard, Taken
-from bridge.admin.past import AuditEntry, Remembered
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
-from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, LetGo, Met, Parked, Piece, Release, Unheld
+from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, HeldStep, LetGo, Met, Parked, Piece, Release
+from bridge.core.roll import Roll
+from bridge.desk.past import AuditEntry, Remembered
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, tries_and_reached, unseal
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
@@ -36,10 +37,17 @@ class ManualClock(StoreClock):
     def __init__(self, now_ms: int = START_MS) -> None:
         super().__init__()
         self._now_us = now_ms * 1000.0
+        #: By how much the clock stepped, which no time passed for.
+        self.stepped_us = 0.0
 
     def advance(self, ms: float) -> None:
-        """Move the clock. A negative number sets it back."""
+        """Let time pass."""
         self._now_us += ms * 1000
+
+    def step(self, ms: float) -> None:
+        """Set the clock. A negative number sets it back."""
+        self._now_us += ms * 1000
+        self.stepped_us += ms * 1000
 
     def now_us(self) -> float:
         return self._now_us
@@ -47,8 +55,9 @@ class ManualClock(StoreClock):
     def surely_us(self) -> float:
         return self._now_us
 
-    def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
+    def observe(self, sent_s: float, received_s: float, store_us: int) -> float:
         """Do nothing: there is nothing to estimate."""
+        return 0.0
 
 
 class Memory:
@@ -67,6 +76,11 @@ class Memory:
         self.rates: dict[str, float] = {}
         self.remembered: dict[bytes, tuple[int, Remembered]] = {}
         self.instances: dict[str, tuple[int, bool, str]] = {}
+        #: By instance: how many were listed at its last report, with itself.
+        self.sizes: dict[str, int] = {}
+        #: By instance: when it was removed (Unix ms), and its size then.
+        self.lost: dict[str, tuple[int, int]] = {}
+        self.instances_lost = 0
         self.deal = ""
         self.orders: dict[str, RouteOrder] = {}
         self.operations: dict[str, str] = {}
@@ -77,6 +91,14 @@ class Memory:
     def now_ms(self) -> int:
         """Return Unix milliseconds, rounded down: a message due in the next one is not due yet, as in the scripts."""
         return int(self.clock.now_us() // 1000)
+
+    def stepped_us(self) -> float:
+        """Return by how much the clock stepped so far."""
+        return self.clock.stepped_us if isinstance(self.clock, ManualClock) else 0.0
+
+    def steady_s(self) -> float:
+        """Return seconds of a clock that never steps."""
+        return (self.clock.now_us() - self.stepped_us()) / 1e6
 
     def _wake(self, shard: int, due_ms: int) -> None:
         for heard in self.listeners:
@@ -93,8 +115,11 @@ class MemoryStore:
         self.clock = self.memory.clock
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
-        self._lost: list[tuple[int, bytes]] = []
+        #: As in the store on Redis.
+        self._lost: dict[int, tuple[bytes, bytes]] = {}
         self._replies_to_lose = 0
+        self._roll = Roll()
+        self._stepped_us = self.memory.stepped_us()
 
     def lose_reply(self, calls: int = 1) -> None:
         """Carry out the next calls, and then let them fail."""
@@ -188,6 +213,7 @@ class MemoryStore:
         try:
             async with self._call():
                 for number in shards:
+                    self._give_back(number)
                     shard = self.memory.shards[number]
                     owner = shard.owner(self.instance, drain_ms)
                     if owner is not None:
@@ -196,7 +222,7 @@ class MemoryStore:
                     taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
                     claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends, shard.now_ms())
         except (StoreUnavailable, asyncio.CancelledError) as error:
-            self._lost += ((shard, token) for shard in shards)
+            self._lost |= {number: (self._lost.get(number, (token,))[0], token) for number in shards}
             if not isinstance(error, StoreUnavailable):
                 raise
             return dict.fromkeys(shards, error)
@@ -218,9 +244,9 @@ class MemoryStore:
         async with self._call():
             return sum(
                 self._of(claim).release(
-                    [(claim.id + claim.token, wait_ms, tries_and_reached(tries, claim.reached), reason, held)]
+                    [(claim.id + claim.token, wait_ms, tries_and_reached(tries, claim.reached), reason)]
                 )
-                for claim, wait_ms, tries, reason, held in releases
+                for claim, wait_ms, tries, reason in releases
             )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
@@ -247,41 +273,36 @@ class MemoryStore:
             for slot_ms, route, place, number in counts:
                 self.memory.tallies[slot_ms, route, place] += number
 
-    async def recover(self, shards: Sequence[int]) -> int:
+    async def recover(self, shards: Sequence[int], lease_ms: int) -> int:
         async with self._call():
-            lost, self._lost = self._lost, []
-            return sum(
-                self.memory.shards[shard].recover(token) for shard, token in (*lost, *((n, b"") for n in shards))
-            )
+            given_back = sum(self._give_back(number) for number in tuple(self._lost) if number not in shards)
+            return given_back + sum(self.memory.shards[number].recover(lease_ms) for number in shards)
 
-    async def unhold(
-        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
-    ) -> dict[int, Unheld | StoreUnavailable]:
-        try:
-            async with self._call():
-                return {
-                    number: self.memory.shards[number].unhold(self.instance, after, paused, limit)
-                    for number, after in shards.items()
-                }
-        except StoreUnavailable as error:
-            return dict.fromkeys(shards, error)
+    def _give_back(self, number: int) -> int:
+        lost = self._lost.pop(number, None)
+        return self.memory.shards[number].recover(0, lost) if lost else 0
+
+    async def hold(self, claims: Iterable[Claim]) -> int:
+        async with self._call():
+            return sum(self._of(claim).hold([claim.id + claim.token]) for claim in claims)
 
     async def let_go(
-        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
+        self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
     ) -> dict[int, LetGo | StoreUnavailable]:
         try:
             async with self._call():
                 return {
-                    number: self.memory.shards[number].let_go(self.instance, route.encode(), after, most, limit, gap_us)
-                    for number, (after, most) in shards.items()
+                    number: self.memory.shards[number].let_go(self.instance, step, limit, gap_us)
+                    for number, step in steps.items()
                 }
         except StoreUnavailable as error:
-            return dict.fromkeys(shards, error)
+            return dict.fromkeys(steps, error)
 
     async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
         async with self._call():
             now_us, gap_us = self.memory.now_ms() * 1000, 1e6 / per_s
             empty_us = max(self.memory.rates.get(route, 0.0), now_us - most * gap_us)
+            empty_us = min(empty_us, now_us + most * gap_us)
             taken = max(0, min(wanted, int((now_us - empty_us) / gap_us + 1e-6)))
             self.memory.rates[route] = empty_us + taken * gap_us
             return taken
@@ -296,19 +317,30 @@ class MemoryStore:
     async def hand_over(self, shards: Iterable[int]) -> None:
         async with self._call():
             for shard in shards:
+                self._give_back(shard)
                 self.memory.shards[shard].hand_over(self.instance)
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
         async with self._call():
-            now_ms, there = self.memory.now_ms(), self.memory.instances
+            now_ms, now_s, there = self.memory.now_ms(), self.memory.steady_s(), self.memory.instances
+            for name, until_ms in self._roll.silent(now_s).items():
+                if name != self.instance and name in there and there[name][0] == until_ms:
+                    del there[name]
+                    self.memory.instances_lost += 1
+                    self.memory.lost[name] = (now_ms, self.memory.sizes.pop(name, len(there) + 1))
             if ttl_ms > 0:
                 there[self.instance] = (now_ms + ttl_ms, able, health)
+                self.memory.sizes[self.instance] = len(there)
             else:
                 there.pop(self.instance, None)
-            for name in [name for name, (until_ms, _, _) in there.items() if until_ms <= now_ms]:
-                del there[name]
-            able_ones = sorted(name for name, (_, able_too, _) in there.items() if able_too)
-            return Met(able_ones, dict(self.memory.orders))
+                self.memory.sizes.pop(self.instance, None)
+            self.memory.lost.pop(self.instance, None)
+            self.memory.lost = {name: loss for name, loss in self.memory.lost.items() if len(there) < loss[1]}
+            beats = {name: until_ms for name, (until_ms, _, _) in there.items()}
+            running = self._roll.running(beats, ttl_ms, now_ms, now_s)
+            before_us, self._stepped_us = self._stepped_us, self.memory.stepped_us()
+            stepped_s = (self._stepped_us - before_us) / 1e6
+            return Met([name for name in running if there[name][1]], dict(self.memory.orders), stepped_s)
 
     async def orders(self) -> RouteOrders:
         async with self._call():

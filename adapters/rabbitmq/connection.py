@@ -252,6 +252,10 @@ class RabbitLink:
             await asyncio.wait((self.closed,), timeout=1)
 
 
+#: The servers that this process has connected to.
+_connected: set[tuple[str, int]] = set()
+
+
 async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> RabbitLink:
     """Connect to the first host that answers, from ``first_host`` on. Raises ``BrokerUnavailable``."""
     wanted = parameters(settings, name)
@@ -273,13 +277,15 @@ async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, async
     closed: asyncio.Future[BaseException] = loop.create_future()
 
     def on_open(_: Any) -> None:
+        _connected.add((wanted.host, wanted.port))
         if not opened.done():
             opened.set_result(None)
 
     def on_open_error(_: Any, error: BaseException | str) -> None:
         if not opened.done():
             reason = error if isinstance(error, BaseException) else AMQPError(error)
-            opened.set_exception(BrokerUnavailable(sentence(reason, wanted)))
+            connected_before = (wanted.host, wanted.port) in _connected
+            opened.set_exception(BrokerUnavailable(sentence(reason, wanted, connected_before)))
 
     def on_close(_: Any, error: BaseException) -> None:
         if not closed.done():
@@ -313,13 +319,13 @@ def parameters(settings: RabbitMQ, name: str) -> list[pika.ConnectionParameters]
     found = addresses(settings)
     secure = is_secure(settings)
     context = tls_context(settings) if secure else None
-    for one in found:
-        one.heartbeat = settings.heartbeat // 1000
-        one.blocked_connection_timeout = None
-        one.socket_timeout = one.stack_timeout = _TIMEOUT_S if len(found) == 1 else _HOST_TIMEOUT_S
-        one.client_properties = {"connection_name": name, "product": "postdate"}
+    for parameters in found:
+        parameters.heartbeat = settings.heartbeat // 1000
+        parameters.blocked_connection_timeout = None
+        parameters.socket_timeout = parameters.stack_timeout = _TIMEOUT_S if len(found) == 1 else _HOST_TIMEOUT_S
+        parameters.client_properties = {"connection_name": name, "product": "postdate"}
         if context is not None:
-            one.ssl_options = pika.SSLOptions(context, one.host)
+            parameters.ssl_options = pika.SSLOptions(context, parameters.host)
     return list(found)
 
 
@@ -333,13 +339,13 @@ def addresses(settings: RabbitMQ) -> list[pika.URLParameters]:
     user, at, hosts = parts.netloc.rpartition("@")
     if parts.username is not None and parts.password is None:
         user += ":"
-    made = []
+    urls = []
     for host in hosts.split(","):
-        one = pika.URLParameters(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")))
+        parameters = pika.URLParameters(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")))
         if password:
-            one.credentials = pika.PlainCredentials(one.credentials.username, password)
-        made.append(one)
-    return made
+            parameters.credentials = pika.PlainCredentials(parameters.credentials.username, password)
+        urls.append(parameters)
+    return urls
 
 
 def is_secure(settings: RabbitMQ) -> bool:
@@ -369,7 +375,10 @@ def connect(settings: RabbitMQ, name: str, timeout_s: float, heartbeats: bool = 
         if not heartbeats:
             wanted.heartbeat = 0
         try:
-            return pika.BlockingConnection(wanted)
+            connection = pika.BlockingConnection(wanted)
         except (AMQPError, AMQPConnectorException, OSError) as error:
-            troubles.append(sentence(error, wanted))
+            troubles.append(sentence(error, wanted, (wanted.host, wanted.port) in _connected))
+        else:
+            _connected.add((wanted.host, wanted.port))
+            return connection
     raise BrokerUnavailable(of_all_hosts(troubles))

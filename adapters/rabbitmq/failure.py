@@ -3,12 +3,16 @@
 RabbitMQ describes each dead-lettering in the header ``x-death``, an array of tables with the newest first (3.10 and
 4.3, quorum and classic queues). It names the queue, the reason, the exchange and routing key of the last publish, and
 the expiration that RabbitMQ took off. Source and sink read the same bytes, so the store keeps nothing beside them.
+
+Producers can write all of these headers, and RabbitMQ 3 keeps what they wrote in ``x-death``. So the intake believes
+only a state with postdate's signature (``bridge.delay.seal``), and drops any other before the message is parked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from adapters.rabbitmq.raw.expiration import is_expiration
@@ -26,21 +30,30 @@ from adapters.rabbitmq.raw.fields import (
 )
 from adapters.rabbitmq.raw.properties import locate
 from bridge.core.message import Failure
+from bridge.delay.seal import SIGNATURE, Seal
+from bridge.settings import Settings
 from bridge.settings.own_names import BACK
 
 _ATTEMPT = b"x-retry-attempt"
 _REASON = b"x-retry-reason"
 _FIRST_FAILED = b"x-retry-first-failed"
+_ID = b"x-retry-id"
+_SIGNATURE = SIGNATURE.encode()
 #: What postdate adds to a message that returns.
-RETRY_HEADERS = frozenset({_ATTEMPT, _REASON, _FIRST_FAILED})
+RETRY_HEADERS = frozenset({_ATTEMPT, _REASON, _FIRST_FAILED, _ID, _SIGNATURE})
 _X_DEATH = b"x-death"
 _READ = RETRY_HEADERS | {_X_DEATH}
 _REASON_MAX = 255
+_ID_MAX = 64
 #: Above it, an attempt is no number of ours: a year of retries each millisecond stays below.
 _ATTEMPT_MAX = 2**36
 #: The year 10000.
 _MOMENT_MAX_MS = 253_402_300_800_000
 _ROUTING_KEY_MAX = 255
+#: How many deaths are read, and entries of each. RabbitMQ writes a death for each queue and reason, with nine entries.
+#: What becomes of rejected messages without an intake queue.
+FAILED_GONE = "RabbitMQ drops rejected messages, except from queues with at-least-once dead-lettering, which keep them"
+_DEATHS_MAX, _DEATH_ENTRIES_MAX = 16, 16
 
 
 def back_exchange(intake: str) -> str:
@@ -50,30 +63,35 @@ def back_exchange(intake: str) -> str:
 
 @dataclass(frozen=True)
 class FailingQueue:
-    """The consumers' queue of a retry route, and the exchange by which postdate returns messages to it."""
+    """The consumers' queue of a retry route, and the exchange by which postdate returns messages to it.
+
+    ``seal`` checks what arrives; None for what postdate has parked.
+    """
 
     queue: bytes
     back: bytes
+    seal: Seal | None = None
 
 
 class Rejected(NamedTuple):
     """A message that came back from its consumers.
 
     ``routing_key`` is the producer's; None where RabbitMQ recorded none. ``expiration`` is what RabbitMQ took off; b""
-    for nothing.
+    for nothing. ``forged``: it has retry headers that postdate did not write.
     """
 
     failure: Failure
     routing_key: bytes | None
     expiration: bytes
+    forged: bool = False
 
 
 def read_rejected(props: bytes, failing: FailingQueue, entries_max: int | None = None) -> Rejected:
     """Read a failure. Raises UnreadableTable, and TooManyEntries above ``entries_max``.
 
-    ``x-retry-attempt`` counts only if postdate published the message to this queue: its newest death there names the
-    exchange ``back``. Otherwise a producer wrote the header, or a consumer published the message once more with it, or
-    another route wrote it. Then this is the first failure.
+    ``x-retry-attempt`` counts only with postdate's signature, and if postdate published the message to this queue: its
+    newest death there names the exchange ``back``. Otherwise a producer wrote the header, or a consumer published the
+    message once more with it, or another route wrote it. Then this is the first failure.
     """
     shape, starts = locate(props)
     if shape.headers < 0:
@@ -83,24 +101,51 @@ def read_rejected(props: bytes, failing: FailingQueue, entries_max: int | None =
         if field[0] in _READ:
             found.setdefault(field[0], field)
     deaths = _deaths(props, found[_X_DEATH]) if _X_DEATH in found else []
-    here = next((one for one in deaths if one.texts.get(b"queue") == failing.queue), None)
+    here = next((death for death in deaths if death.texts.get(b"queue") == failing.queue), None)
     death = here or (deaths[0] if deaths else _Death({}, None))
-    attempt, first_ms = 1, None
-    if here is not None and here.texts.get(b"exchange") == failing.back:
-        returned = _number(props, found.get(_ATTEMPT), 1, _ATTEMPT_MAX)
-        if returned is not None:
-            attempt, first_ms = returned + 1, _number(props, found.get(_FIRST_FAILED), 0, _MOMENT_MAX_MS)
+    state = _State(
+        _number(props, found.get(_ATTEMPT), 1, _ATTEMPT_MAX),
+        _number(props, found.get(_FIRST_FAILED), 0, _MOMENT_MAX_MS),
+        _text(props, found.get(_ID), _ID_MAX),
+    )
+    forged = (
+        failing.seal is not None
+        and bool(found.keys() & RETRY_HEADERS)
+        and not state.is_sealed(failing.seal, _text(props, found.get(_SIGNATURE), _ID_MAX))
+    )
+    attempt, first_ms, own_id = 1, None, b""
+    returned_here = here is not None and here.texts.get(b"exchange") == failing.back
+    if returned_here and state.attempt is not None and not forged:
+        attempt, first_ms, own_id = state.attempt + 1, state.first_ms, state.id
     reason = death.texts.get(b"reason", b"")[:_REASON_MAX].decode(errors="ignore")
     expiration = here.texts.get(b"original-expiration", b"") if here is not None else b""
-    failure = Failure(attempt, reason, first_ms)
-    return Rejected(failure, death.routing_key, expiration if is_expiration(expiration) else b"")
+    failure = Failure(attempt, reason, first_ms, own_id)
+    return Rejected(failure, death.routing_key, expiration if is_expiration(expiration) else b"", forged)
 
 
-def retry_entries(failure: Failure, arrived_ms: int) -> bytes:
-    """Return the header entries that describe a failure. ``arrived_ms``: when it reached postdate."""
+class _State(NamedTuple):
+    """What the retry headers say; None where they do not."""
+
+    attempt: int | None
+    first_ms: int | None
+    id: bytes
+
+    def is_sealed(self, seal: Seal, signature: bytes) -> bool:
+        """Return whether postdate wrote it."""
+        if self.attempt is None or self.first_ms is None:
+            return False
+        return seal.fits(self.id, self.attempt, self.first_ms, signature)
+
+
+def retry_entries(failure: Failure, arrived_ms: int, public_id: bytes, seal: Seal | None = None) -> bytes:
+    """Return the header entries that describe a failure, which reached postdate at ``arrived_ms`` and got that id."""
     first_ms = arrived_ms if failure.first_ms is None else failure.first_ms
-    reason = text_entry(_REASON, failure.reason.encode())
-    return long_entry(_ATTEMPT, failure.attempt) + reason + long_entry(_FIRST_FAILED, first_ms)
+    own_id = failure.id or public_id
+    written = long_entry(_ATTEMPT, failure.attempt) + text_entry(_REASON, failure.reason.encode())
+    written += long_entry(_FIRST_FAILED, first_ms) + text_entry(_ID, own_id)
+    if seal is not None:
+        written += text_entry(_SIGNATURE, seal.sign(own_id, failure.attempt, first_ms))
+    return written
 
 
 class _Death(NamedTuple):
@@ -114,13 +159,14 @@ def _deaths(props: bytes, field: Field) -> list[_Death]:
     _, tag, value, end, _ = field
     if tag != ARRAY:
         return []
-    return [_death(props, start + 4, stop) for kind, start, stop in walk_array(props, value + 4, end) if kind == TABLE]
+    newest = islice(walk_array(props, value + 4, end), _DEATHS_MAX)
+    return [_death(props, start + 4, stop) for kind, start, stop in newest if kind == TABLE]
 
 
 def _death(props: bytes, start: int, end: int) -> _Death:
     texts: dict[bytes, bytes] = {}
     routing_key = None
-    for name, tag, value, stop, _ in walk(props, start, end):
+    for name, tag, value, stop, _ in islice(walk(props, start, end), _DEATH_ENTRIES_MAX):
         if tag == TEXT:
             texts[name] = props[value + 4 : stop]
         elif name == b"routing-keys" and tag == ARRAY:
@@ -128,6 +174,14 @@ def _death(props: bytes, start: int, end: int) -> _Death:
             if first is not None and first[0] == TEXT and first[2] - first[1] - 4 <= _ROUTING_KEY_MAX:
                 routing_key = props[first[1] + 4 : first[2]]
     return _Death(texts, routing_key)
+
+
+def _text(props: bytes, field: Field | None, most: int) -> bytes:
+    """Return a text of at most ``most`` bytes; b"" for any other value."""
+    if field is None:
+        return b""
+    _, tag, value, end, _ = field
+    return props[value + 4 : end] if tag == TEXT and end - value - 4 <= most else b""
 
 
 def _number(props: bytes, field: Field | None, least: int, below: int) -> int | None:
@@ -139,3 +193,8 @@ def _number(props: bytes, field: Field | None, least: int, below: int) -> int | 
     if not isinstance(found, int) or isinstance(found, bool):
         return None
     return found if least <= found < below else None
+
+
+def failing_queue(settings: Settings, name: str) -> FailingQueue:
+    """Return the consumers' queue of a retry route."""
+    return FailingQueue(settings.routes[name].queue.encode(), back_exchange(settings.queue_of(name)).encode())

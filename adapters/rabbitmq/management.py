@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -24,12 +24,21 @@ _PORT, _TLS_PORT = 15672, 15671
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """A queue as the broker has it: its arguments, the policies that govern it, and their effective definition."""
+    """A queue as the broker has it: its arguments, the policies that govern it, their effective definition, and the
+    rates of its messages."""
 
     arguments: Mapping[str, Any]
     policy: str
     operator_policy: str
     definition: Mapping[str, Any]
+    rates: Mapping[str, Any] = field(default_factory=dict)
+    ready: int = 0
+
+    @property
+    def limit(self) -> int | None:
+        """The most ready messages that it may hold, by its arguments and policies; None for no limit."""
+        found = (self.definition.get("max-length"), self.arguments.get("x-max-length"))
+        return min((limit for limit in found if isinstance(limit, int)), default=None)
 
     @property
     def refuses(self) -> bool:
@@ -92,6 +101,8 @@ class ManagementApi:
             found.get("policy") or "",
             found.get("operator_policy") or "",
             rules if isinstance(rules, dict) else {},
+            found.get("message_stats") or {},
+            found.get("messages_ready") or 0,
         )
 
     def close(self) -> None:
@@ -118,8 +129,8 @@ def reach(settings: RabbitMQ) -> ManagementApi:
 def _candidates(settings: RabbitMQ) -> Iterator[tuple[HTTPConnection, str]]:
     """Yield each possible address of the API, with the path in front of its own."""
     if not settings.management_url:
-        for one in addresses(settings):
-            yield _http(settings, is_secure(settings), one.host, _TLS_PORT if is_secure(settings) else _PORT), ""
+        for address in addresses(settings):
+            yield _http(settings, is_secure(settings), address.host, _TLS_PORT if is_secure(settings) else _PORT), ""
         return
     parts = urlsplit(settings.management_url)
     secure = parts.scheme == "https"

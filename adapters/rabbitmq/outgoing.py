@@ -1,7 +1,7 @@
 """Turns a letter into the frames of a publish: the producer's message without the delay, with the audit headers. Pure.
 
 What this file drops and adds is the only difference between what the producer sent and what the consumer receives. The
-README has the same list.
+deploy/headers.md has the same list.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header
 from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large, too_many_headers
 from bridge.core.message import Refusal
 from bridge.core.ports import Letter
+from bridge.delay.seal import Seal
 
 _ID = b"x-delay-id"
 _DUE = b"x-delay-due"
@@ -33,10 +34,11 @@ class Returning:
     it is None, only an operator's retry brings such a message here.
 
     ``restores`` the expiration that RabbitMQ took off. Not for ``last``: RabbitMQ takes it off so that a dead letter
-    does not expire in the queue that keeps it.
+    does not expire in the queue that keeps it. ``seal`` signs the state of what returns.
     """
 
     failing: FailingQueue
+    seal: Seal | None = None
     waits: int = 0
     last: Out | None = None
     restores: bool = True
@@ -115,8 +117,9 @@ class Encoder:
     def _edited(self, letter: Letter, properties: bytes, out: Out) -> bytes | None:
         most, needed = out.entries_max, b""
         if out.returning is not None:
-            failure, _, expiration = read_rejected(properties, out.returning.failing, most)
-            needed = retry_entries(failure, letter.arrived_ms)  # without them the schedule would start over
+            failure, _, expiration, _ = read_rejected(properties, out.returning.failing, most)
+            seal = out.returning.seal  # without these headers the schedule would start over
+            needed = retry_entries(failure, letter.arrived_ms, letter.public_id, seal)
             if expiration and out.returning.restores and expiration_of(properties) is None:
                 properties = with_expiration(properties, expiration)
         edited = edit(properties, out.drop, out.drop_user_id, _additions(letter, properties, out) + needed, most)

@@ -18,7 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic
 
 from pika.channel import Channel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
@@ -32,12 +32,14 @@ from adapters.rabbitmq.raw.properties import UnreadableTable, read
 from adapters.rabbitmq.trouble import sentence
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
-from bridge.core.ports import Letter, Result
+from bridge.core.ports import L, Result
 from bridge.core.reasons import unreadable
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
+from bridge.telemetry.subject import Subject
 
+_SUBJECT = Subject("rabbitmq", "publish")
 _ID_NAME = frozenset({b"x-delay-id"})
 #: How long the sink avoids an exchange, or a routing key on it, after a refusal. Then one message tries again.
 _REST_S = 1.0
@@ -46,12 +48,12 @@ _AGAIN_MS = 100
 _ALONE_S = 3.0
 
 
-class _Flight:
+class _Flight(Generic[L]):
     """One published message without an answer."""
 
     __slots__ = ("exchange", "letter", "refusal", "routing_key", "size")
 
-    def __init__(self, letter: Letter, exchange: str, routing_key: bytes, size: int) -> None:
+    def __init__(self, letter: L, exchange: str, routing_key: bytes, size: int) -> None:
         self.letter = letter
         self.exchange = exchange
         self.routing_key = routing_key
@@ -64,10 +66,10 @@ class _Flight:
         return self.exchange == exchange and routing_key in (None, self.routing_key)
 
 
-class RabbitSink:
+class RabbitSink(Generic[L]):
     """``bridge.core.ports.Sink`` on RabbitMQ. ``run`` keeps it connected."""
 
-    _answered: Callable[[list[Result]], None]
+    _answered: Callable[[list[Result[L]]], None]
 
     def __init__(
         self,
@@ -84,11 +86,11 @@ class RabbitSink:
         self._first_host = 0
         self._encoder: Encoder | None = None
         self._size_max: int | None = None
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, _Flight[L]] = {}
         self._lowest = 1
         self._tag = 0
         self._bytes = 0
-        self._results: list[Result] = []
+        self._results: list[Result[L]] = []
         self._blocked = False
         self._careful = 0
         self._resting: dict[tuple[str, bytes | None], tuple[float, Refusal]] = {}
@@ -96,7 +98,7 @@ class RabbitSink:
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
-    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+    def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
@@ -116,7 +118,7 @@ class RabbitSink:
             return (0, 0) if self._flights else (1, self._window_bytes)
         return self._settings.window - len(self._flights), self._window_bytes - self._bytes
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[L]) -> None:
         """Send the messages in one write. Each comes back once as a ``Result``."""
         link, encoder = self._link, self._encoder
         if link is None or encoder is None or not link.is_open():
@@ -140,7 +142,7 @@ class RabbitSink:
             link.connection.send(b"".join(parts))
         self._flush()
 
-    def _encode(self, encoder: Encoder, letter: Letter) -> tuple[bytes, _Flight] | Refusal:
+    def _encode(self, encoder: Encoder, letter: L) -> tuple[bytes, _Flight[L]] | Refusal:
         out = self._outs.get(letter.route)
         if out is None:
             return no_route(letter.route)
@@ -224,7 +226,7 @@ class RabbitSink:
                 returned.refusal = refusals.unroutable(method.exchange, key, text)
                 return
 
-    def _is_this(self, flight: _Flight, properties: bytes, body: bytes) -> bool:
+    def _is_this(self, flight: _Flight[L], properties: bytes, body: bytes) -> bool:
         out, encoder = self._outs.get(flight.letter.route), self._encoder
         if out is None or encoder is None:
             return False
@@ -239,7 +241,7 @@ class RabbitSink:
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
-        await keep_connected(self._session, self._health, "rabbitmq publish", "nothing can be published to RabbitMQ")
+        await keep_connected(self._session, self._health, _SUBJECT, "nothing can be published to RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
         """Open one connection, and one channel after the other on it."""
@@ -254,7 +256,7 @@ class RabbitSink:
             while True:
                 ended = await self._open_channel(link)
                 reconnect.worked()
-                self._health.say("rabbitmq publish", "")
+                self._health.say(_SUBJECT, "")
                 error = await self._until_end(link, ended)
                 self._encoder = None
                 self._find_cause(error)
@@ -312,12 +314,12 @@ class RabbitSink:
 
     def _on_blocked(self, _: Any, method: Any) -> None:
         self._blocked = True
-        self._health.say("rabbitmq alarm", f"RabbitMQ blocks publishers: {method.method.reason}")
+        self._health.say(Subject("rabbitmq", "alarm"), f"RabbitMQ blocks publishers: {method.method.reason}")
 
     def _on_unblocked(self, *_: Any) -> None:
         self._blocked = False
         self._answered_at = time.monotonic()
-        self._health.say("rabbitmq alarm", "")
+        self._health.say(Subject("rabbitmq", "alarm"), "")
         self._answered([])
 
     # -- after a channel or a connection that ended -----------------------------------------------------------------

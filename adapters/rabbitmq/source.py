@@ -7,7 +7,8 @@ When a connection or channel is lost, the broker redelivers its unacknowledged m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,12 +18,14 @@ from pika.channel import Channel
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
-from adapters.rabbitmq.failure import FailingQueue, read_rejected
+from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, read_rejected
+from adapters.rabbitmq.probes import is_probe
 from adapters.rabbitmq.raw import frames
+from adapters.rabbitmq.raw.amqp10 import unpacked
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
-from adapters.rabbitmq.raw.properties import UnreadableTable, ordered, priority_in, read
-from adapters.rabbitmq.topology.declarations import Binding
+from adapters.rabbitmq.raw.properties import UnreadableTable, edit, ordered, priority_in, read
 from adapters.rabbitmq.trouble import no_answer, sentence
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, PostdateError
@@ -31,6 +34,7 @@ from bridge.pipeline.intake import Arrivals
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
+from bridge.telemetry.subject import INTAKE, Subject
 
 _NOT_FOUND = 404
 #: After this time without an answer to basic.consume, health names the queue. A quorum queue without a leader never
@@ -40,6 +44,11 @@ _ANSWER_S = 10.0
 _BIND_S = 3.0
 #: How long it waits after RabbitMQ refused a binding to something of the consumers' that is missing.
 _MISSING_S = 2.0
+#: RabbitMQ closes a connection after two to three silent heartbeats, and the last bytes went half a heartbeat ago.
+#: So it keeps the connection of a process that stood still for no longer than this number of heartbeats.
+_SURE = 1.5
+#: How often the process checks that it did not stand still, in heartbeats.
+_LOOK = 0.25
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 #: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
@@ -57,7 +66,8 @@ class IntakeQueue:
     few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
     the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
     the property ``correlation_id`` is a message's own id. ``prioritized``: the property ``priority`` counts.
-    ``failing`` is set on retry routes only.
+    ``failing`` is set on retry routes only. ``packed``: the headers that RabbitMQ 3.x packs for AMQP
+    1.0 are read, too.
     """
 
     route: str
@@ -70,6 +80,7 @@ class IntakeQueue:
     prioritized: bool = False
     correlated: bool = False
     failing: FailingQueue | None = None
+    packed: bool = False
 
 
 class Idle:
@@ -165,31 +176,36 @@ def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
     """Declare the bindings every few seconds while the channel is open."""
     if not intake.bindings or not channel.is_open:
         return
-    for one in intake.bindings:
-        _bind(channel, one)
+    for binding in intake.bindings:
+        _bind(channel, binding)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
 
 
-def _bind(channel: Channel, one: Binding) -> None:
-    arguments = dict(one.arguments)
-    if one.to_exchange:
-        channel.exchange_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
+def _bind(channel: Channel, binding: Binding) -> None:
+    arguments = dict(binding.arguments)
+    if binding.to_exchange:
+        channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
     else:
-        channel.queue_bind(one.queue, one.exchange, one.key, arguments, callback=lambda _: None)
+        channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
 
 
-async def _keep_bound_to_foreign(link: RabbitLink, one: Binding) -> None:
+async def _keep_bound_to_foreign(link: RabbitLink, binding: Binding) -> None:
     """Declare a foreign binding every few seconds, on a channel of its own: RabbitMQ closes that over a missing end."""
     while link.is_open():
         with suppress(AMQPError, BrokerUnavailable):
             channel, closed = await link.channel(), asyncio.Event()
             channel.add_on_close_callback(lambda *_, closed=closed: closed.set())
             while channel.is_open:
-                _bind(channel, one)
+                _bind(channel, binding)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_BIND_S):
                         await closed.wait()
         await asyncio.sleep(_MISSING_S)
+
+
+def _queue_subject(intake: IntakeQueue) -> Subject:
+    """Return the subject in health of a queue that is not consumed."""
+    return Subject("rabbitmq", INTAKE, f"queue {intake.queue}")
 
 
 def digest(payload: bytes) -> bytes:
@@ -233,6 +249,9 @@ class RabbitSource:
         self._now_ms = 0
         self._drained: frozenset[str] = frozenset()
         self._stopping = False
+        self._heartbeat_s = settings.heartbeat / 1000
+        #: Until then deliveries are surely still this instance's, although the process may stand still.
+        self._sure_until_s = 0.0
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +266,7 @@ class RabbitSource:
     def alive(self, delivery: Delivery) -> bool:
         """Return whether the channel of a delivery can still acknowledge it."""
         consumer: _Consumer = delivery.tag[0]
-        return consumer.alive
+        return consumer.alive and time.monotonic() < self._sure_until_s
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge deliveries with as few frames as possible."""
@@ -255,6 +274,10 @@ class RabbitSource:
         for delivery in deliveries:
             consumer, tag = delivery.tag
             tags.setdefault(consumer, []).append(tag)
+        self._acknowledge(tags)
+        self._forget(deliveries)
+
+    def _acknowledge(self, tags: Mapping[_Consumer, Sequence[int]]) -> None:
         parts = []
         for consumer, numbers in tags.items():
             if consumer.alive:
@@ -262,7 +285,6 @@ class RabbitSource:
                 parts += [frames.ack(consumer.number, tag, multiple) for tag, multiple in acks]
         if parts and self._link is not None and self._link.is_open():
             self._link.connection.send(b"".join(parts))
-        self._forget(deliveries)
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
         """Forget deliveries that RabbitMQ will redeliver."""
@@ -303,11 +325,17 @@ class RabbitSource:
         if self._link is not None and self._bytes < self._bytes_max // 2:
             self._link.connection.resume_reading()
 
+    def consumed(self) -> list[str]:
+        """Return the queues that this process consumes now."""
+        return [
+            consumer.intake.queue for consumer in self._consumers.values() if consumer.alive and consumer.consumer_tag
+        ]
+
     # -- the connection ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Connect and consume until cancelled; connect again when the connection ends."""
-        await keep_connected(self._session, self._health, "rabbitmq intake", "nothing is taken from RabbitMQ")
+        await keep_connected(self._session, self._health, Subject("rabbitmq", INTAKE), "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
         self._link = link = await open_link(self._settings, "postdate intake", self._first_host)
@@ -315,12 +343,14 @@ class RabbitSource:
         try:
             link.connection.on_delivery = self._on_delivery
             link.connection.on_read = self._on_read
+            self._sure_until_s = time.monotonic() + _SURE * self._heartbeat_s
+            self._watch_pauses(link)
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
-                foreign = [one for intake in self._intakes for one in intake.foreign]
-                tasks += [group.create_task(_keep_bound_to_foreign(link, one)) for one in foreign]
+                foreign = [binding for intake in self._intakes for binding in intake.foreign]
+                tasks += [group.create_task(_keep_bound_to_foreign(link, binding)) for binding in foreign]
                 reconnect.worked()
-                self._health.say("rabbitmq intake", "")
+                self._health.say(Subject("rabbitmq", INTAKE), "")
                 end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it
                 for task in tasks:
                     task.cancel()
@@ -333,9 +363,27 @@ class RabbitSource:
             self._link = None
             await link.close()
 
+    def _watch_pauses(self, link: RabbitLink) -> None:
+        """Give the connection up after a pause of this process, in which RabbitMQ may have closed it.
+
+        Another instance may have parked these messages. Parked here as well, they would get another id. A timer runs
+        before every task that was waiting, so nothing is parked in between.
+        """
+        now_s = time.monotonic()
+        if now_s < self._sure_until_s:
+            self._sure_until_s = now_s + _SURE * self._heartbeat_s
+            if link.is_open():
+                asyncio.get_running_loop().call_later(_LOOK * self._heartbeat_s, self._watch_pauses, link)
+            return
+        for consumer in self._consumers.values():
+            consumer.alive = False
+        self._drop_buffer()
+        if link.is_open():
+            link.connection.close(reply_text="postdate stood still")
+
     async def _keep_consuming(self, link: RabbitLink, intake: IntakeQueue) -> None:
         """Consume one queue until the connection ends. Retry a missing or refusing one; the others go on."""
-        subject = f"rabbitmq queue {intake.queue}"
+        subject = _queue_subject(intake)
         reconnect = Reconnect()
         while True:
             try:
@@ -352,7 +400,7 @@ class RabbitSource:
             await self._declare_again(subject)
             await reconnect.wait()
 
-    async def _declare_again(self, subject: str) -> None:
+    async def _declare_again(self, subject: Subject) -> None:
         """Recreate a deleted queue, if postdate may: without it, delayed messages are delivered at once."""
         if self._declare is not None:
             try:
@@ -371,7 +419,7 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             consumer.alive = False
-            self._health.say(f"rabbitmq intake {intake.queue}", "")
+            self._health.say(Subject("rabbitmq", INTAKE, intake.queue), "")
             self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is consumer))
             if not ended.done():
                 ended.set_result(why)
@@ -403,7 +451,7 @@ class RabbitSource:
             raise BrokerUnavailable(sentence(error)) from error
         done, _ = await asyncio.wait((started, ended), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
         if not done:
-            self._health.say(f"rabbitmq queue {intake.queue}", no_answer(intake.queue))
+            self._health.say(_queue_subject(intake), no_answer(intake.queue))
             await asyncio.wait((started, ended), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             _keep_bound(channel, intake)
@@ -418,7 +466,8 @@ class RabbitSource:
             in_hand = consumer.floor < consumer.last or not consumer.consumer_tag  # nobody is left out of a drained one
             left = consumer.idle.look(waiting, consumer.last, in_hand)
             queue = consumer.intake.queue
-            self._health.say(f"rabbitmq intake {queue}", left_out(queue, waiting) if left else "", cause="left out")
+            text = left_out(queue, waiting) if left else ""
+            self._health.say(Subject("rabbitmq", INTAKE, queue), text, cause="left out")
 
         if consumer.alive and consumer.channel.is_open and not self._stopping:
             consumer.channel.queue_declare(consumer.intake.queue, passive=True, callback=on_counts)
@@ -434,6 +483,9 @@ class RabbitSource:
         tag, redelivered = frames.tag_and_flag.unpack_from(method, at)
         consumer.last = tag
         at += 9
+        if not method[at] and is_probe(properties, body):
+            self._acknowledge({consumer: [tag]})
+            return
         at += 1 + method[at]
         routing_key = method[at + 1 : at + 1 + method[at]]
         if not self._now_ms:
@@ -441,11 +493,15 @@ class RabbitSource:
         intake, failure = consumer.intake, None
         try:
             if intake.failing is not None:
-                failure, own_key, _ = read_rejected(properties, intake.failing, intake.entries_max)
+                failure, own_key, _, forged = read_rejected(properties, intake.failing, intake.entries_max)
+                if forged:
+                    properties = edit(properties, RETRY_HEADERS, False, b"", intake.entries_max)
                 routing_key = routing_key if own_key is None else own_key
             headers, message_id, published_ms, in_order, fields = read(
                 properties, intake.wanted, self._broker_time, intake.entries_max, intake.correlated
             )
+            if intake.packed and headers:
+                headers = unpacked(headers, intake.wanted, intake.entries_max)
             fault = ""
         except UnreadableTable as error:
             headers, message_id, published_ms, in_order, fields, fault = {}, None, None, True, (), str(error)

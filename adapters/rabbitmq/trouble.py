@@ -17,17 +17,27 @@ from pika.exceptions import ChannelClosed, ConnectionClosed, IncompatibleProtoco
 _OTHER_NAME, _OUT_OF_TIME = (62, 64), (9, 10)
 #: Texts of a connection that the broker closed before postdate had read its TLS alert.
 _HUNG_UP = ("EOF occurred", "Connection reset", "Broken pipe")
+#: How pika writes an error of the system into its own.
+_OF_SYSTEM = re.compile(r"\b\w+Error\((\d+), ")
+#: How pika says that the server accepts a connection and then sends nothing.
+_MUTE = "Timeout while setting up AMQP"
+_NO_HEARTBEAT = "missed heartbeats"
 _ALERT = re.compile(r"ALERT_([A-Z_]+)")
 
 
-def sentence(error: BaseException, wanted: pika.ConnectionParameters | None = None) -> str:
-    """Describe an error; with ``wanted``, as a failure to connect with these parameters."""
+def sentence(
+    error: BaseException, wanted: pika.ConnectionParameters | None = None, connected_before: bool = False
+) -> str:
+    """Describe an error; with ``wanted``, as a failure to connect with these parameters.
+
+    ``connected_before``: they worked, so a server that hangs up speaks AMQP.
+    """
     if isinstance(error, (ConnectionClosed, ChannelClosed)):
         what = "connection" if isinstance(error, ConnectionClosed) else "channel"
         return f"RabbitMQ closed the {what}: {error.reply_code} {error.reply_text}"
     cause = _cause(error)
     if wanted is not None:
-        return _not_opened(cause, wanted)
+        return _not_opened(cause, wanted, connected_before)
     return _refused_login(str(cause)) or f"RabbitMQ does not answer ({_plain(cause)})"
 
 
@@ -64,19 +74,28 @@ def _plain(cause: BaseException) -> str:
     """Return the text of an error without numbers and tuples."""
     if isinstance(cause, OSError) and cause.errno and cause.strerror:
         return os.strerror(cause.errno) if cause.errno > 0 and not isinstance(cause, ssl.SSLError) else cause.strerror
+    if _NO_HEARTBEAT in str(cause):
+        return "no heartbeat from it"
+    if found := _OF_SYSTEM.search(str(cause)):
+        return os.strerror(int(found[1]))
     return str(cause) or type(cause).__name__
 
 
-def _not_opened(cause: BaseException, wanted: pika.ConnectionParameters) -> str:
+def _not_opened(cause: BaseException, wanted: pika.ConnectionParameters, connected_before: bool) -> str:
     """Describe a failure to connect."""
     address, tls, text = f"{wanted.host}:{wanted.port}", wanted.ssl_options is not None, str(cause)
     if known := _refused_login(text):
         return known
     if tls and (known := _of_tls(cause, address)):
         return known
+    if _MUTE in text:
+        return f"RabbitMQ does not answer at {address} (no answer to a new connection). It is frozen or starting"
     if "AMQP handshake" in text or isinstance(
         cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)
     ):
+        if connected_before:
+            reason = "no answer to a new connection" if "Timeout" in text else "it closes new connections at once"
+            return f"RabbitMQ does not answer at {address} ({reason}). It is frozen or starting, or a proxy hangs up"
         hint = "set rabbitmq.cert_file if it wants a client certificate" if tls else "use amqps:// if it wants TLS"
         return f"the server at {address} does not speak AMQP. Correct rabbitmq.url, or {hint}"
     return f"RabbitMQ does not answer at {address} ({_plain(cause)}). Start it, or correct rabbitmq.url"
@@ -137,6 +156,30 @@ def _refused_login(text: str) -> str | None:
         return "RabbitMQ refuses the user or the password. Correct rabbitmq.url or rabbitmq.password"
     found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
     return f"RabbitMQ does not open that virtual host ({found[1]}). Correct the end of rabbitmq.url" if found else None
+
+
+def silent(queue: str) -> str:
+    """Describe a queue on which RabbitMQ does not confirm what is published to it."""
+    return (
+        f"the queue {queue} takes no messages in: RabbitMQ does not answer for it. Most of its nodes may be down. Run "
+        "`rabbitmqctl list_queues name leader members online`"
+    )
+
+
+def refuses(queue: str) -> str:
+    """Describe a queue that refuses what is published to it."""
+    return (
+        f"the queue {queue} refuses messages, and producers without confirms lose them. It is at a length limit, or it "
+        "has crashed. Run `rabbitmqctl list_queues name state messages policy`"
+    )
+
+
+def full(queue: str, ready: int, limit: int) -> str:
+    """Describe a queue at its length limit."""
+    return (
+        f"the queue {queue} refuses messages, and producers without confirms lose them: it holds {ready}, and its "
+        f"limit is {limit}. Find out why it is not emptied, or change the policy that limits it"
+    )
 
 
 def no_answer(queue: str) -> str:

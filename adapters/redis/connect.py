@@ -21,6 +21,7 @@ from redis.exceptions import ResponseError
 
 from adapters.redis.cluster import Cluster
 from adapters.redis.errors import named
+from adapters.redis.link import check_seams
 from adapters.redis.node import NodeClient
 from adapters.redis.sentinel import LOOK_S, FollowingConnection, Sentinels, ask_role, master_client
 from bridge.core.errors import SettingsError
@@ -30,7 +31,9 @@ Client = NodeClient | Cluster
 
 
 def connect(settings: RedisSettings) -> Client:
-    """Return a client, not connected yet. Raises ``SettingsError`` for a URL that cannot name a server."""
+    """Return a client, not connected yet. Raises ``SettingsError`` for a URL that cannot name a server, and
+    ``PostdateError`` for a redis-py that does not fit."""
+    check_seams()
     url = urlsplit(settings.url.get_secret_value())
     options = _options(settings, url.scheme.startswith("rediss"))
     if url.username and not options.get("username"):
@@ -77,10 +80,21 @@ async def _greet(connection: Any) -> None:
         if isinstance(connection, FollowingConnection):
             await ask_role(connection)
     except (ResponseError, LinkError) as error:
-        better = named(error, connection, isinstance(connection, SSLConnection))
+        tls = isinstance(connection, SSLConnection)
+        better = named(error, connection, tls, _place(connection) in _greeted)
         if better is error:
             raise
         raise better from error
+    _greeted.add(_place(connection))
+
+
+#: The servers that this process has greeted, with TLS or without. Where one of them hangs up later, the settings are
+#: not the reason.
+_greeted: set[tuple[str, int, bool]] = set()
+
+
+def _place(connection: Any) -> tuple[str, int, bool]:
+    return connection.host, connection.port, isinstance(connection, SSLConnection)
 
 
 def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:

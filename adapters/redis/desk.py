@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,30 +20,25 @@ from adapters.redis.guard import (
     many_dead,
     memory_of,
     nearly_full,
+    persistence_of,
     read_agreement,
+    refuses_writes,
 )
+from adapters.redis.instances import instances_of, losses_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.past import RedisPast
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call, scripts
+from adapters.redis.scripts import Call
+from adapters.redis.steps import step_in
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import (
-    HEAD_BYTES,
-    OPERATIONS_MAX,
-    Answer,
-    Cursor,
-    Filter,
-    Row,
-    ShardLook,
-    Stats,
-    by_route,
-    row_of,
-)
-from bridge.admin.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.core.errors import StoreUnavailable
-from bridge.core.orders import HELD_MS, RouteOrders, RouteState
+from bridge.core.orders import HELD_MS, Actor, RouteOrders, RouteState, ordered
 from bridge.core.ports import Found
 from bridge.core.state import State
+from bridge.desk.numbers import ShardLook, Stats, by_route, lost_instances, overdue_in
+from bridge.desk.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
+from bridge.desk.protocol import OPERATIONS_MAX
+from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, row_of
 from bridge.parking.envelope import index_fields
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
@@ -80,7 +74,6 @@ class RedisDesk:
         self._store = store
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, "")
-        self._scripts = scripts()
         self._broker = broker
 
     async def open(self) -> None:
@@ -125,7 +118,7 @@ class RedisDesk:
             start, end, begin = _range(reader, state, wanted, after)
             args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
             reader.page = min(reader.page * 2, _PAGE_MAX)
-            calls.append(Call(self._scripts["page"], (place, keys.msg, keys.why), args))
+            calls.append(keys.call("page", args, set=place))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
             reader.skip = reply[1]
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
@@ -135,11 +128,7 @@ class RedisDesk:
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, in any state."""
         by_shard = self._sorted(ids)
-        calls = []
-        for shard, some in by_shard.items():
-            keys = self._keys.shards[shard]
-            names = (keys.due, keys.msg, keys.claimed, keys.dead, keys.why)
-            calls.append(Call(self._scripts["look"], names, (payload_bytes, *some)))
+        calls = [self._keys.shards[shard].call("look", (payload_bytes, *some)) for shard, some in by_shard.items()]
         rows: dict[bytes, Row] = {}
         for some, reply in zip(by_shard.values(), await self._ask(calls), strict=True):
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
@@ -169,8 +158,7 @@ class RedisDesk:
         answers = dict.fromkeys(ids, Answer.NONE)
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            call = Call(self._scripts["reschedule"], (keys.due, keys.msg, keys.dead), (keys.wake, due_ms, *some))
-            (reply,) = await self._ask([call])
+            (reply,) = await self._ask([keys.call("reschedule", (keys.wake, due_ms, *some))])
             answers.update((one, Answer(word.decode())) for one, word in zip(some, reply, strict=True))
         return answers
 
@@ -179,10 +167,7 @@ class RedisDesk:
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            call = Call(
-                self._scripts["retry"], (keys.due, keys.msg, keys.dead, keys.why, keys.counts), (keys.wake, *some)
-            )
-            (reply,) = await self._ask([call])
+            (reply,) = await self._ask([keys.call("retry", (keys.wake, *some))])
             retried += sum(reply)
         return retried
 
@@ -192,7 +177,11 @@ class RedisDesk:
         with store_errors():
             if await self._client.set(key, who, nx=True, px=ttl_ms):
                 return True
-            return await self._client.get(key) == who.encode() and bool(await self._client.pexpire(key, ttl_ms))
+            # A time limit longer than any that is given dates from before the clock stepped back.
+            mine = bool(await self._client.get(key) == who.encode())
+            if mine or await self._client.pttl(key) > ttl_ms:
+                await self._client.pexpire(key, ttl_ms)
+            return mine
 
     async def put_operation(self, one: str, document: str) -> None:
         """Keep a document, and drop the oldest ones."""
@@ -210,9 +199,7 @@ class RedisDesk:
 
     async def stats(self) -> Stats:
         """Add up the counts of the shards, and ask for instances and memory."""
-        heads = [
-            Call(self._scripts["heads"], (keys.due, keys.msg), (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards
-        ]
+        heads = [keys.call("heads", (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards]
         replies = await self._ask([*map(count_call, self._keys.shards), *heads])
         counted, seen = replies[: self._shards], replies[self._shards :]
         ever: dict[str, int] = {}
@@ -221,20 +208,27 @@ class RedisDesk:
                 if name[:1] != b"\0":
                     ever[name.decode()] = ever.get(name.decode(), 0) + value
         now_ms = max(reply[0] for reply in counted) // 1000
-        parked, claimed, dead, overdue = (sum(reply[place] for reply in counted) for place in range(1, 5))
+        looks, orders = list(map(_look, counted, seen)), await self._store.orders()
+        parked, claimed, dead = (sum(reply[place] for reply in counted) for place in range(1, 4))
+        routes = by_route(looks, orders)
         next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
         refused = sum(reply[6] for reply in counted)
         with store_errors():
-            instances, memory = await self._instances(now_ms), await memory_of(self._client)
-            loss = loss_in(await read_agreement(self._client, self._prefix), now_ms)
+            instances, silent = await instances_of(self._client, self._keys, now_ms)
+            losses = await losses_of(self._client, self._keys)
+            memory = await memory_of(self._client)
+            full = refuses_writes(await persistence_of(self._client))
+            made = await read_agreement(self._client, self._prefix)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
-        warnings = [text for text in (loss, nearly_full(memory), many_dead(dead)) if text]
+        lost = lost_instances(losses, self._broker, now_ms) if instances else []
+        found = (full, loss_in(made, now_ms), step_in(made, now_ms), *lost, nearly_full(memory), many_dead(dead))
+        warnings = [text for text in found if text]
         return Stats(
             now_ms,
             parked,
             claimed,
             dead,
-            overdue,
+            overdue_in(looks, orders),
             next_due_ms,
             ever,
             instances,
@@ -242,27 +236,25 @@ class RedisDesk:
             each,
             refused,
             warnings,
-            by_route(map(_look, counted, seen)),
-            sum(reply[7] for reply in counted),
+            routes,
+            sum(route.held for route in routes.values()),
+            silent,
+            made.get("instances_lost", 0),
+            bool(full),
         )
 
     async def orders(self) -> RouteOrders:
         """Return the orders of the routes that are paused or drain."""
-        return await self._store.orders()
+        return ordered(await self._store.orders())
 
-    async def order(self, route: str, state: RouteState, by: str, reason: str) -> None:
+    async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
         """Write the order, also while Redis is full."""
-        await self._ask([Call(self._scripts["order"], (self._keys.orders,), (route, state.value, by, reason))])
+        await self._ask([self._keys.call("order", (route, state.value, by.who, by.via, reason))])
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Count by one script in each shard."""
-        calls = [Call(self._scripts["density"], (keys.due,), bounds_ms) for keys in self._keys.shards]
+        calls = [keys.call("density", bounds_ms) for keys in self._keys.shards]
         return [sum(some) for some in zip(*await self._ask(calls), strict=True)]
-
-    async def _instances(self, now_ms: int) -> dict[str, Mapping[str, object]]:
-        names = await self._client.zrangebyscore(self._keys.instances, now_ms, "+inf")
-        reports = await self._client.hmget(self._keys.health, names) if names else []
-        return {name.decode("utf-8", "replace"): _report(text) for name, text in zip(names, reports, strict=True)}
 
     async def _bytes_each(self, messages: Sequence[int]) -> int | None:
         """Return a message's size by Redis's estimate for the fullest shards. A managed service may refuse it."""
@@ -271,7 +263,7 @@ class RedisDesk:
         try:
             for shard in fullest:
                 keys = self._keys.shards[shard]
-                for key in (keys.due, keys.msg, keys.claimed, keys.dead, keys.keys):
+                for key in (keys.due, keys.messages, keys.claimed, keys.dead, keys.index):
                     total += await self._client.memory_usage(key, samples=_SAMPLES) or 0
         except ResponseError:
             return None
@@ -392,15 +384,13 @@ def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
             state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
             if number := min(number, most[state]):
                 counts[state, route] = number
-    threes = zip(*[iter(seen[2:])] * 3, strict=True)
-    heads = {route.decode("utf-8", "replace"): (first_ms, number) for route, first_ms, number in threes}
-    return ShardLook(now_us // 1000, counts, overdue, heads, seen[1] if seen[1] >= 0 else None)
+    _, end_ms, overdue_seen, refused, *heads = seen
+    return ShardLook(
+        now_us // 1000, counts, overdue, _threes(heads), end_ms if end_ms >= 0 else None, overdue_seen, _threes(refused)
+    )
 
 
-def _report(text: bytes | None) -> dict[str, object]:
-    """Return what an instance reports: a digit (can it deliver) and JSON."""
-    try:
-        report = json.loads((text or b"0")[1:])
-    except ValueError:
-        report = {}
-    return {"able": (text or b"0")[:1] == b"1", **(report if isinstance(report, dict) else {})}
+def _threes(values: Sequence[Any]) -> dict[str, tuple[int, int]]:
+    """Return pairs of numbers by route."""
+    threes = zip(*[iter(values)] * 3, strict=True)
+    return {route.decode("utf-8", "replace"): (first, second) for route, first, second in threes}

@@ -12,11 +12,11 @@ from redis.exceptions import RedisError, ResponseError
 from adapters.redis.connect import close, connect
 from adapters.redis.durability import Server, ask
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import memory_of
+from adapters.redis.guard import memory_of, persistence_of, refuses_writes
 from adapters.redis.keys import StoreKeys
 from adapters.redis.scripts import scripts
-from bridge.admin.desk import ServerMemory
-from bridge.admin.diagnosis import CheckResult, fail, ok, warn
+from bridge.desk.numbers import ServerMemory
+from bridge.desk.severity import CheckResult, fail, ok, warn
 from bridge.settings import Redis
 
 _ROUND_TRIPS = 5
@@ -35,7 +35,7 @@ async def examine(settings: Redis) -> list[CheckResult]:
         with store_errors():
             memory = await memory_of(client)
             rtt_s, offset_s = await _clock(client)
-            persistence = await _persistence(client)
+            persistence = await persistence_of(client)
             lacking = await _lacking(client, settings)
         found = [ok("store", described(server)) for server in servers]
         return [*found, *map(room, memory), *written(persistence), *clock(rtt_s, offset_s), permissions(lacking)]
@@ -63,8 +63,9 @@ def room(memory: ServerMemory) -> CheckResult:
 
 def written(persistence: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Yield what is wrong with a server's files. Pure."""
-    if persistence.get("aof_enabled") and persistence.get("aof_last_write_status", "ok") != "ok":
-        yield fail("store", "Redis could not write its append-only file", advice="Free disk space on its machine")
+    fact, _, advice = refuses_writes(persistence).partition(". ")
+    if fact:
+        yield fail("store", fact, advice=advice)
     if persistence.get("aof_last_bgrewrite_status", "ok") != "ok":
         advice = "Look at Redis's log: it lacks disk space or memory to fork (vm.overcommit_memory = 1)"
         yield warn("store", "Redis could not rewrite its append-only file, so the file grows", advice)
@@ -105,12 +106,6 @@ async def _clock(client: Any) -> tuple[float, float]:
         if took_s < best_s:
             best_s, offset_s = took_s, sent + took_s / 2 - (int(seconds) + int(microseconds) / 1e6)
     return best_s, offset_s
-
-
-async def _persistence(client: Any) -> Mapping[str, Any]:
-    if hasattr(client, "get_primaries"):
-        return {}
-    return dict(await client.info("persistence"))
 
 
 async def _lacking(client: Any, settings: Redis) -> list[str] | None:

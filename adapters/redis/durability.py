@@ -20,7 +20,7 @@ from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.scripts import Wait
 from adapters.redis.sentinel import FollowingPool
-from bridge.core.errors import StoreUnfit
+from bridge.core.errors import StoreUnavailable, StoreUnfit
 
 #: Redis 7.0 has what the scripts need: flags=allow-oom, ZMSCORE, and PEXPIRE within scripts.
 OLDEST = (7, 0)
@@ -142,6 +142,8 @@ async def ask(client: Client) -> list[Server]:
 
 async def _ask_one(client: Any, name: str, where: Mapping[str, Any]) -> Server:
     info = _single(await client.info("everything", **where) if not where else await client.info(**where))
+    if info.get("loading"):  # and meanwhile it reports no append-only file
+        raise StoreUnavailable(f"{name} is loading its data")
     major, minor, *_ = (*(int(part) for part in str(info["redis_version"]).split(".")), 0)
     if "valkey_version" in info:
         major, minor, *_ = (*(int(part) for part in str(info["valkey_version"]).split(".")), 0)

@@ -26,12 +26,16 @@ class MasterAway(LinkError):
 
 
 class HungUp(LinkError):
-    """The server closed a new connection at once. redis-py's error does not say which server, nor whether with TLS."""
+    """The server closed a new connection at once. redis-py's error does not say which server, nor whether with TLS.
 
-    def __init__(self, error: Exception, place: str, tls: bool) -> None:
+    ``greeted``: it accepted one before, so the settings are right.
+    """
+
+    def __init__(self, error: Exception, place: str, tls: bool, greeted: bool) -> None:
         super().__init__(str(error))
         self.place = place
         self.tls = tls
+        self.greeted = greeted
 
 
 class NoDatabase(ResponseError):
@@ -146,6 +150,9 @@ def _of_link(error: BaseException, text: str) -> Explained:
             f"Redis shows a certificate that is not trusted ({found[1]}). "
             "Correct redis.ca_file, or the host in redis.url"
         )
+    if isinstance(error, HungUp) and error.greeted:
+        reason = "it closes new connections at once, and accepted them before"
+        return _away(reason, error.place, "It is starting or stopping, or a proxy in between cannot reach it")
     if isinstance(error, HungUp):
         want = "a client certificate: set redis.cert_file" if error.tls else "TLS: use rediss:// in redis.url"
         return _away(f"it closes the connection at once, and may require {want}", error.place)
@@ -183,12 +190,12 @@ def _of_cluster(error: RedisClusterException) -> Explained:
     return found._replace(text=text)
 
 
-def named(error: Exception, connection: Any, tls: bool) -> Exception:
+def named(error: Exception, connection: Any, tls: bool, greeted: bool) -> Exception:
     """Add to an error of the greeting what the connection knows and the error does not say."""
     if isinstance(error, ResponseError) and NO_DATABASE in str(error):
         return NoDatabase(connection.db)
     if isinstance(error, LinkError) and str(error).startswith(CLOSED):
-        return HungUp(error, f"{connection.host}:{connection.port}", tls)
+        return HungUp(error, f"{connection.host}:{connection.port}", tls, greeted)
     return error
 
 

@@ -9,6 +9,7 @@ counts everything that ever happened in it, so all of these show as a count that
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +17,13 @@ from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call, scripts
-from bridge.admin.desk import ServerMemory
+from adapters.redis.scripts import Call
+from adapters.redis.steps import STEP_IN_HEALTH_MS, ClockSteps, step_in
+from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.delay.duration import write_moment
+from bridge.desk.numbers import ServerMemory
+from bridge.telemetry.subject import STORE_CLOCK, Subject
 
 #: The layout of the keys and of the envelope.
 FORMAT = 1
@@ -31,6 +35,8 @@ _NEARLY = 0.8
 _MANY_DEAD = 10_000
 #: Memory is read with every tenth look, because it takes a question to every server.
 _MEMORY_EVERY = 10
+_SECRET_BITS = 128
+_AGREED = {"format", "shards", "id", "secret"}
 
 
 class Mark(NamedTuple):
@@ -90,6 +96,13 @@ async def read_agreement(client: Client, prefix: str) -> dict[str, int]:
 # -- the room ----------------------------------------------------------------------------------------------------------
 
 
+def refuses_writes(persistence: Mapping[str, Any]) -> str:
+    """Say that a server takes no writes because its disk is full, without a full stop; "" for one that does. Pure."""
+    if not persistence.get("aof_enabled") or persistence.get("aof_last_write_status", "ok") == "ok":
+        return ""
+    return "Redis could not write its append-only file, so it refuses writes. Free disk space on its machine"
+
+
 def nearly_full(memory: Sequence[ServerMemory]) -> str:
     """Warn of the fullest server, without a full stop; "" if all have room. Pure."""
     limited = [one for one in memory if one.most]
@@ -118,6 +131,13 @@ async def memory_of(client: Any) -> list[ServerMemory]:
     return found
 
 
+async def persistence_of(client: Any) -> Mapping[str, Any]:
+    """Return what a single server says about its files; nothing for a Cluster. Raises what redis-py raises."""
+    if hasattr(client, "get_primaries"):
+        return {}
+    return dict(await client.info("persistence"))
+
+
 def _memory_of(server: str, info: Mapping[str, Any]) -> ServerMemory:
     return ServerMemory(server, int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
 
@@ -128,16 +148,18 @@ def _memory_of(server: str, info: Mapping[str, Any]) -> ServerMemory:
 class StoreGuard:
     """What one instance knows of the store."""
 
-    def __init__(self, client: Client, runner: Runner, keys: StoreKeys) -> None:
+    def __init__(self, client: Client, runner: Runner, keys: StoreKeys, clock: StoreClock) -> None:
         self._client = client
         self._runner = runner
         self._keys = keys
-        self._scripts = scripts()
         self._id = secrets.randbits(62)
+        #: Signs retry states; every instance has the one that is in the store.
+        self.secret = secrets.randbits(_SECRET_BITS)
         self._agreed = False
         self._marks: dict[int, Mark] = {}
         self._looks = 0
         self._full = ""
+        self._steps = ClockSteps(client, runner, keys, clock)
 
     async def agree(self) -> None:
         """Write what the instances must agree on where it is missing.
@@ -146,37 +168,45 @@ class StoreGuard:
         """
         made = await self._read()
         # A complete one is not written again, so that postdate starts while Redis is full.
-        if not {"format", "shards", "id"} <= made.keys():
+        if not made.keys() >= _AGREED:
             made = await self._write(-1)
         self._take(made)
 
-    async def look(self) -> dict[str, str]:
+    async def look(self) -> dict[Subject, str]:
         """Return a text for each thing that may be wrong, "" where nothing is. Raises as ``agree``."""
-        marks, now_ms = await self._count()
+        marks, now_ms, by_ms = await self._count()
         gone = lost(self._marks, marks)
         made = await self._read()
+        if by_ms:
+            made = _pairs(await self._steps.note(made, now_ms, by_ms))
         if self._agreed and made.get("id") != self._id:
             gone = sum(mark.held for mark in self._marks.values()) if gone is None else gone
-        if gone is not None or "id" not in made:
+        if gone is not None or not made.keys() >= _AGREED:
             made = await self._write(-1 if gone is None else gone)
         self._take(made)
         self._marks |= marks
         return {
-            "store contents": loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
-            "store memory": await self._memory(),
-            "dead letters": many_dead(sum(mark.dead for mark in self._marks.values())),
+            Subject("store", "contents"): loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
+            STORE_CLOCK: step_in(made, now_ms, STEP_IN_HEALTH_MS),
+            Subject("store", "memory"): await self._memory(),
+            Subject("dead letters"): many_dead(sum(mark.dead for mark in self._marks.values())),
         }
 
     def _take(self, made: Mapping[str, int]) -> None:
         judge_agreement(made, len(self._keys.shards))
-        self._id, self._agreed = made["id"], True
+        self._id, self.secret, self._agreed = made["id"], made["secret"], True
 
-    async def _count(self) -> tuple[dict[int, Mark], int]:
-        """Return a mark for every shard that answers, and the store's clock (0 if none answers)."""
+    async def _count(self) -> tuple[dict[int, Mark], int, int]:
+        """Return a mark for every shard that answers, the store's clock (0 if none answers), and by how much it
+        stepped (ms)."""
+        sent = time.monotonic()
         replies = await self._runner.many([count_call(keys) for keys in self._keys.shards])
+        received = time.monotonic()
         answers = {n: reply for n, reply in enumerate(replies) if not isinstance(reply, StoreUnavailable)}
         now_ms = max((reply[0] // 1000 for reply in answers.values()), default=0)
-        return {n: _mark(reply) for n, reply in answers.items()}, now_ms
+        # In a Cluster the clocks of the nodes may differ, so one shard speaks for all.
+        by_ms = self._steps.observe(sent, received, answers[0][0]) if 0 in answers else 0
+        return {n: _mark(reply) for n, reply in answers.items()}, now_ms, by_ms
 
     async def _read(self) -> dict[str, int]:
         client: Any = self._client
@@ -184,8 +214,8 @@ class StoreGuard:
             return _pairs(await client.hgetall(self._keys.store))
 
     async def _write(self, gone: int) -> dict[str, int]:
-        args = (FORMAT, len(self._keys.shards), self._id, gone)
-        return _pairs(await self._runner.one(Call(self._scripts["agree"], (self._keys.store,), args)))
+        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret)
+        return _pairs(await self._runner.one(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:
         if self._looks % _MEMORY_EVERY == 0:
@@ -197,7 +227,7 @@ class StoreGuard:
 
 def count_call(keys: ShardKeys) -> Call:
     """Return the call that counts a shard (``lua/desk/count.lua``)."""
-    return Call(scripts()["count"], (keys.due, keys.claimed, keys.dead, keys.counts, keys.why), ())
+    return keys.call("count", ())
 
 
 def counts_in(reply: Sequence[Any]) -> dict[bytes, int]:

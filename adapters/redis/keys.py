@@ -8,6 +8,7 @@ key                    type    holds
 {postdate:K}:claimed   zset    id + claim token (8 bytes) -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
 {postdate:K}:why       hash    id -> the last reason why it was not delivered
+{postdate:K}:refused   zset    route, NUL, due ms, id of each refused message, with score 0 (lua/include/refused.lua)
 {postdate:K}:keys      hash    route, NUL, the producer's key -> ids, or '*' and the number of ids
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
@@ -20,9 +21,13 @@ key                    type    holds
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
-{postdate}:store       hash    format, shards, id (all instances must agree); lost_ms, lost (the last loss seen)
+{postdate}:store       hash    format, shards, id, secret (all instances must agree); lost_ms, lost (last loss);
+                               instances_lost: how many stopped to report without leaving;
+                               stepped_ms, _by_ms, _from_ms, _to_ms, _parked (last step of the clock)
+{postdate}:lost        hash    instance -> Unix ms at which it was removed, space, its size; until it is over
+{postdate}:sizes       hash    instance -> how many instances were listed at its last report, with itself
 {postdate}:deal        string  JSON: the agreed instance for each shard
-{postdate}:orders      hash    route -> JSON: paused or draining, since when, by whom, why
+{postdate}:orders      hash    route -> JSON: its state, since when, by whom, why, and when its last pause ended
 {postdate}:rates       hash    route -> Unix µs at which its bucket of tokens would have been empty (max_rate)
 {postdate}:operations  hash    id -> JSON about a bulk operation; id, /stop -> who asked to stop it
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
@@ -37,21 +42,45 @@ K is the shard's number. The channel {postdate:K}:wake carries a hint when the n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.redis.scripts import Call, scripts
+
 #: Slots of 30 s are kept in one hash for each 10 minutes, slots of an hour in one for each day.
 SLOTS_MS, HOURS_MS = 600_000, 24 * 3_600_000
 
 
-class ShardKeys:
+class Keys:
+    """Keys that scripts name. An attribute is called like the key in the scripts, in lower case."""
+
+    def __init__(self) -> None:
+        self._of_script: dict[str, tuple[str, ...]] = {}
+
+    def call(self, name: str, args: Sequence[Any], **others: str) -> Call:
+        """Return a call of a script with its keys. ``others`` are keys of the script that are no attributes."""
+        script = scripts()[name]
+        if others:
+            return Call(script, tuple(others.get(key) or getattr(self, key) for key in script.keys), args)
+        keys = self._of_script.get(name)
+        if keys is None:
+            keys = self._of_script[name] = tuple(getattr(self, key) for key in script.keys)
+        return Call(script, keys, args)
+
+
+class ShardKeys(Keys):
     """The keys of one shard."""
 
     def __init__(self, prefix: str, shard: int, instance: str) -> None:
+        super().__init__()
         tag = f"{{{prefix}:{shard}}}"
         self.due = f"{tag}:due"
-        self.msg = f"{tag}:msg"
+        self.messages = f"{tag}:msg"
         self.claimed = f"{tag}:claimed"
         self.dead = f"{tag}:dead"
         self.why = f"{tag}:why"
-        self.keys = f"{tag}:keys"
+        self.refused = f"{tag}:refused"
+        self.index = f"{tag}:keys"
         self.drain = f"{tag}:drain"
         self.recent = f"{tag}:recent"
         self.offsets = f"{tag}:offsets"
@@ -63,13 +92,16 @@ class ShardKeys:
         self.wake = f"{tag}:wake"
 
 
-class StoreKeys:
+class StoreKeys(Keys):
     """The keys of the whole store, and of each of its shards."""
 
     def __init__(self, prefix: str, shards: int, instance: str) -> None:
+        super().__init__()
         self.instances = f"{{{prefix}}}:instances"
         self.health = f"{{{prefix}}}:health"
         self.deal = f"{{{prefix}}}:deal"
+        self.lost = f"{{{prefix}}}:lost"
+        self.sizes = f"{{{prefix}}}:sizes"
         self.orders = f"{{{prefix}}}:orders"
         self.rates = f"{{{prefix}}}:rates"
         self.store = f"{{{prefix}}}:store"

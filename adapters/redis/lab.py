@@ -83,7 +83,7 @@ class TrialStore:
 
     async def _kept_in(self, keys: ShardKeys) -> list[StoredMessage]:
         # Messages first: one that is parked later is not seen yet, and one that is in no set has been claimed.
-        messages = await self._client.hgetall(keys.msg)
+        messages = await self._client.hgetall(keys.messages)
         due = await self._client.zrange(keys.due, 0, -1, withscores=True)
         dead = await self._client.zrange(keys.dead, 0, -1)
         why = await self._client.hgetall(keys.why)

@@ -13,10 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection
+import redis
+from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as SlowLink
+
+from bridge.core.errors import PostdateError
 
 #: A command and its arguments, as hiredis packs them.
 Command = Sequence[Any]
@@ -24,6 +27,15 @@ Command = Sequence[Any]
 #: An overdue call gets this long after a look, in seconds. A process that was suspended sees its timer before the
 #: replies that arrived meanwhile.
 _GRACE_S = 0.02
+
+
+def check_seams() -> None:
+    """Raise ``PostdateError`` unless this redis-py has the internals that postdate uses."""
+    connection, pool = Connection(), ConnectionPool()
+    parser = getattr(connection, "_parser", None)
+    found = hasattr(connection, "_writer") and callable(getattr(parser, "parse_error", None))
+    if not (found and hasattr(pool, "_available_connections") and hasattr(pool, "_in_use_connections")):
+        raise PostdateError(f"postdate does not work with redis-py {redis.__version__}. Install redis 8.1.0")
 
 
 class Link:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import HOURS_MS, SLOTS_MS, StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call, scripts
-from bridge.admin.past import (
+from adapters.redis.scripts import Call
+from bridge.core.errors import StoreUnavailable
+from bridge.desk.past import (
     AUDIT_MAX,
     HOUR_MS,
     PLACES,
@@ -25,8 +26,8 @@ from bridge.admin.past import (
     Remembered,
     judge_step,
     newest_first,
+    read_entry,
 )
-from bridge.core.errors import StoreUnavailable
 from bridge.parking.history import HistoryLimits, HistoryRow, unpack_entries
 from bridge.parking.identity import arrived_ms_of, shard_of
 
@@ -61,7 +62,6 @@ class RedisPast:
         self._client: Any = client
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, "")
-        self._scripts = scripts()
         self._shards = shards
         self._broker = broker
         self._limits = limits
@@ -104,7 +104,7 @@ class RedisPast:
         calls = []
         for one in readers:
             args = (one.newest, oldest, one.page, _SEARCHED_BYTES if needle else _PAGE_BYTES, needle)
-            calls.append(Call(self._scripts["history"], (self._keys.shards[one.shard].history,), args))
+            calls.append(self._keys.shards[one.shard].call("history", args))
             one.page = min(one.page * 4, _PAGE_MAX)
         rows: list[HistoryRow] = []
         for one, reply in zip(readers, await self._ask(calls), strict=True):
@@ -154,9 +154,10 @@ class RedisPast:
 
     async def note(self, entry: AuditEntry) -> None:
         """Write an entry of the audit log."""
-        facts = {name: value for name, value in asdict(entry).items() if name not in ("id", "at_ms")}
         with store_errors():
-            await self._client.xadd(self._keys.audit, {"e": json.dumps(facts)}, maxlen=AUDIT_MAX, approximate=True)
+            await self._client.xadd(
+                self._keys.audit, {"e": json.dumps(entry.content())}, maxlen=AUDIT_MAX, approximate=True
+            )
 
     async def audit(self, limit: int, before: str) -> list[AuditEntry]:
         """Read the audit log backwards. Raises ValueError for an id that is none."""
@@ -165,7 +166,8 @@ class RedisPast:
         entries = []
         for one, facts in found:
             name = one.decode()
-            entries.append(AuditEntry(**json.loads(facts[b"e"]), id=name, at_ms=int(name.partition("-")[0])))
+            at_ms = int(name.partition("-")[0])
+            entries.append(read_entry({**json.loads(facts[b"e"]), "id": name, "at_ms": at_ms}))
         return entries
 
     async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:

@@ -17,14 +17,17 @@ from bridge.core.errors import StoreUnavailable
 
 LUA = Path(__file__).parent / "lua"
 _INCLUDE = re.compile(r"^--- @include (\S+)\n", re.MULTILINE)
+#: Where a script names its keys, once, at the top.
+_NAMES = re.compile(r"^local ([A-Z, ]+) = KEYS\[\d+\]", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """One script, ready to send. Redis runs it by its ``sha`` (EVALSHA)."""
+    """One script, ready to send. Redis runs it by its ``sha`` (EVALSHA). ``keys``: the names of its KEYS, in order."""
 
     name: str
     text: str
     sha: str
+    keys: tuple[str, ...]
 
 
 class BrokenInclude(Exception):
@@ -64,7 +67,8 @@ def scripts() -> dict[str, Script]:
         if file.parent.name == "include":
             continue
         text = flatten(f"{file.parent.name}/{file.stem}")
-        found[file.stem] = Script(file.stem, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+        names = ", ".join(_NAMES.findall(text)).lower().split(", ")
+        found[file.stem] = Script(file.stem, text, sha1(text.encode(), usedforsecurity=False).hexdigest(), tuple(names))
     return found
 
 

@@ -6,8 +6,8 @@ import asyncio
 import secrets
 import struct
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,10 +16,9 @@ from adapters.redis.connect import Client, close
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import StoreGuard
-from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call, Wait, scripts
-from bridge.admin.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
+from adapters.redis.scripts import Call, Wait
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
@@ -31,23 +30,25 @@ from bridge.core.ports import (
     Dealt,
     DeliveryCount,
     Found,
+    HeldStep,
     LetGo,
     Met,
     Parked,
     Piece,
     Release,
-    Unheld,
 )
+from bridge.core.roll import Roll
+from bridge.desk.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, tries_and_reached, unseal
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.telemetry.subject import Subject
 
 _RECOVER_MAX = 500
 #: The origin that the reject script gets for a message that has none.
 _NO_ORIGIN: Origin = (b"", 0)
-_LOST_MAX = 64
-#: How much of the bodies Redis reads in one step of unholding, to learn the routes.
-_UNHOLD_BYTES = 4 * 1024 * 1024
+#: How much of the bodies Redis reads in one step through held messages, to learn the routes.
+_LET_GO_BYTES = 4 * 1024 * 1024
 #: How often a silent subscription is checked, so that a dead one is noticed.
 _LISTEN_S = 1.0
 #: The offsets hash, as ``lua/include/origins.lua`` keeps and describes it.
@@ -74,14 +75,17 @@ class RedisStore:
         self._client = client
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
-        self._guard = StoreGuard(client, self._runner, self._keys)
-        self._scripts = scripts()
+        self._guard = StoreGuard(client, self._runner, self._keys, clock)
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
-        # Claims whose reply never came: shard and token. Only the latest are kept: an outage makes many, and nearly all
-        # of them were never carried out. A claim that is forgotten here is recovered when its lease ends.
-        self._lost: deque[tuple[int, bytes]] = deque(maxlen=_LOST_MAX)
+        #: By shard, the first and the last token of the claims whose reply never came, since the last one that came.
+        self._lost: dict[int, tuple[bytes, bytes]] = {}
         self._wait: Wait | None = None
+        #: After this time without a reply the client gives a call up, in microseconds.
+        self._timeout_us = 0
+        self._roll = Roll()
+        #: The clock of the server that keeps the list of instances. In a Cluster the others may differ from it.
+        self._meetings = StoreClock()
 
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
         """Check the server and agree with it on shards and format. Return the warnings.
@@ -89,6 +93,7 @@ class RedisStore:
         ``timeout_ms`` is the client's own. Raises ``StoreUnavailable``, and ``StoreUnfit`` for a server that can lose
         messages, or for a store with another number of shards.
         """
+        self._timeout_us = timeout_ms * 1000
         wait_ms = max(1, timeout_ms // 2)  # a failed wait must answer before the client's timeout
         verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
@@ -96,9 +101,13 @@ class RedisStore:
         await self.look_at_clock()
         return tuple(warning for verdict in verdicts for warning in verdict.warnings)
 
-    async def look(self) -> dict[str, str]:
+    async def look(self) -> dict[Subject, str]:
         """Check that it is still the same store and has room. Return a text for each thing, "" where it is fine."""
         return await self._guard.look()
+
+    def secret(self) -> bytes:
+        """Return what signs retry states: random, and the same in every instance of an open store."""
+        return b"%d" % self._guard.secret
 
     async def look_at_clock(self) -> None:
         """Observe the store's clock once."""
@@ -116,31 +125,25 @@ class RedisStore:
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park each batch in its shard, with the configured durability."""
-        park, wait = self._scripts["park"], self._wait
         calls = []
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
             args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max]
-            args += (*self._limits, len(batch.messages))
+            origins = len(batch.origins) + len(batch.owed)
+            routes = Counter(map(route_in, (message[2] for message in batch.messages)))
+            args += (*self._limits, len(batch.messages), len(batch.keyed), origins, len(routes))
             for message in batch.messages:
                 args += message
-            args.append(len(batch.keyed))
             for keyed in batch.keyed:
                 args += keyed
-            names: tuple[str, ...] = (keys.due, keys.msg, keys.keys, keys.park, keys.recent, keys.counts, keys.why)
-            names += (keys.history,)
-            args.append(len(batch.origins) + len(batch.owed))
-            if args[-1]:
-                names += (keys.offsets,)
+            if origins:
                 args += _origin_args(batch)
-            routes = Counter(map(route_in, (message[2] for message in batch.messages)))
-            args.append(len(routes))
             for routed in routes.items():
                 args += routed
             for field, ids in batch.found.items():
                 args += (field, ids)
-            calls.append(Call(park, names, args))
-        replies = await self._runner.many(calls, wait)
+            calls.append(keys.call("park", args))
+        replies = await self._runner.many(calls, self._wait)
         return {
             shard: reply if isinstance(reply, StoreUnavailable) else Parked(*map(tuple, reply))
             for shard, reply in zip(batches, replies, strict=True)
@@ -150,12 +153,10 @@ class RedisStore:
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
         """Keep messages as dead letters, once for each token. Return the positions that were dealt with before."""
-        keys = self._keys.shards[shard]
         args: list[Any] = [token, *self._limits]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
-        names = (keys.dead, keys.msg, keys.why, keys.reject, keys.counts, keys.offsets, keys.history, keys.keys)
-        return tuple(await self._runner.one(Call(self._scripts["reject"], names, args), self._wait))
+        return tuple(await self._runner.one(self._keys.shards[shard].call("reject", args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         """Return those origins that were dealt with before, by the offsets hash."""
@@ -174,14 +175,12 @@ class RedisStore:
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """Record that these origins were dealt with."""
         args = [part for origin in origins for part in origin]
-        await self._runner.one(Call(self._scripts["mark_done"], (self._keys.shards[shard].offsets,), args), self._wait)
+        await self._runner.one(self._keys.shards[shard].call("mark_done", args), self._wait)
 
     async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
         """Return the due moments of messages that wait for earlier ones with the same name."""
         args = [part for one in named for part in one]
-        return list(
-            await self._runner.one(Call(self._scripts["line_up"], (self._keys.shards[shard].lines,), args), None)
-        )
+        return list(await self._runner.one(self._keys.shards[shard].call("line_up", args), None))
 
     async def recent(self, shard: int) -> list[bytes]:
         """Return the recent list without the running number of each entry."""
@@ -196,7 +195,7 @@ class RedisStore:
         """Look up fields of the key index in all shards."""
         client: Any = self._client
         with store_errors():
-            rows = await asyncio.gather(*(client.hmget(keys.keys, fields) for keys in self._keys.shards))
+            rows = await asyncio.gather(*(client.hmget(keys.index, fields) for keys in self._keys.shards))
         return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
@@ -215,11 +214,7 @@ class RedisStore:
         """Delete parked messages, and dead letters if asked. Return what each message was."""
         by_shard = _ids_by_shard(ids)
         first = (int(dead_too), *self._limits, int(replaced), reason)
-        calls = []
-        for shard, some in by_shard.items():
-            keys = self._keys.shards[shard]
-            names = (keys.due, keys.msg, keys.dead, keys.keys, keys.why, keys.counts, keys.history)
-            calls.append(Call(self._scripts["cancel"], names, (*first, *some)))
+        calls = [self._keys.shards[shard].call("cancel", (*first, *some)) for shard, some in by_shard.items()]
         words: dict[bytes, str] = {}
         for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
             if isinstance(reply, StoreUnavailable):
@@ -232,90 +227,72 @@ class RedisStore:
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
-        """Claim due messages. A call that fails or is cancelled is noted, so that ``recover`` gives it back."""
+        """Claim due messages. A call that fails or is cancelled is noted, and given back before the next claim."""
         token = self.new_token()
-        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms)
-        calls = []
-        for shard in shards:
-            keys = self._keys.shards[shard]
-            calls.append(Call(self._scripts["claim"], (keys.due, keys.msg, keys.claimed, keys.drain), args))
+        until_us = int(self.clock.now_us()) + self._timeout_us
+        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms, until_us)
+        keys, lost = self._keys.shards, self._lost
+        calls = [keys[shard].call("claim", (*args, *lost[shard]) if shard in lost else args) for shard in shards]
         sent = time.monotonic()
         try:
             replies = await self._runner.many(calls)
         except asyncio.CancelledError:
-            self._lost.extend((shard, token) for shard in shards)
+            self._lose(shards, token)
             raise
         received = time.monotonic()
         claimed: dict[int, Claimed | StoreUnavailable] = {}
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, StoreUnavailable):
-                self._lost.append((shard, token))
+                self._lose((shard,), token)
                 claimed[shard] = reply
             else:
+                self._lost.pop(shard, None)
                 self.clock.observe(sent, received, reply[1])
                 claimed[shard] = _claimed(shard, reply, token, sent + lease_ms / 1000)
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
         """Extend leases. Return how many were still held."""
-        by_shard = _by_shard((claim, (claim.id + claim.token,)) for claim in claims)
-        return await self._sum(
-            by_shard,
-            (Call(self._scripts["renew"], (keys.claimed,), (lease_ms, *args)) for keys, args in self._each(by_shard)),
-        )
+        return await self._each("renew", _by_shard((claim, (claim.id + claim.token,)) for claim in claims), lease_ms)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
         """Delete delivered messages. Return how many claims were still held."""
-        by_shard = _by_shard_and_route(claims)
-        return await self._sum(
-            by_shard,
-            (
-                Call(self._scripts["settle"], (keys.msg, keys.claimed, keys.keys, keys.counts, keys.why), args)
-                for keys, args in self._each(by_shard)
-            ),
-        )
+        return await self._each("settle", _by_shard_and_route(claims))
 
     async def release(self, releases: Iterable[Release]) -> int:
         """Park claimed messages again. Return how many claims were still held."""
         by_shard = _by_shard(
-            (r.claim, (r.claim.id + r.claim.token, _wait_ms(r), _tries(r.claim, r.tries), r.reason)) for r in releases
-        )
-        return await self._sum(
-            by_shard,
             (
-                Call(
-                    self._scripts["release"],
-                    (keys.due, keys.msg, keys.claimed, keys.why, keys.counts),
-                    (keys.wake, *args),
-                )
-                for keys, args in self._each(by_shard)
-            ),
+                claim,
+                (
+                    claim.id + claim.token,
+                    -1 if wait_ms is None else wait_ms,
+                    tries_and_reached(tries, claim.reached),
+                    reason,
+                ),
+            )
+            for claim, wait_ms, tries, reason in releases
+        )
+        keys = self._keys.shards
+        return await self._sum(
+            by_shard, (keys[shard].call("release", (keys[shard].wake, *args)) for shard, args in by_shard.items())
         )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         """Make claimed messages dead letters. Return how many claims were still held."""
         by_shard = _by_shard(
-            (claim, (claim.id + claim.token, _tries(claim, claim.tries), reason)) for claim, reason in burials
+            (claim, (claim.id + claim.token, tries_and_reached(claim.tries, claim.reached), reason))
+            for claim, reason in burials
         )
-        return await self._sum(
-            by_shard,
-            (
-                Call(
-                    self._scripts["bury"],
-                    (keys.msg, keys.claimed, keys.dead, keys.why, keys.counts, keys.history),
-                    (*self._limits, *args),
-                )
-                for keys, args in self._each(by_shard)
-            ),
-        )
+        return await self._each("bury", by_shard, *self._limits)
 
     async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
         """Write delivered messages into the history of each shard. Return how many entries each keeps."""
-        record, keep_ms = self._scripts["record"], self._limits.keep_ms
+        keep_ms = self._limits.keep_ms
         calls = []
         for shard, some in pieces.items():
             args = (keep_ms, most, *(part for piece in some for part in piece))
-            calls.append(Call(record, (self._keys.shards[shard].history,), args))
+            calls.append(self._keys.shards[shard].call("record", args))
         return dict(zip(pieces, await self._runner.many(calls), strict=True))
 
     async def tally(self, counts: Sequence[DeliveryCount]) -> None:
@@ -325,65 +302,58 @@ class RedisStore:
             names = (self._keys.slots(slot_ms), self._keys.hours(slot_ms))
             args = calls.setdefault(names, [SLOT_KEPT_MS, HOUR_KEPT_MS])
             args += (f"{slot_ms} {place} {route}", f"{slot_ms // HOUR_MS * HOUR_MS} {place} {route}", number)
-        for names, args in calls.items():
-            await self._runner.one(Call(self._scripts["tally"], names, args))
+        for (slots, hours), args in calls.items():
+            await self._runner.one(self._keys.call("tally", args, slots=slots, hours=hours))
 
-    async def recover(self, shards: Sequence[int]) -> int:
-        """Park messages again whose lease expired, and those of claims whose reply was lost."""
-        lost = list(self._lost)
-        self._lost.clear()
-        recover = self._scripts["recover"]
-        wanted = [*lost, *((shard, b"") for shard in shards)]
-        calls = []
-        for shard, token in wanted:
-            keys = self._keys.shards[shard]
-            calls.append(
-                Call(recover, (keys.due, keys.msg, keys.claimed, keys.counts), (keys.wake, _RECOVER_MAX, token))
-            )
-        try:
-            replies = await self._runner.many(calls)
-        except asyncio.CancelledError:
-            self._lost.extend(lost)
-            raise
-        self._lost.extend(
-            place for place, reply in zip(lost, replies, strict=False) if isinstance(reply, StoreUnavailable)
-        )
-        return self._added([shard for shard, _ in wanted], replies)
+    async def recover(self, shards: Sequence[int], lease_ms: int) -> int:
+        """Park messages again whose lease expired, and in other shards those of claims whose reply was lost.
 
-    async def unhold(
-        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
-    ) -> dict[int, Unheld | StoreUnavailable]:
-        """Unhold messages of running routes: one step for each shard."""
-        calls = []
-        for shard, after in shards.items():
-            keys = self._keys.shards[shard]
-            args = (self.instance, *after, limit, _UNHOLD_BYTES, "", 0, 0, *paused)
-            calls.append(Call(self._scripts["unhold"], (keys.due, keys.msg, keys.drain, keys.counts), args))
-        replies = await self._runner.many(calls)
-        return {
-            shard: reply if isinstance(reply, StoreUnavailable) else _unheld(reply)
-            for shard, reply in zip(shards, replies, strict=True)
-        }
+        In ``shards``, which this instance drains, the next claim gives them back: nothing may leave in between.
+        """
+        given_back = await self._give_back([shard for shard in self._lost if shard not in shards])
+        return given_back + await self._sum(shards, (self._recovery(shard, lease_ms) for shard in shards))
+
+    def _recovery(self, shard: int, lease_ms: int, first: bytes = b"", last: bytes = b"") -> Call:
+        keys = self._keys.shards[shard]
+        return keys.call("recover", (keys.wake, _RECOVER_MAX, first, last, lease_ms))
+
+    async def _give_back(self, shards: Sequence[int]) -> int:
+        """Park messages again that were claimed by calls whose reply was lost."""
+        replies = await self._runner.many([self._recovery(shard, 0, *self._lost[shard]) for shard in shards])
+        for shard, reply in zip(shards, replies, strict=True):
+            if not isinstance(reply, StoreUnavailable):
+                self._lost.pop(shard, None)
+        return self._added(shards, replies)
+
+    def _lose(self, shards: Iterable[int], token: bytes) -> None:
+        for shard in shards:
+            first, _ = self._lost.get(shard, (token, token))
+            self._lost[shard] = first, token
+
+    async def hold(self, claims: Iterable[Claim]) -> int:
+        """Keep claimed messages until their route may go on. Return how many claims were still held."""
+        return await self._each("hold", _by_shard((claim, (claim.id + claim.token,)) for claim in claims))
 
     async def let_go(
-        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
+        self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
     ) -> dict[int, LetGo | StoreUnavailable]:
-        """Unhold messages of one route: one step for each shard."""
+        """Park held messages again: one step for each shard."""
         calls = []
-        for shard, (after, most) in shards.items():
-            keys = self._keys.shards[shard]
-            args = (self.instance, *after, limit, _UNHOLD_BYTES, route, most, gap_us)
-            calls.append(Call(self._scripts["unhold"], (keys.due, keys.msg, keys.drain, keys.counts), args))
+        for shard, (after, most, others) in steps.items():
+            args: list[Any] = [self.instance, *after, limit, _LET_GO_BYTES, gap_us, int(others)]
+            for routed in most.items():
+                args += routed
+            calls.append(self._keys.shards[shard].call("let_go", args))
         replies = await self._runner.many(calls)
         return {
             shard: reply if isinstance(reply, StoreUnavailable) else _let_go(reply)
-            for shard, reply in zip(shards, replies, strict=True)
+            for shard, reply in zip(steps, replies, strict=True)
         }
 
     async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
         """Take tokens of a route's bucket."""
         args = (route, 1e6 / per_s, most, wanted)
-        return int(await self._runner.one(Call(self._scripts["tokens"], (self._keys.rates,), args)))
+        return int(await self._runner.one(self._keys.call("tokens", args)))
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         """Add up the counts of all shards."""
@@ -397,11 +367,11 @@ class RedisStore:
 
     async def hand_over(self, shards: Iterable[int]) -> None:
         """Stop draining these shards, so that another instance can start at once."""
-        script = self._scripts["hand_over"]
         wanted = list(shards)
+        await self._give_back([shard for shard in wanted if shard in self._lost])
         keys = [self._keys.shards[shard] for shard in wanted]
         if wanted:
-            await self._sum(wanted, (Call(script, (one.drain,), (self.instance, one.wake)) for one in keys))
+            await self._sum(wanted, (shard.call("hand_over", (self.instance, shard.wake)) for shard in keys))
 
     async def orders(self) -> RouteOrders:
         """Return what operators have ordered."""
@@ -411,20 +381,22 @@ class RedisStore:
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
         """Report this instance for ``ttl_ms``. Return the instances that can deliver, and the orders."""
-        names, orders = await self._runner.one(
-            Call(
-                self._scripts["meet"],
-                (self._keys.instances, self._keys.health, self._keys.orders),
-                (self.instance, ttl_ms, f"{able:d}{health}"),
-            )
-        )
+        sent = time.monotonic()
+        args = [self.instance, ttl_ms, f"{able:d}{health}"]
+        for silent in self._roll.silent(sent).items():
+            args += silent
+        now_us, rows, orders = await self._runner.one(self._keys.call("meet", args))
+        received = time.monotonic()
+        stepped_us = self._meetings.observe(sent, received, now_us)
+        beats = {name.decode(): beat for name, beat in zip(rows[::3], rows[1::3], strict=True)}
+        running = self._roll.running(beats, ttl_ms, now_us // 1000, received)
+        unable = {name.decode() for name, able in zip(rows[::3], rows[2::3], strict=True) if not able}
         pairs = zip(orders[::2], orders[1::2], strict=True)
-        return Met([name.decode() for name in names], orders_in(pairs))
+        return Met([name for name in running if name not in unable], orders_in(pairs), stepped_us / 1e6)
 
     async def deal(self, read: str, wanted: str) -> Dealt:
         """Replace the deal if it is still the one that was read. Return the deal in force."""
-        keys = (self._keys.instances, self._keys.health, self._keys.deal)
-        now, *reports = await self._runner.one(Call(self._scripts["deal"], keys, (read, wanted)))
+        now, *reports = await self._runner.one(self._keys.call("deal", (read, wanted)))
         pairs = zip(reports[::2], reports[1::2], strict=True)
         return Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
 
@@ -446,9 +418,12 @@ class RedisStore:
         """Return eight bytes that no other call of any process has."""
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
-    def _each(self, by_shard: Mapping[int, list[Any]]) -> Iterator[tuple[ShardKeys, list[Any]]]:
-        for shard, args in by_shard.items():
-            yield self._keys.shards[shard], args
+    async def _each(self, script: str, by_shard: Mapping[int, list[Any]], *first: Any) -> int:
+        """Run a script in each shard, with the ``first`` arguments and its own. Return the sum of the replies."""
+        keys = self._keys.shards
+        return await self._sum(
+            by_shard, (keys[shard].call(script, (*first, *args)) for shard, args in by_shard.items())
+        )
 
     async def _sum(self, shards: Iterable[int], calls: Iterable[Call]) -> int:
         return self._added(shards, await self._runner.many(list(calls)))
@@ -470,26 +445,12 @@ def orders_in(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, RouteOrder]:
     return {route.decode("utf-8", "replace"): read_order(text.decode("utf-8", "replace")) for route, text in pairs}
 
 
-def _unheld(reply: Sequence[Any]) -> Unheld:
-    if not reply[0]:
-        return Unheld(False, None, FIRST_HELD, frozenset())
-    _, _, first_ms, _, *last, rest = *reply[:6], reply[6:]
-    routes = frozenset(route.decode("utf-8", "replace") for route in rest)
-    return Unheld(True, None if first_ms < 0 else first_ms, (last[0], last[1]), routes)
-
-
 def _let_go(reply: Sequence[Any]) -> LetGo:
     if not reply[0]:
-        return LetGo(False, 0, None, FIRST_HELD, True)
-    _, ended, first_ms, moved, *last = reply
-    return LetGo(True, moved, None if first_ms < 0 else first_ms, (last[0], last[1]), not ended)
-
-
-def _wait_ms(release: Release) -> int:
-    """Return the wait as release.lua takes it."""
-    if release.held:
-        return -2
-    return -1 if release.wait_ms is None else release.wait_ms
+        return LetGo(False, 0, None, FIRST_HELD, False, frozenset())
+    _, moved, first_ms, last_ms, last_id, ended, *rest = reply
+    routes = frozenset(route.decode("utf-8", "replace") for route in rest)
+    return LetGo(True, moved, None if first_ms < 0 else first_ms, (last_ms, last_id), bool(ended), routes)
 
 
 def _origin_args(batch: Batch) -> Iterator[bytes | int]:
@@ -539,10 +500,6 @@ def _found(values: Iterable[bytes | None]) -> Found:
         elif value:
             ids += (value[at : at + ID_BYTES] for at in range(0, len(value), ID_BYTES))
     return Found(ids, unlisted)
-
-
-def _tries(claim: Claim, tries: int) -> int:
-    return tries_and_reached(tries, claim.reached)
 
 
 def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:

@@ -9,11 +9,12 @@ from adapters.redis.connect import close, connect
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
+from adapters.redis.instances import instances_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call, scripts
-from bridge.admin.leftovers import Looked, Remains
+from adapters.redis.steps import step_in
 from bridge.core.errors import StoreUnavailable
+from bridge.desk.leftovers import Looked, Remains
 from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.settings import Redis
 
@@ -31,13 +32,14 @@ async def inspect(settings: Redis) -> tuple[list[str], int]:
         judge_agreement(made, settings.shards)
         keys = StoreKeys(settings.key_prefix, settings.shards, "")
         with store_errors():
-            seconds, _ = await client.time()
-            now_ms = int(seconds) * 1000
-            instances = int(await client.zcount(keys.instances, now_ms, "+inf"))
+            seconds, microseconds = await client.time()
+            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+            instances = len((await instances_of(client, keys, now_ms))[0])
             dead = sum([await client.zcard(shard.dead) for shard in keys.shards])
             room = nearly_full(await memory_of(client))
         warnings = [warning for verdict in verdicts for warning in verdict.warnings]
-        return [one for one in (*warnings, loss_in(made, now_ms), room, many_dead(dead)) if one], instances
+        texts = (*warnings, loss_in(made, now_ms), step_in(made, now_ms), room, many_dead(dead))
+        return [text for text in texts if text], instances
     finally:
         await close(client)
 
@@ -85,8 +87,7 @@ async def next_due(settings: Redis) -> Looked:
         judge_agreement(made, settings.shards)
         shards = StoreKeys(settings.key_prefix, settings.shards, "").shards
         args = ("-inf", "+inf", 0, max(1, _MESSAGES // len(shards)), 0, _BYTES // len(shards))
-        page = scripts()["page"]
-        replies = await Runner(client).many([Call(page, (keys.due, keys.msg, keys.why), args) for keys in shards])
+        replies = await Runner(client).many([keys.call("page", args, set=keys.due) for keys in shards])
         with store_errors():
             counts = client.pipeline(transaction=False)
             for keys in shards:

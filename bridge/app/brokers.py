@@ -1,15 +1,16 @@
 """The brokers and the store: the only file of ``bridge/`` that imports ``adapters``.
 
-A broker is a module with the functions of ``Broker``. A third one costs a folder with a ``broker.py``, a line here, and
-its section and rules in ``bridge/settings``.
+A third broker costs a folder with the five parts of ``Broker``, a line here, and its section and rules in
+``bridge/settings``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
@@ -18,13 +19,13 @@ from adapters.redis.lab import TrialStore
 from adapters.redis.store import RedisStore
 from adapters.redis.survey import count as count_remains
 from adapters.redis.survey import inspect, next_due, remains
-from bridge.admin.desk import Row
-from bridge.admin.diagnosis import CheckResult
-from bridge.admin.leftovers import Intake, Place
-from bridge.admin.payload import Draft, Opened, Packed
-from bridge.admin.topology import Finding, Part
 from bridge.core.clock import StoreClock
 from bridge.core.message import Failure
+from bridge.desk.leftovers import Intake, Place
+from bridge.desk.payload import Draft, Opened, Packed
+from bridge.desk.rows import Row
+from bridge.desk.severity import CheckResult
+from bridge.desk.topology import Finding, Part
 from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, RelayEnds
 from bridge.settings import ProcessPlan, Settings
@@ -49,31 +50,29 @@ __all__ = [
     "next_due",
     "open_store",
     "open_trial_store",
+    "pack",
     "remains",
 ]
 
-_MODULES: dict[BrokerKind, str] = {"rabbitmq": "adapters.rabbitmq.broker", "kafka": "adapters.kafka.broker"}
+_FOLDERS: dict[BrokerKind, str] = {"rabbitmq": "adapters.rabbitmq", "kafka": "adapters.kafka"}
 
 
-class Broker(Protocol):
-    """What postdate needs of a broker. ``settings`` hold routes of this broker alone unless a method says otherwise.
-
-    What is called blocking talks to the broker: call it in a thread. It raises ``BrokerUnavailable`` where the broker
-    does not answer and ``Refused`` where it does not allow the call.
-    """
-
-    @property
-    def KEY_NAME(self) -> str:
-        """What the broker calls the key that orders its messages."""
+class BrokerEnds(Protocol):
+    """Where messages come from and where they go."""
 
     def address(self, settings: Settings) -> str:
         """Return where the broker is, without secrets."""
 
-    # The pipeline's ends.
-
-    def open_ends(self, process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None]) -> Ends:
+    def open_ends(
+        self,
+        process: ProcessPlan,
+        clock: StoreClock,
+        health: Health,
+        mend: Callable[[], None],
+        secret: Callable[[], bytes],
+    ) -> Ends:
         """Make source and sink of a process with a store, not connected yet. ``mend()`` asks for what is missing to be
-        declared again."""
+        declared again. ``secret()`` signs retry states."""
 
     def open_relays(
         self, settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]
@@ -83,7 +82,9 @@ class Broker(Protocol):
     def open_drains(self, settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
         """Return how to empty the levels of routes that have a store now; None where the broker does it by itself."""
 
-    # Topology.
+
+class BrokerTopology(Protocol):
+    """What the routes need of the broker. Blocking unless a method says otherwise."""
 
     def plan(self, settings: Settings) -> list[Part]:
         """Return what `setup` declares, in the order in which it does. Pure."""
@@ -105,6 +106,10 @@ class Broker(Protocol):
         """Return whether what the consumers of retry routes reject reaches postdate. ``change``: see to it, where
         possible. Blocking; a broker that does not tell is a finding."""
 
+    def judge_interception(self, settings: Settings) -> list[CheckResult]:
+        """Return what keeps published messages from postdate: intakes that take none in, bindings of others. Blocking;
+        what cannot be asked is a result."""
+
     def diagnose(self, settings: Settings) -> list[CheckResult]:
         """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
         that does not answer is a result."""
@@ -112,17 +117,9 @@ class Broker(Protocol):
     def open_fronts(self, settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
         """Return a route and a sentence wherever delayed messages pass undelayed, by what ``verify`` found. Pure."""
 
-    # The canary: a message of postdate's own.
 
-    def declare_canary(self, settings: Settings) -> None:
-        """Declare the canary's route, the only one in ``settings``, and what it delivers to. Blocking. Raises as
-        ``declare``."""
-
-    def round_trip(self, settings: Settings, delay_ms: int, wait_s: float) -> float | None:
-        """Send a canary. Return how late (s) it came back; None if it did not within ``wait_s`` of its due moment.
-        Blocking. Raises ``Refused`` where the canary's route does not exist."""
-
-    # Messages that wait in the broker.
+class BrokerLevels(Protocol):
+    """Messages that wait in the broker."""
 
     def levels_at(self, settings: Settings, before: Sequence[Settings]) -> list[Settings]:
         """Return each installation of the broker to ask for levels, as settings with the routes to ask about. Pure.
@@ -154,7 +151,13 @@ class Broker(Protocol):
     def stalled_intakes(self, settings: Settings) -> list[Intake]:
         """Return the intakes in which messages wait and none is taken. Blocking, some seconds."""
 
-    # Payloads: a message as the store keeps it.
+
+class BrokerPayloads(Protocol):
+    """A message as the store keeps it."""
+
+    @property
+    def KEY_NAME(self) -> str:
+        """What the broker calls the key that orders its messages."""
 
     def trace_headers(self, payload: bytes) -> dict[str, str]:
         """Return the W3C trace headers of a whole payload by name. Raises ``ValueError``."""
@@ -169,6 +172,10 @@ class Broker(Protocol):
     def open_payload(self, row: Row) -> Opened:
         """Open a payload for a person. Raises ``ValueError`` where too little of it was read."""
 
+    def headers_of(self, payload: bytes) -> Iterable[tuple[str, object]]:
+        """Iterate over the headers in the first bytes of a payload, as ``open_payload`` names them. Raises
+        ``ValueError`` where the headers were not all read."""
+
     def failure_of(self, settings: Settings, route: str, payload: bytes) -> Failure:
         """Return how the consumers of a retry route failed. Raises ``ValueError`` where too little of the payload was
         read."""
@@ -180,34 +187,92 @@ class Broker(Protocol):
         """Return where a message was published, as far as the first bytes of its payload tell."""
 
 
+class BrokerCanary(Protocol):
+    """A message of postdate's own."""
+
+    def declare_canary(self, settings: Settings) -> None:
+        """Declare the canary's route, the only one in ``settings``, and what it delivers to. Blocking. Raises as
+        ``declare``."""
+
+    def round_trip(self, settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+        """Send a canary. Return how late (s) it came back; None if it did not within ``wait_s`` of its due moment.
+        Blocking. Raises ``Refused`` where the canary's route does not exist."""
+
+
+class Broker(NamedTuple):
+    """What postdate needs of a broker, in five parts. Each is a module ``broker_<part>.py`` of the broker's folder.
+
+    ``settings`` hold routes of this broker alone unless a method says otherwise. What is called blocking talks to the
+    broker: call it in a thread. It raises ``BrokerUnavailable`` where the broker does not answer and ``Refused`` where
+    it does not allow the call.
+    """
+
+    ends: BrokerEnds
+    topology: BrokerTopology
+    levels: BrokerLevels
+    payloads: BrokerPayloads
+    canary: BrokerCanary
+
+
 if TYPE_CHECKING:
-    import adapters.kafka.broker
-    import adapters.rabbitmq.broker
+    import adapters.kafka.broker_canary
+    import adapters.kafka.broker_ends
+    import adapters.kafka.broker_levels
+    import adapters.kafka.broker_payloads
+    import adapters.kafka.broker_topology
+    import adapters.rabbitmq.broker_canary
+    import adapters.rabbitmq.broker_ends
+    import adapters.rabbitmq.broker_levels
+    import adapters.rabbitmq.broker_payloads
+    import adapters.rabbitmq.broker_topology
 
-    _faces: tuple[Broker, ...] = (adapters.rabbitmq.broker, adapters.kafka.broker)
+    _brokers: tuple[Broker, ...] = (
+        Broker(
+            adapters.rabbitmq.broker_ends,
+            adapters.rabbitmq.broker_topology,
+            adapters.rabbitmq.broker_levels,
+            adapters.rabbitmq.broker_payloads,
+            adapters.rabbitmq.broker_canary,
+        ),
+        Broker(
+            adapters.kafka.broker_ends,
+            adapters.kafka.broker_topology,
+            adapters.kafka.broker_levels,
+            adapters.kafka.broker_payloads,
+            adapters.kafka.broker_canary,
+        ),
+    )
 
 
+@cache
 def broker_of(kind: BrokerKind | str) -> Broker:
-    """Return a broker's face. Its client library is imported with it, and only then."""
-    return cast(Broker, import_module(_MODULES[cast(BrokerKind, kind)]))
+    """Return a broker. Its client library is imported with it, and only then."""
+    folder = _FOLDERS[cast(BrokerKind, kind)]
+    parts: list[Any] = [import_module(f"{folder}.broker_{part}") for part in Broker._fields]
+    return Broker(*parts)
+
+
+def pack(settings: Settings, route: str, draft: Draft) -> Packed:
+    """Pack a message as the broker of its route does. Raises ``SettingsError``, ``Refused``."""
+    return broker_of(settings.routes[route].broker).payloads.pack(settings, route, draft)
 
 
 def lab_of(kind: BrokerKind) -> ModuleType:
     """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
     ``bridge.lab.ports.BrokerLab``, ``names(base)`` and ``BENCH``. Imported only for these commands."""
-    return import_module(_MODULES[kind].replace(".broker", ".lab"))
+    return import_module(f"{_FOLDERS[kind]}.lab")
 
 
 def migration_of(kind: BrokerKind) -> ModuleType:
     """Return how a broker's users move to postdate: a module with ``survey(settings, means)``, which returns a
-    ``bridge.admin.migration.Migration`` for each exchange, and ``advance(settings, exchange, means, say)``."""
-    return import_module(_MODULES[kind].replace(".broker", ".migration.apply"))
+    ``bridge.desk.migration.Migration`` for each exchange, and ``advance(settings, exchange, means, say)``."""
+    return import_module(f"{_FOLDERS[kind]}.migration.apply")
 
 
 def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:
     """Return each broker that has a route, with the settings of its routes alone."""
     found = []
-    for kind in _MODULES:
+    for kind in _FOLDERS:
         if names := settings.routes_of(kind):
             found.append((broker_of(kind), settings.only(names)))
     return found
@@ -216,7 +281,8 @@ def brokers_of(settings: Settings) -> list[tuple[Broker, Settings]]:
 def named_brokers(settings: Settings, before: Sequence[Settings] = ()) -> list[tuple[BrokerKind, Broker]]:
     """Return each broker that the settings or the previous ones name, whether a route uses it or not. The client
     libraries of the others stay unloaded."""
-    return [(kind, broker_of(kind)) for kind in _MODULES if any(one.names_broker(kind) for one in (settings, *before))]
+    every = (settings, *before)
+    return [(kind, broker_of(kind)) for kind in _FOLDERS if any(known.names_broker(kind) for known in every)]
 
 
 def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:

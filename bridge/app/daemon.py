@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import structlog
 
 from bridge.app.build import instance_name, new_token
-from bridge.app.canary import with_canaries
+from bridge.app.canaries import with_canaries
 from bridge.app.start import declaring_later, prepare, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
 from bridge.process.frames import FrameLine, line_pair
 from bridge.process.handover import Handover, packed
 from bridge.process.http_child import HttpChild
+from bridge.process.live import LiveListener
 from bridge.process.reload import Reloader
 from bridge.process.report import Report
 from bridge.process.workers import Handed, Workers, end_with_parent, python_command
@@ -30,6 +31,7 @@ from bridge.settings import ProcessPlan, Settings, plan
 from bridge.settings.live import with_live
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -54,13 +56,13 @@ def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
         report = _to_supervisor(_stuck_s(settings), beside)
         work = run_process(processes[0], settings.bridge.setup, new_token(), report, health, settings)
         reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
-        return _until_end(beside.around(report.telling(work), reloader), _loop_factory())
+        return _until_end(beside.around(report.telling(work), reloader, report.not_alive), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
     beside = Beside(settings, 1 + settings.bridge.workers * len(processes), health)
     report = _to_supervisor(_TURN_S, beside)
     work = _run_workers(settings, processes, report, beside, health)
     reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
-    return _until_end(beside.around(report.telling(work), reloader), None)
+    return _until_end(beside.around(report.telling(work), reloader, report.not_alive), None)
 
 
 def _set_up_logs(settings: Settings, name: str = "") -> None:
@@ -68,29 +70,35 @@ def _set_up_logs(settings: Settings, name: str = "") -> None:
 
 
 class Beside:
-    """The HTTP process beside the others, and the lines to it: the first for this process, one for each worker."""
+    """The HTTP process beside the others, and the lines to it: the first for this process, one for each worker. And the
+    address of this process's own that answers /livez."""
 
     def __init__(self, settings: Settings, lines: int, health: Health) -> None:
         self.child: HttpChild | None = None
+        self._live_listen, self._health = settings.http.live_listen, health
         self._pairs = [line_pair() for _ in range(lines)] if settings.http.enabled else []
         if self._pairs:
-            self.child = HttpChild(settings, [one for one, _ in self._pairs], partial(health.say, "http"))
+            self.child = HttpChild(settings, [line for line, _ in self._pairs], partial(health.say, Subject("http")))
 
     def telling(self) -> list[socket]:
         """Return the ends of the lines that tell; none without HTTP."""
         return [telling for _, telling in self._pairs]
 
-    async def around(self, work: Coroutine[Any, Any, None], reloader: Reloader) -> None:
+    async def around(self, work: Coroutine[Any, Any, None], reloader: Reloader, not_alive: Callable[[], str]) -> None:
         """Do ``work``, and serve HTTP from before its start until after its end. React to SIGHUP."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _on_hangup(reloader))
         if self.child is None:
             await work
             return
-        keeping = asyncio.ensure_future(self.child.run())
+        keeping = [asyncio.ensure_future(self.child.run())]
+        if self._live_listen:
+            live = LiveListener(self._live_listen, not_alive, partial(self._health.say, Subject("liveness")))
+            keeping.append(asyncio.ensure_future(live.run()))
         try:
             await work
         finally:
-            keeping.cancel()
+            for keeper in keeping:
+                keeper.cancel()
             await self.child.leave()
 
 
@@ -132,23 +140,24 @@ async def _run_workers(
 ) -> None:
     waits = await prepare(settings, processes, settings.bridge.setup, report)
     processes = await with_canaries(settings, processes)
-    planned = [one for _ in range(settings.bridge.workers) for one in processes]
-    pairs = [notify.pair() for _ in planned] if report.wanted else []
+    planned = [process for _ in range(settings.bridge.workers) for process in processes]
+    watched = report.wanted or bool(settings.http.live_listen)
+    pairs = [notify.pair() for _ in planned] if watched else []
     lines = [Handed(hearing, telling.socket.fileno()) for hearing, telling in pairs]
     # The settings go through a pipe: a restarted worker runs with the settings that were checked, even if the file has
     # changed, and no secret appears on a command line.
     fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(planned)
-    telling = [one.fileno() for one in beside.telling()[1:]]
+    telling = [end.fileno() for end in beside.telling()[1:]]
     ends: list[int | None] = [*telling] if telling else [None] * len(planned)
-    each = [packed(Plan(one, os.getpid(), *two)) for one, *two in zip(planned, fds, ends, strict=True)]
+    each = [packed(Plan(process, os.getpid(), *two)) for process, *two in zip(planned, fds, ends, strict=True)]
     command = python_command("from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with declaring_later(settings, waits):
         workers = Workers(command, each, patience_s, lines, telling, health)
 
         def follow(new: Settings) -> None:
-            plans = [replace(one, settings=with_live(one.settings, new)) for one in planned]
-            again = [packed(Plan(one, os.getpid(), *two)) for one, *two in zip(plans, fds, ends, strict=True)]
+            plans = [replace(process, settings=with_live(process.settings, new)) for process in planned]
+            again = [packed(Plan(process, os.getpid(), *two)) for process, *two in zip(plans, fds, ends, strict=True)]
             workers.hand(again, packed(new))
 
         workers.on_reload = follow

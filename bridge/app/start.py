@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bridge.admin.topology import Standing
 from bridge.app.brokers import broker_of, open_store
 from bridge.app.build import build, build_without_store, instance_name, new_token
-from bridge.app.canary import with_canaries
-from bridge.app.leftovers import emptying, left_at_start, strays_of
+from bridge.app.canaries import with_canaries
+from bridge.app.survey import emptying, left_at_start, strays_of
 from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
+from bridge.desk.topology import Standing
 from bridge.process.loops import Running
 from bridge.process.report import Report
 from bridge.settings import ProcessPlan, Settings, exposed_files, mask_url
@@ -39,16 +39,16 @@ _AGAIN_S = 3.0
 
 async def when_there(attempt: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
     """Repeat ``attempt`` until its server answers. Log and report each new reason once."""
-    reconnect, said = Reconnect(), ""
+    reconnect, reported = Reconnect(), ""
     while True:
         try:
             return await attempt()
         except Unreachable as error:
-            if str(error) != said:
-                said = str(error)
-                log.warning("waiting", because=said)
+            if str(error) != reported:
+                reported = str(error)
+                log.warning("waiting", because=reported)
                 if report is not None:
-                    report.waits(said)
+                    report.waits(reported)
             await reconnect.wait()
 
 
@@ -85,13 +85,13 @@ async def run_process(
 
 
 async def _serve(
-    settings: Settings, setup: bool, report: Report, whole: Settings | None, made: Callable[[], Running]
+    settings: Settings, setup: bool, report: Report, whole: Settings | None, make: Callable[[], Running]
 ) -> None:
     """Declare the topology, wire the service with ``made``, and run it until a signal."""
     waits = setup and await set_up_topology(settings, report)
     if whole is not None:
         await log_leftovers(whole)
-    service = made()
+    service = make()
     log.info("started")
     _calm_collector()
     report.of(service)
@@ -150,9 +150,9 @@ async def log_leftovers(settings: Settings) -> None:
         return
     for text in unknown:
         log.warning("left behind", what=text)
-    for one in left:
-        if one.messages:
-            log.warning("left behind", route=one.route, what=one.text)
+    for leftover in left:
+        if leftover.messages:
+            log.warning("left behind", route=leftover.route, what=leftover.text)
 
 
 async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
@@ -161,12 +161,12 @@ async def set_up_topology(settings: Settings, report: Report | None = None, agai
     ``again``: do not log the warnings a second time. Raises ``TopologyMismatch`` and ``Refused``.
     """
     declared = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
-    for one in declared.found:
-        if one.state is Standing.MADE:
-            log.info("declared", kind=one.part.name.kind, name=one.part.name.name, route=one.part.route)
+    for finding in declared.found:
+        if finding.state is Standing.MADE:
+            log.info("declared", kind=finding.part.name.kind, name=finding.part.name.name, route=finding.part.route)
     for text in () if again else declared.warnings:
         log.warning("topology", what=text)
-    return any(one.state is Standing.WAITS for one in declared.found)
+    return any(finding.state is Standing.WAITS for finding in declared.found)
 
 
 @asynccontextmanager
@@ -209,6 +209,6 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    used = dict.fromkeys(broker_of(route.broker).address(settings) for route in settings.routes.values())
+    used = dict.fromkeys(broker_of(route.broker).ends.address(settings) for route in settings.routes.values())
     store = {"store": mask_url(settings.redis.url.get_secret_value())} if settings.uses_store else {}
     return {**store, "broker": ", ".join(used)}

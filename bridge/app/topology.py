@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.app.brokers import Broker, brokers_of
 from bridge.core.errors import FAILED, FINE, REFUSED, UNREACHABLE, BrokerUnavailable
+from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import Settings, forgotten_broker
 
 #: Findings beside a topic that exists: it is usable, and there is something to say about it.
@@ -36,23 +36,23 @@ def plan_topology(settings: Settings) -> Declared:
     codes = []
     for broker, own in brokers_of(settings):
         try:
-            compared = broker.verify(own)
+            compared = broker.topology.verify(own)
         except BrokerUnavailable as error:
             warnings.append(f"what exists already is not known: {error}")
             codes.append(UNREACHABLE)
-            found += [Finding(part, Standing.PLANNED) for part in broker.plan(own)]
+            found += [Finding(part, Standing.PLANNED) for part in broker.topology.plan(own)]
             continue
         standing = {
-            one.part.name: _PLANNED.get(one.state, one.state)
-            for one in compared
-            if one.part.ours and one.state not in _BESIDE
+            finding.part.name: _PLANNED.get(finding.state, finding.state)
+            for finding in compared
+            if finding.part.ours and finding.state not in _BESIDE
         }
-        some = [Finding(part, _planned(part, standing)) for part in broker.plan(own)]
-        warnings += [one.text for one in compared if _worth_a_warning(one)]
-        codes.append(_code(some))
-        consumers = broker.judge_consumers(own)
-        found += some + consumers
-        warnings += [one.text for one in consumers if one.text and one.state is not Standing.THERE]
+        planned = [Finding(part, _planned(part, standing)) for part in broker.topology.plan(own)]
+        warnings += [finding.text for finding in compared if _worth_a_warning(finding)]
+        codes.append(_code(planned))
+        consumers = broker.topology.judge_consumers(own)
+        found += planned + consumers
+        warnings += [finding.text for finding in consumers if finding.text and finding.state is not Standing.THERE]
     return Declared(found, warnings, next((code for code in codes if code), FINE))
 
 
@@ -62,38 +62,45 @@ def declare_topology(settings: Settings) -> Declared:
     forgotten = forgotten_broker(settings)
     warnings = [forgotten] if forgotten else []
     for broker, own in brokers_of(settings):
-        made, words = _declare(broker, own, forgotten)
-        consumers = broker.judge_consumers(own, change=True)
-        found += made + consumers
-        warnings += words + [one.text for one in consumers if one.text and one.state is not Standing.THERE]
-    waits = any(one.state is Standing.WAITS for one in found)
+        declared, words = _declare(broker, own, forgotten)
+        consumers = broker.topology.judge_consumers(own, change=True)
+        found += declared + consumers
+        warnings += words + [
+            finding.text for finding in consumers if finding.text and finding.state is not Standing.THERE
+        ]
+    waits = any(finding.state is Standing.WAITS for finding in found)
     return Declared(found, warnings, FAILED if waits else FINE)
 
 
 def verify_topology(settings: Settings) -> list[Finding]:
     """Compare every exchange, queue and topic with the broker's. Raises ``BrokerUnavailable``."""
-    return [finding for broker, own in brokers_of(settings) for finding in broker.verify(own)]
+    return [finding for broker, own in brokers_of(settings) for finding in broker.topology.verify(own)]
 
 
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Return a route and a sentence for each policy that harms postdate's queues. Raises ``BrokerUnavailable`` where
     policies cannot be read."""
-    return [harm for broker, own in brokers_of(settings) for harm in broker.judge_policies(own)]
+    return [harm for broker, own in brokers_of(settings) for harm in broker.topology.judge_policies(own)]
 
 
 def judge_consumers(settings: Settings) -> list[Finding]:
     """Return whether what the consumers of retry routes reject reaches postdate."""
-    return [one for broker, own in brokers_of(settings) for one in broker.judge_consumers(own) if one.text]
+    return [
+        finding
+        for broker, own in brokers_of(settings)
+        for finding in broker.topology.judge_consumers(own)
+        if finding.text
+    ]
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return a route and a sentence wherever delayed messages pass undelayed. Pure."""
-    return [one for broker, own in brokers_of(settings) for one in broker.open_fronts(own, findings)]
+    return [front for broker, own in brokers_of(settings) for front in broker.topology.open_fronts(own, findings)]
 
 
 def _declare(broker: Broker, own: Settings, forgotten: str) -> tuple[list[Finding], list[str]]:
     try:
-        return broker.declare(own)
+        return broker.topology.declare(own)
     except BrokerUnavailable as error:
         raise BrokerUnavailable(f"{error}; {forgotten}") if forgotten else error from error
 
@@ -106,12 +113,12 @@ def _planned(part: Part, standing: Mapping[Name, Standing]) -> Standing:
     return Standing.THERE if known else Standing.PLANNED
 
 
-def _worth_a_warning(one: Finding) -> bool:
-    return bool(one.text) and (one.state not in (Standing.SAME, Standing.MISSING) or not one.part.ours)
+def _worth_a_warning(finding: Finding) -> bool:
+    return bool(finding.text) and (finding.state not in (Standing.SAME, Standing.MISSING) or not finding.part.ours)
 
 
 def _code(found: Iterable[Finding]) -> int:
-    states = {one.state for one in found}
+    states = {finding.state for finding in found}
     if states & _STOPS:
         return REFUSED
     return FAILED if Standing.WAITS in states else FINE

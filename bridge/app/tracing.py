@@ -24,5 +24,5 @@ def open_tracer(process: ProcessPlan, broker: Broker, instance: str) -> Any:
         name: (route.queue, route.queue) if route.retries and route.queue else (route.intercept, route.target)
         for name, route in settings.routes.items()
     }
-    headers = traces.TraceHeaders(broker.trace_headers, broker.with_traceparent)
+    headers = traces.TraceHeaders(broker.payloads.trace_headers, broker.payloads.with_traceparent)
     return traces.Tracer(process.broker, places, headers, settings.tracing.propagation == "link", instance)

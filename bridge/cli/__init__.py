@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -19,11 +20,16 @@ from bridge.cli.commands import app
 from bridge.core.errors import FAILED, FINE, INTERRUPTED, PostdateError, code_of
 from bridge.telemetry.printable import complain
 
+#: Errors of a file or pipe that cannot be written: closed, full, beyond a limit, or broken.
+_UNWRITABLE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
 
 def main() -> NoReturn:
     """Run the command that the command line names, and exit."""
     # Without a handler, warnings of libraries would appear between postdate's own output. `run` sets up its logs.
     logging.getLogger().addHandler(logging.NullHandler())
+    if sys.stdout is None:  # the caller closed it. Writing to this one fails, and no socket gets its number
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -37,11 +43,7 @@ def main() -> NoReturn:
     if code == INTERRUPTED:
         # Python restores the signal's default action before it has ended: one more Ctrl-C would kill it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader (head, less) has closed the pipe
-        _discard_output()
-    sys.exit(code)
+    sys.exit(FAILED if _output_is_lost() else code)
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -60,6 +62,11 @@ def run_command(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except BrokenPipeError:
         _discard_output()
+        return FAILED
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _complain_of_output(error)
         return FAILED
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code, and prints nothing
         complain("Interrupted.")
@@ -81,6 +88,23 @@ def _terminate(number: int, at: object) -> None:
     """End at SIGTERM as any other process does. Linux drops the signal for process 1, which postdate is in a container,
     unless that process handles it. ``run`` installs its own handler."""
     os._exit(128 + number)
+
+
+def _output_is_lost() -> bool:
+    """Write what standard output still buffers. Where that fails, say so once, discard it, and return True."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
+        _discard_output()
+    except OSError as error:
+        _complain_of_output(error)
+        return True
+    return False
+
+
+def _complain_of_output(error: OSError) -> None:
+    complain(f"Cannot write the output: {error.strerror}.")
+    _discard_output()
 
 
 def _discard_output() -> None:

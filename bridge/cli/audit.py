@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.admin.desk import Desk
-from bridge.app.open_desk import at_desk
+from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rows
-from bridge.delay.duration import write_moment
+from bridge.operate.documents import AuditFacts
 from bridge.settings import settings_from
 
 _COLUMNS = ["at", "who", "via", "verb", "messages", "what", "reason"]
@@ -22,21 +21,9 @@ def audit(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show what people did to messages and routes, newest first. The store keeps about 10,000 entries."""
-    settings = settings_from(config)
+    page = operate(settings_from(config), lambda operator: operator.audit(limit))
+    rows(output, _COLUMNS, [_row(entry) for entry in page.audit])
 
-    async def gather(desk: Desk) -> list[dict[str, Any]]:
-        return [
-            {
-                "at": write_moment(entry.at_ms),
-                "at_ms": entry.at_ms,
-                "who": entry.who,
-                "via": entry.via,
-                "verb": entry.verb,
-                "messages": entry.messages,
-                "what": entry.what,
-                "reason": entry.reason or None,
-            }
-            for entry in await desk.audit(limit)
-        ]
 
-    rows(output, _COLUMNS, at_desk(settings, gather))
+def _row(entry: AuditFacts) -> dict[str, Any]:
+    return {**entry.model_dump(exclude={"id"}), "reason": entry.reason or None}

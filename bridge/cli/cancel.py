@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 import typer
 
-from bridge.admin import verbs
-from bridge.admin.desk import Desk, Filter
-from bridge.admin.verbs import MessageResult
-from bridge.app.open_desk import at_desk
-from bridge.cli.audited import noted
 from bridge.cli.options import (
     ConfigOption,
     IdsArgument,
@@ -24,9 +17,10 @@ from bridge.cli.options import (
     RouteOption,
     YesOption,
 )
-from bridge.cli.results import answer
-from bridge.cli.select import at_dead_letters, targets
+from bridge.cli.select import at_dead_letters, at_messages
 from bridge.core.errors import SettingsError
+from bridge.desk.rows import Filter
+from bridge.operate.verbs import CANCEL
 from bridge.settings import settings_from
 
 
@@ -51,24 +45,7 @@ def cancel(
     if dead:
         if ids or key is not None:
             raise SettingsError("--dead selects by filter. Leave out ids and --key.")
-        return at_dead_letters(
-            settings,
-            Filter(route=route, reason=reason),
-            ("cancel", "cancelled"),
-            yes,
-            output,
-            partial(_cancel, note or "by an operator"),
-            reason=note,
-        )
+        return at_dead_letters(CANCEL, settings, Filter(route=route, reason=reason), note, yes, output)
     if reason is not None:
         raise SettingsError("--reason selects dead letters. Add --dead.")
-
-    async def work(desk: Desk) -> Sequence[MessageResult]:
-        results = await verbs.cancel(desk, await targets(desk, settings, ids, key, route), note)
-        return await noted(desk, "cancel", results, note)
-
-    return answer(output, at_desk(settings, work, route), gone="cancelled")
-
-
-async def _cancel(reason: str, desk: Desk, ids: list[bytes]) -> int:
-    return sum(answer == "dead" for answer in (await desk.cancel(ids, reason)).values())
+    return at_messages(CANCEL, settings, ids, key, route, note, output)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from bridge.app.check import check_all
 from bridge.cli.options import BeforeOption, ConfigOption, Output, OutputOption
 from bridge.cli.output import rows
 from bridge.core.errors import FINE
+from bridge.operate.check import check_all
 from bridge.settings import settings_of_file, settings_with_routes
 
 
@@ -19,7 +19,7 @@ def check(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     """
     settings, old = settings_with_routes(config), [settings_of_file(file) for file in before or []]
     found = check_all(settings, old)
-    rows(output, ["level", "subject", "text"], [one.row() for one in found])
-    code = max(one.code for one in found)
+    rows(output, ["level", "subject", "text"], [result.row() for result in found])
+    code = max(result.code for result in found)
     if code != FINE:
         raise typer.Exit(code)

@@ -54,7 +54,7 @@ COMMANDS = {
         ("postdate healthcheck", "postdate healthcheck --live"),
     ),
     "setup": Command(
-        "bridge.cli.setup:setup",
+        "bridge.cli.declare:setup",
         "Create the exchanges, queues and topics that the routes need.",
         ("postdate setup --dry-run", "postdate setup"),
     ),
@@ -96,7 +96,7 @@ COMMANDS = {
     "pause": Command(
         "bridge.cli.orders:pause",
         "Deliver nothing of these routes until they are resumed.",
-        ("postdate pause orders --reason 'the bank is down'",),
+        ("postdate pause orders --note 'the bank is down'",),
     ),
     "resume": Command(
         "bridge.cli.orders:resume",
@@ -119,7 +119,7 @@ COMMANDS = {
         ("postdate audit --limit 20",),
     ),
     "demo": Command(
-        "bridge.cli.demo:demo",
+        "bridge.cli.demos:demo",
         "Send six messages through a bridge of its own and watch them.",
         ("postdate demo", "make demo"),
     ),
@@ -139,7 +139,10 @@ COMMANDS = {
 
 #: The commands that can act over the API.
 _OVER_HTTP = frozenset(
-    ("list", "show", "cancel", "reschedule", "deliver", "retry", "send", "stats", "pause", "resume", "drain")
+    (
+        *("list", "show", "cancel", "reschedule", "deliver", "retry", "send", "stats"),
+        *("audit", "pause", "resume", "drain", "doctor"),
+    )
 )
 
 _ApiOption = Annotated[
@@ -180,9 +183,9 @@ def _imported(name: str) -> Any:
     target = getattr(import_module(module), attribute)
     if isinstance(target, typer.Typer):
         return get_command(target)
-    one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, epilog=example(*command.examples))(_with_api(target) if name in _OVER_HTTP else target)
-    return get_command(one)
+    group = typer.Typer(add_completion=False, rich_markup_mode=None)
+    group.command(name, epilog=example(*command.examples))(_with_api(target) if name in _OVER_HTTP else target)
+    return get_command(group)
 
 
 def _with_api(target: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,14 +193,14 @@ def _with_api(target: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(target)
     def command(*, api: str | None, **given: Any) -> Any:
-        import_module("bridge.app.remote").NAMED.set(api or "")  # slow to import, and --help does not need it
+        import_module("bridge.operate.remote").NAMED.set(api or "")  # slow to import, and --help does not need it
         return target(**given)
 
     signature = inspect.signature(target, eval_str=True)
     option = inspect.Parameter("api", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ApiOption)
     found = {**signature.parameters, "api": option}
     command.__signature__ = signature.replace(parameters=list(found.values()))  # type: ignore[attr-defined]
-    command.__annotations__ = {name: one.annotation for name, one in found.items()}
+    command.__annotations__ = {name: option.annotation for name, option in found.items()}
     return command
 
 

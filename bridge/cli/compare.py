@@ -6,19 +6,20 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError, Refused
-from bridge.lab.command import about, make_folder, reporting
+from bridge.lab.command import about, make_folder, reporting, shared_settings
 from bridge.lab.compare import check_servers, measurement, why_no_plugin
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, as_set, chosen, left_out, load_sentence, with_options
 from bridge.lab.compare_page import missing, write_figures, write_pictures
-from bridge.lab.compare_report import document, print_table, report_settings
-from bridge.lab.compare_result import ModeResult, complaints, unfinished
+from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
+from bridge.lab.compare_table import print_table
+from bridge.lab.compare_verdict import scope, verdict
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import own_versions
 from bridge.lab.trial import every_signal_interrupts, uninterrupted
@@ -116,9 +117,10 @@ def _report(
         with suppress(OSError):  # it existed before and is not empty
             folder.rmdir()
         return
-    report = {**about(datetime.now().astimezone(), versions), "settings": report_settings(settings)}
+    report = {**about(datetime.now().astimezone(), versions), "settings": _report_settings(settings)}
     warnings = unfinished(results, modes, plan)
-    found = document(measured, absent, plan, report, not warnings)
+    judgements = [f"{scope(plan)}:", *map(str, verdict(measured, plan, absent))]
+    found = document(measured, absent, plan, report, not warnings, judgements)
     try:
         with uninterrupted():
             write_figures(folder, found, measured, plan, report)
@@ -136,3 +138,13 @@ def _report(
         for sentence in warnings:
             say(sentence)
     say(written)
+
+
+def _report_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that influence the figures. No addresses and no secrets."""
+    return {
+        **shared_settings(settings),
+        "rabbitmq.queue_type": settings.rabbitmq.queue_type,
+        "levels.queue_type": settings.levels.queue_type or settings.rabbitmq.queue_type,
+        "levels.rounding": settings.levels.rounding,
+    }

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from bridge.admin import verbs
-from bridge.admin.desk import Desk
-from bridge.admin.verbs import MessageResult
-from bridge.app.open_desk import at_desk
-from bridge.cli.audited import noted
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, NoteOption, Output, OutputOption, RouteOption
-from bridge.cli.results import answer
-from bridge.cli.select import targets
+from bridge.cli.select import at_messages
+from bridge.operate.verbs import DELIVER
 from bridge.settings import settings_from
 
 
@@ -24,10 +17,4 @@ def deliver(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Make parked messages due now. A running postdate then publishes them."""
-    settings = settings_from(config)
-
-    async def work(desk: Desk) -> Sequence[MessageResult]:
-        results = await verbs.deliver(desk, await targets(desk, settings, ids, key, route))
-        return await noted(desk, "deliver", results, note)
-
-    answer(output, at_desk(settings, work, route))
+    at_messages(DELIVER, settings_from(config), ids, key, route, note, output)

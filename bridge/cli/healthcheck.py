@@ -27,7 +27,8 @@ def healthcheck(
 ) -> None:
     """Ask the running bridge whether it is ready.
 
-    It asks /readyz at http.listen, and needs no token. The exit code is 0 for a yes, else 1.
+    It asks /readyz at http.listen, or with --live /livez, at http.live_listen where that is set. It needs no token.
+    The exit code is 0 for a yes, else 1.
     """
     text = ask(settings_from(config), "/livez" if live else "/readyz")
     if text:
@@ -38,16 +39,20 @@ def healthcheck(
 
 def ask(settings: Settings, path: str) -> str:
     """Return why the bridge is not well; "" if it is."""
+    live = path == "/livez"
     http_settings = settings.http
     if not http_settings.enabled:
         return "HTTP is off (http.enabled), so the bridge cannot be asked. Switch it on."
-    host, _, port = http_settings.listen.rpartition(":")
+    listen, path, tls = http_settings.listen, f"{http_settings.base_path}{path}", bool(http_settings.cert_file)
+    if http_settings.live_listen and live:
+        listen, path, tls = http_settings.live_listen, "/livez", False
+    host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     host = _EVERYWHERE.get(host, host)
-    where = f"{http_settings.listen}{http_settings.base_path}{path}"
-    connection = _connection(host, int(port), bool(http_settings.cert_file))
+    where = f"{listen}{path}"
+    connection = _connection(host, int(port), tls)
     try:
-        connection.request("GET", f"{http_settings.base_path}{path}", headers={"Host": "localhost"})
+        connection.request("GET", path, headers={"Host": "localhost"})
         answer = connection.getresponse()
         answer.read(_ANSWER_MAX)
     except (OSError, http.client.HTTPException) as error:

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.admin.leftovers import Use
-from bridge.admin.topology import Name, Standing
-from bridge.app import views
-from bridge.app.leftovers import count_intakes, never_removed, remove_levels, survey_levels
+from bridge.app.survey import count_intakes, never_removed, remove_levels, survey_levels
 from bridge.app.topology import verify_topology
+from bridge.cli.declare import make
 from bridge.cli.options import BeforeOption, ConfigOption, DryRunOption, Output, OutputOption, example
 from bridge.cli.output import rows
-from bridge.cli.setup import make
 from bridge.core.errors import FAILED, REFUSED, SettingsError
+from bridge.desk.leftovers import Use
+from bridge.desk.topology import Name, Standing
+from bridge.operate.describe import intake_of, level_of
 from bridge.settings import Settings, settings_of_file, settings_with_routes
 from bridge.telemetry.printable import complain, say
 
@@ -58,14 +58,14 @@ def verify(config: ConfigOption = None, before: BeforeOption = None, output: Out
     """
     settings = settings_with_routes(config)
     compared = verify_topology(_without_store(settings))
-    found = [_standing(one.part.route, one.part.name, one.state, one.text) for one in compared]
+    found = [_standing(finding.part.route, finding.part.name, finding.state, finding.text) for finding in compared]
     places, unknown = survey_levels(settings, _before(before))
     for place in places:
         if place.use in (Use.OLD, Use.NO_ROUTE):
             found.append(_standing(place.route, Name(place.kind, place.name), place.use, place.text))
     rows(output, ["route", "what", "state", "text"], found)
     _warn(unknown, found)
-    if any(one.state not in _NO_DIFFERENCE for one in compared):
+    if any(finding.state not in _NO_DIFFERENCE for finding in compared):
         raise typer.Exit(FAILED)
 
 
@@ -88,14 +88,14 @@ def remove(
     settings, old = settings_with_routes(config), _before(before)
     found = remove_levels(settings, old, everything, force, dry_run)
     gone = "removable" if dry_run else "removed"
-    rows(output, _COLUMNS, [views.level(one, "kept" if one.kept else gone, one.kept) for one in found])
+    rows(output, _COLUMNS, [level_of(place, "kept" if place.kept else gone, place.kept).as_dict() for place in found])
     if not found:
         say("Nothing to remove.")
     for text in never_removed(settings, old):
         say(f"{text[0].upper()}{text[1:]}.")
-    kept = [one for one in found if one.kept]
-    for one in kept:
-        complain(f"Kept {one.kind} '{one.name}': {one.kept}.")
+    kept = [candidate for candidate in found if candidate.kept]
+    for candidate in kept:
+        complain(f"Kept {candidate.kind} '{candidate.name}': {candidate.kept}.")
     if kept:
         raise typer.Exit(REFUSED)
 
@@ -108,7 +108,8 @@ def stats(config: ConfigOption = None, before: BeforeOption = None, output: Outp
     """
     settings = settings_with_routes(config)
     places, unknown = survey_levels(settings, _before(before))
-    found = [*map(views.intake, count_intakes(settings)), *(views.level(one, one.use, one.text) for one in places)]
+    levels = [*map(intake_of, count_intakes(settings)), *(level_of(place, place.use, place.text) for place in places)]
+    found = [level.as_dict() for level in levels]
     rows(output, _COLUMNS, found)
     _warn(unknown, found)
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bridge.admin.desk import Desk, Filter, Row
-from bridge.admin.moments import read_border_ms, read_past_border_ms
-from bridge.admin.past import PastFilter
-from bridge.app import lists, views
 from bridge.app.brokers import brokers_of
-from bridge.app.lists import Wanted
-from bridge.app.open_desk import at_desk
+from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
 from bridge.cli.output import rows, table, wait
-from bridge.cli.past import ended_messages
-from bridge.cli.select import judge_strange_route
+from bridge.cli.select import judge_strange_route, not_configured
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.desk.past import PastFilter
+from bridge.operate.documents import MessageFacts
+from bridge.operate.find import as_an_option, read_criteria
+from bridge.operate.moments import read_past_border_ms
+from bridge.operate.operator import Operator, Progress, silent
 from bridge.parking.history import PastState
 from bridge.settings import Settings, settings_from
 from bridge.telemetry.printable import say
@@ -38,6 +38,8 @@ class Listed(StrEnum):
     HISTORY = "history"
 
 
+#: How often a long look through headers tells a person how far it is (s).
+_SAY_S = 2.0
 #: In a pipe. ``place`` is the routing key or the record key.
 _COLUMNS = {
     Listed.PARKED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
@@ -81,6 +83,16 @@ DueBeforeOption = Annotated[
         "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
     ),
 ]
+ParkedAfterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--parked-after", metavar="TIME", help="Only messages that arrived at this time or later, by the store's clock."
+    ),
+]
+ParkedBeforeOption = Annotated[
+    str | None,
+    typer.Option("--parked-before", metavar="TIME", help="Only messages that arrived before this time."),
+]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")]
 SizeOption = Annotated[
     int, typer.Option("--min-size", metavar="BYTES", min=0, help="Only messages of this size or larger.")
@@ -114,6 +126,8 @@ def list_messages(
     reason: ReasonOption = None,
     due_after: DueAfterOption = None,
     due_before: DueBeforeOption = None,
+    parked_after: ParkedAfterOption = None,
+    parked_before: ParkedBeforeOption = None,
     ending: EndingOption = None,
     since: SinceOption = None,
     header: HeaderOption = None,
@@ -130,48 +144,65 @@ def list_messages(
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.
     """
-    settings, now_ms = settings_from(config), 0
-    if reason and state is Listed.PARKED:
-        state = Listed.DEAD
-    _judge(settings, state, due_after or due_before, ending or since, bool(header or min_size or min_tries))
+    settings = settings_from(config)
+    state = Listed.DEAD if reason and state is Listed.PARKED else state
+    stored = bool(header or min_size or min_tries or parked_after or parked_before)
+    _judge(settings, state, due_after or due_before, ending or since, stored)
 
-    async def gather(desk: Desk) -> tuple[list[dict[str, Any]], bool]:
-        nonlocal now_ms
-        now_ms = await desk.now_ms()
-        most = None if everything else limit
+    async def gather(operator: Operator) -> _Rows:
+        now_ms, most = await operator.now_ms(), None if everything else limit
+        raw_key = os.fsencode(key) if key else None
         if state is Listed.HISTORY:
             from_ms = read_past_border_ms("--since", since, now_ms)
-            past = PastFilter(route, os.fsencode(key) if key else None, None, ending, from_ms, None, reason)
-            return await ended_messages(desk, past, most)
-        wanted = Filter(
-            route,
-            os.fsencode(key) if key else None,
-            read_border_ms("--due-after", due_after, now_ms),
-            read_border_ms("--due-before", due_before, now_ms),
-            reason,
-            min_size,
-            min_tries,
+            past = PastFilter(route, raw_key, None, ending, from_ms, None, reason)
+            return _Rows(*await gathered(operator.history(past), most), now_ms)
+        wanted = read_criteria(
+            now_ms,
+            as_an_option,
+            route=route,
+            key=raw_key,
+            due_after=due_after,
+            due_before=due_before,
+            reason=reason,
+            header=header,
+            min_size=min_size,
+            min_tries=min_tries,
+            parked_after=parked_after,
+            parked_before=parked_before,
         )
-        name, _, value = (header or "").partition("=")
-        return await _gather(desk, state, Wanted(wanted, (name, value) if name else None), most, now_ms)
+        found, more = await gathered(operator.messages(State(state.value), wanted, _looked(header)), most)
+        return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
-    found, more = at_desk(settings, gather, route)
-    _print(settings, output, state, found, now_ms)
-    if not found:
-        judge_strange_route(settings, route)
-    if more:
+    found = operate(settings, gather, route)
+    _report(settings, output, state, route, found)
+    if found.more:
         say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
 
 
-def _print(settings: Settings, output: Output, state: Listed, found: list[dict[str, Any]], now_ms: int) -> None:
+class _Rows(NamedTuple):
+    """Messages as rows, whether there are more, and the store's clock."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+    now_ms: int
+
+
+def _report(settings: Settings, output: Output, state: Listed, route: str | None, found: _Rows) -> None:
+    if found.rows or output is not Output.TEXT or not not_configured(settings, route):  # no head before an error
+        _print(settings, output, state, found)
+    if not found.rows:
+        judge_strange_route(settings, route)
+
+
+def _print(settings: Settings, output: Output, state: Listed, found: _Rows) -> None:
     if output is Output.TEXT and sys.stdout.isatty():
         heads = _HEADS | {"when": _WHEN.get(state, "due"), "place": _place(settings)}
-        table(_TABLE[state], [_short(row, now_ms) for row in found], heads, _CUT)
+        table(_TABLE[state], [_short(row, found.now_ms) for row in found.rows], heads, _CUT)
     elif output is Output.TEXT:
         named = {"place": _place(settings).replace(" ", "_")}
-        rows(output, _COLUMNS[state], [_with_place(row) for row in found], named)
+        rows(output, _COLUMNS[state], [_with_place(row) for row in found.rows], named)
     else:
-        rows(output, _COLUMNS[state], found)
+        rows(output, _COLUMNS[state], found.rows)
 
 
 def _judge(settings: Settings, state: Listed, due: str | None, past: str | None, stored: bool) -> None:
@@ -181,7 +212,8 @@ def _judge(settings: Settings, state: Listed, due: str | None, past: str | None,
             raise SettingsError("--ending and --since need --state history.")
         return
     if stored:
-        raise SettingsError("--header, --min-size and --min-tries select messages in the store.")
+        options = "--header, --min-size, --min-tries, --parked-after and --parked-before"
+        raise SettingsError(f"{options} select messages in the store.")
     if due:
         raise SettingsError("--due-after and --due-before select messages in the store. Use --since.")
     if not settings.history.max:
@@ -190,7 +222,7 @@ def _judge(settings: Settings, state: Listed, due: str | None, past: str | None,
 
 def _place(settings: Settings) -> str:
     """Return what the brokers of the routes call the key that orders messages."""
-    used = {broker.KEY_NAME for broker, _ in brokers_of(settings)}
+    used = {broker.payloads.KEY_NAME for broker, _ in brokers_of(settings)}
     return used.pop() if len(used) == 1 else "routing or record key"
 
 
@@ -224,28 +256,29 @@ def _away(time_ms: int, now_ms: int, past: str) -> str:
     return f"in {short}" if time_ms > now_ms else past.format(short)
 
 
-async def _gather(
-    desk: Desk, state: Listed, wanted: Wanted, limit: int | None, now_ms: int
-) -> tuple[list[dict[str, Any]], bool]:
-    """Return the messages, and whether there are more."""
+async def gathered(messages: AsyncIterator[MessageFacts], most: int | None) -> tuple[list[dict[str, Any]], bool]:
+    """Return messages as rows, ``most`` of them (None: all), and whether there are more."""
     found: list[dict[str, Any]] = []
-    async for row in _rows(desk, State(state.value), wanted):
-        if len(found) == limit:
+    async for message in messages:
+        if len(found) == most:
             return found, True
-        found.append({**views.message(row), "wait": wait(row.due_ms, now_ms)})
+        found.append(message.as_dict())
     return found, False
 
 
-async def _rows(desk: Desk, state: State, wanted: Wanted) -> AsyncIterator[Row]:
-    """Yield the messages: through the key index where it lists the key's messages, else by reading all of the state."""
-    base = wanted.base
-    if base.key is not None and base.route is not None:
-        found = await desk.find(base.route, base.key)
-        if not found.unlisted:
-            for row in sorted(await desk.look(found.ids, 256), key=lambda row: (row.at_ms, row.id)):
-                if row.state is state and await lists.takes(desk, row, wanted):
-                    yield row
-            return
-    async for row in desk.rows(state, base):
-        if wanted.header is None or await lists.takes(desk, row, wanted):
-            yield row
+def _looked(header: str | None) -> Progress:
+    """Return what reports a look: only one at the headers of all messages takes long."""
+    return Looking() if header else silent
+
+
+class Looking:
+    """Tells a person how far a long look is."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def __call__(self, looked_at: int) -> None:
+        """Take how many messages were looked at."""
+        if time.monotonic() - self._said_s > _SAY_S and sys.stderr.isatty():
+            self._said_s = time.monotonic()
+            say(f"Looked at {looked_at:,} messages. Ctrl+C stops.")

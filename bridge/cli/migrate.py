@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.admin.migration import Means, Migration, Progress
 from bridge.app.brokers import migration_of
 from bridge.cli.options import ConfigOption, Output, OutputOption, example
 from bridge.cli.output import document, line, rows
 from bridge.core.errors import FINE, REFUSED, NotFound, Refused, SettingsError
+from bridge.desk.migration import Means, Migration, Progress
 from bridge.settings import load
 from bridge.telemetry.printable import complain, printable, say
 
@@ -67,28 +67,28 @@ def plugin(
     moving = migration_of("rabbitmq")
     wanted = _wanted(moving.survey(settings, means), exchange)
     worst = FINE
-    for one in wanted if apply else ():
+    for migration in wanted if apply else ():
         try:
-            moving.advance(settings, one.name, means, say)
+            moving.advance(settings, migration.name, means, say)
         except Refused as error:
             complain(f"{error}.")
             worst = REFUSED
     found = wanted
     if apply:
-        left = {one.name: one for one in moving.survey(settings, means)}
-        found = [left.get(one.name, one.finished()) for one in wanted]
+        left = {migration.name: migration for migration in moving.survey(settings, means)}
+        found = [left.get(migration.name, migration.finished()) for migration in wanted]
     _print(output, found)
-    worst = max([worst, *(one.code for one in found)])
+    worst = max([worst, *(migration.code for migration in found)])
     if worst:
         raise typer.Exit(worst)
 
 
 def _wanted(found: Sequence[Migration], names: Sequence[str] | None) -> list[Migration]:
     """Return the named migrations, or all. Raises ``NotFound``."""
-    known = {one.name for one in found}
+    known = {migration.name for migration in found}
     if unknown := [name for name in names or () if name not in known]:
         raise NotFound(f"No exchange of the plugin's has this name: {', '.join(unknown)}. Known: {_listed(known)}.")
-    return [one for one in found if not names or one.name in names]
+    return [migration for migration in found if not names or migration.name in names]
 
 
 def _listed(names: set[str]) -> str:
@@ -97,33 +97,35 @@ def _listed(names: set[str]) -> str:
 
 def _print(output: Output, found: Sequence[Migration]) -> None:
     if output is Output.JSON:
-        document([_row(one) for one in found])
+        document([_row(migration) for migration in found])
         return
     if output is Output.JSONL:
-        for one in found:
-            line(_row(one))
+        for migration in found:
+            line(_row(migration))
         return
     if not found:
         say("No exchange has the plugin's type, and no migration is under way.")
         return
     steps = [
-        {"exchange": one.name, "step": number, "state": step.progress.value, "what": step.text}
-        for one in found
-        for number, step in enumerate(one.steps, 1)
+        {"exchange": migration.name, "step": number, "state": step.progress.value, "what": step.text}
+        for migration in found
+        for number, step in enumerate(migration.steps, 1)
     ]
     rows(output, ["exchange", "step", "state", "what"], steps)
-    waiting = ", ".join(f"{one.name}: {'unknown' if one.waiting is None else one.waiting}" for one in found)
+    waiting = ", ".join(
+        f"{migration.name}: {'unknown' if migration.waiting is None else migration.waiting}" for migration in found
+    )
     say(f"Messages that wait in the plugin: {waiting}.")
-    for one in found:
-        if any(step.progress is Progress.YOURS for step in one.steps):
-            print("\n" + "\n".join(map(printable, one.toml.splitlines())))
+    for migration in found:
+        if any(step.progress is Progress.YOURS for step in migration.steps):
+            print("\n" + "\n".join(map(printable, migration.toml.splitlines())))
 
 
-def _row(one: Migration) -> dict[str, Any]:
+def _row(migration: Migration) -> dict[str, Any]:
     return {
-        "exchange": one.name,
-        "type": one.kind,
-        "waiting": one.waiting,
-        "steps": [{"state": step.progress.value, "text": step.text} for step in one.steps],
-        "route": one.toml,
+        "exchange": migration.name,
+        "type": migration.kind,
+        "waiting": migration.waiting,
+        "steps": [{"state": step.progress.value, "text": step.text} for step in migration.steps],
+        "route": migration.toml,
     }

@@ -3,77 +3,51 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from getpass import getuser
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from bridge.admin.desk import Desk
-from bridge.admin.past import AuditEntry
-from bridge.admin.select import no_store, refuse_without_store, unknown_route
-from bridge.app.open_desk import at_desk
-from bridge.app.remote import RemoteDesk
+from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, Output, OutputOption, YesOption
 from bridge.cli.output import rows as print_rows
-from bridge.core.errors import FAILED, Refused, SettingsError
-from bridge.core.orders import RouteOrders, RouteState
-from bridge.delay.duration import write_moment
-from bridge.settings import Settings, settings_from
+from bridge.core.errors import FAILED, SettingsError
+from bridge.operate.documents import RouteCounts
+from bridge.operate.operator import Operator
+from bridge.operate.verbs import DRAIN, PAUSE, RESUME, RouteVerb
+from bridge.settings import settings_from
 from bridge.telemetry.printable import say
 
 RoutesArgument = Annotated[list[str] | None, typer.Argument(metavar="ROUTE", help="Names of routes.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All routes that have a store.")]
-WhyOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. Other operators see it.")]
+#: ``--reason`` is the older name. Elsewhere it selects dead letters.
+WhyOption = Annotated[
+    str, typer.Option("--note", "--reason", metavar="TEXT", help="Why you do this. Other operators see it.")
+]
 
 _COLUMNS = ["route", "state", "since", "by", "reason", "parked", "held"]
 
 
-def pause(
-    routes: RoutesArgument = None,
-    every: AllOption = False,
-    reason: WhyOption = "",
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Deliver nothing of these routes until they are resumed. Messages are still taken in and parked.
+def _command(verb: RouteVerb) -> Callable[..., None]:
+    def command(
+        routes: RoutesArgument = None,
+        every: AllOption = False,
+        reason: WhyOption = "",
+        yes: YesOption = False,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TEXT,
+    ) -> None:
+        _order(verb, routes, every, reason, yes, config, output)
 
-    The pause outlives restarts. All instances follow within about a second.
-    """
-    _order("pause", RouteState.PAUSED, routes, every, reason, yes, config, output)
-
-
-def resume(
-    routes: RoutesArgument = None,
-    every: AllOption = False,
-    reason: WhyOption = "",
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """End the pause or drain of these routes. Held messages are delivered now, in their order."""
-    _order("resume", RouteState.RUNNING, routes, every, reason, yes, config, output)
+    command.__doc__ = verb.text
+    return command
 
 
-def drain(
-    routes: RoutesArgument = None,
-    every: AllOption = False,
-    reason: WhyOption = "",
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Take nothing more in, and deliver what is parked. New messages of these routes wait in the broker.
-
-    A route is empty when its parked count is 0.
-    """
-    _order("drain", RouteState.DRAINING, routes, every, reason, yes, config, output)
+pause, resume, drain = _command(PAUSE), _command(RESUME), _command(DRAIN)
 
 
 def _order(
-    verb: str,
-    state: RouteState,
+    verb: RouteVerb,
     routes: Sequence[str] | None,
     every: bool,
     reason: str,
@@ -83,42 +57,19 @@ def _order(
 ) -> None:
     if bool(routes) is every:
         raise SettingsError("Name routes, or give --all.")
-    settings = settings_from(config)
-    by = _user()
 
-    async def work(desk: Desk) -> list[dict[str, Any]]:
-        if isinstance(desk, RemoteDesk):  # its settings count, and it refuses what it does not know
-            names = list(dict.fromkeys(routes or await desk.stored_routes()))
-        else:
-            names = _meant(settings, await desk.orders(), routes, state)
+    async def work(operator: Operator) -> list[RouteCounts]:
+        names = await operator.routes_for(verb.state, routes)
         if every and not yes:
-            _ask(verb, names)
-        for name in names:
-            await desk.order(name, state, by, reason)
-            await desk.note(AuditEntry(by, "cli", verb, f"route {name}", reason=reason))
-        return await _described(desk, names)
+            _ask(verb.name, names)
+        return await operator.order(names, verb.state, reason)
 
-    print_rows(output, _COLUMNS, at_desk(settings, work))
+    print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
 
 
-def _meant(settings: Settings, orders: RouteOrders, routes: Sequence[str] | None, state: RouteState) -> list[str]:
-    """Return the routes to order. A route that has left the settings can be resumed, so that no order is stuck.
-
-    Raises ``SettingsError`` for an unknown route, ``Refused`` for one without a store.
-    """
-    ordered = orders.keys() if state is RouteState.RUNNING else set[str]()
-    if not routes:
-        stored = [name for name in settings.routes if not no_store(settings, name)]
-        if not stored and not ordered:
-            raise Refused(no_store(settings))
-        return [*stored, *sorted(ordered - set(stored))]
-    for name in routes:
-        if name in ordered:
-            continue
-        if name not in settings.routes:
-            raise SettingsError(unknown_route(settings, name))
-        refuse_without_store(settings, name)
-    return list(dict.fromkeys(routes))
+def _row(counts: RouteCounts) -> dict[str, Any]:
+    found = counts.as_dict() | {"route": counts.name}
+    return {column: found.get(column, 0 if column in ("parked", "held") else None) for column in _COLUMNS}
 
 
 def _ask(verb: str, names: Sequence[str]) -> None:
@@ -130,26 +81,3 @@ def _ask(verb: str, names: Sequence[str]) -> None:
     if not typer.confirm(f"{verb.capitalize()} these routes ({len(names)})?", err=True):
         say("Nothing was done.")
         raise typer.Exit(FAILED)
-
-
-async def _described(desk: Desk, names: Iterable[str]) -> list[dict[str, Any]]:
-    orders, counts = await desk.orders(), (await desk.stats()).by_route
-    return [
-        {
-            "route": name,
-            "state": order.state.value if (order := orders.get(name)) else RouteState.RUNNING.value,
-            "since": write_moment(order.since_ms) if order else None,
-            "by": order.by if order else None,
-            "reason": order.reason or None if order else None,
-            "parked": counts[name].parked if name in counts else 0,
-            "held": counts[name].held if name in counts else 0,
-        }
-        for name in names
-    ]
-
-
-def _user() -> str:
-    try:
-        return getuser()
-    except (OSError, KeyError):  # a container may run under a number without a name
-        return "unknown"

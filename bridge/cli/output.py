@@ -105,17 +105,17 @@ def table(
         }
         widths = fitted(needs, cut, console.width)
         kept = list(widths)
-        made = Table(box=None, padding=(0, _GAP, 0, 0))
+        drawn = Table(box=None, padding=(0, _GAP, 0, 0))
         for column in kept:
-            made.add_column(heads[column], no_wrap=True, overflow="ellipsis", width=widths[column])
+            drawn.add_column(heads[column], no_wrap=True, overflow="ellipsis", width=widths[column])
     else:
-        made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for column in kept:
-            made.add_column(heads[column], overflow="fold", no_wrap=column == "id")
+            drawn.add_column(heads[column], overflow="fold", no_wrap=column == "id")
     for row in found:
         # Text, because rich would read [brackets] in a plain string as markup.
-        made.add_row(*(Text(_cell(row.get(column))) for column in kept))
-    console.print(made)
+        drawn.add_row(*(Text(_cell(row.get(column))) for column in kept))
+    console.print(drawn)
 
 
 def fitted(needs: Mapping[str, int], cut: Sequence[tuple[str, int]], room: int) -> dict[str, int]:

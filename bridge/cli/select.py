@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import typer
 
-from bridge.admin.desk import Desk, Filter, Row
-from bridge.admin.select import ids_of_key, read_ids, strange_route
-from bridge.app.open_desk import at_desk
-from bridge.cli.audited import note
+from bridge.cli.acting import operate
 from bridge.cli.options import Output
 from bridge.cli.output import facts
-from bridge.core.errors import FAILED, SettingsError
+from bridge.cli.results import answer
+from bridge.core.errors import FAILED, FINE, SettingsError
 from bridge.core.state import State
+from bridge.desk.rows import Filter
+from bridge.operate.documents import MessageFacts, VerbResult
+from bridge.operate.find import Criteria
+from bridge.operate.operator import Due, Operator
+from bridge.operate.remote import api_address
+from bridge.operate.select import no_store, read_ids, unknown_route
+from bridge.operate.verbs import Verb
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain, printable, say
 
-#: Acts on these dead letters; returns how many were still dead.
-Act = Callable[[Desk, list[bytes]], Awaitable[int]]
-
-_SAMPLE, _BATCH = 5, 500
+_SAMPLE = 5
 
 
 async def targets(
-    desk: Desk, settings: Settings, ids: Sequence[str] | None, key: str | None, route: str | None
-) -> list[bytes]:
+    operator: Operator, settings: Settings, ids: Sequence[str] | None, key: str | None, route: str | None
+) -> list[str]:
     """Return the ids of the messages named by ids or by key.
 
     Raises ``SettingsError``, ``NotFound``, and ``Refused`` for a key that too many messages have.
@@ -35,85 +37,101 @@ async def targets(
     if bool(ids) == (key is not None):
         raise SettingsError("Give ids, or --key with --route.")
     if key is None:
-        return read_ids(ids or [])
-    if route is None and len(settings.routes) != 1:
-        raise SettingsError(f"--key needs --route. Configured routes: {', '.join(settings.routes) or 'none'}.")
-    return await ids_of_key(desk, settings, os.fsencode(key), route)
+        return [message_id.decode() for message_id in read_ids(ids or [])]
+    if route is None:
+        names = await _configured(operator, settings)
+        if len(names) != 1:
+            raise SettingsError(f"--key needs --route. Configured routes: {', '.join(names) or 'none'}.")
+        route = names[0]
+    return await operator.ids_of_key(os.fsencode(key), route)
+
+
+async def _configured(operator: Operator, settings: Settings) -> list[str]:
+    """Return the configured routes: of the API where it is named, which may have other settings."""
+    return list(settings.routes) if api_address() is None else [route.name for route in await operator.routes()]
+
+
+def not_configured(settings: Settings, route: str | None) -> str:
+    """Return the sentences about a route that is not configured; "" for one that is, or for None."""
+    if route is None:
+        return ""
+    names = operate(settings, lambda operator: _configured(operator, settings))
+    return "" if route in names else unknown_route(names, route)
 
 
 def judge_strange_route(settings: Settings, route: str | None) -> None:
     """Explain why nothing was found. Raises ``SettingsError`` for a route that is not configured."""
-    text = strange_route(settings, route)
-    if route is not None and route not in settings.routes:
+    if text := not_configured(settings, route):
         raise SettingsError(text)
-    if text:
-        complain(f"Warning: {text}")
+    if api_address() is None and (text := no_store(settings, route)):
+        complain(f"Warning: {text[0].upper()}{text[1:]}.")
 
 
-def at_dead_letters(
+def at_messages(
+    verb: Verb,
     settings: Settings,
-    wanted: Filter,
-    verb: tuple[str, str],
-    yes: bool,
+    ids: Sequence[str] | None,
+    key: str | None,
+    route: str | None,
+    reason: str,
     output: Output,
-    act: Act,
-    spares: Callable[[Row], bool] = lambda _: False,
-    reason: str = "",
+    due: Due | None = None,
 ) -> None:
-    """Ask for confirmation, ``act`` on all dead letters that match, and print on how many.
+    """Act on the messages named by ids or by key, and print what became of each."""
 
-    ``verb`` is an order and a deed, such as "retry" and "retried". ``spares`` tells which ones are skipped.
+    async def work(operator: Operator) -> Sequence[VerbResult]:
+        return await operator.act(verb, await targets(operator, settings, ids, key, route), due, reason)
+
+    answer(output, operate(settings, work, route), verb.done if verb.becomes is State.GONE else "sent")
+
+
+def at_dead_letters(verb: Verb, settings: Settings, wanted: Filter, reason: str, yes: bool, output: Output) -> None:
+    """Ask for confirmation, act on all dead letters that match, and print on how many.
+
     ``reason`` goes to the audit log.
     """
-    order, deed = verb
-    done = at_desk(
-        settings, lambda desk: _on_dead_letters(desk, wanted, (order, reason), yes, act, spares), wanted.route
-    )
-    facts(output, {deed: done}, [(deed, str(done))])
+    done = operate(settings, lambda operator: _on_dead_letters(operator, verb, wanted, reason, yes), wanted.route)
+    facts(output, {verb.done: done}, [(verb.done, str(done))])
     if not done:
         judge_strange_route(settings, wanted.route)
 
 
-async def _on_dead_letters(
-    desk: Desk, wanted: Filter, order: tuple[str, str], yes: bool, act: Act, spares: Callable[[Row], bool]
-) -> int:
+async def _on_dead_letters(operator: Operator, verb: Verb, wanted: Filter, reason: str, yes: bool) -> int:
     """Return how many dead letters were acted on.
 
     All ids are read first: a message that dies again meanwhile is not taken a second time. Raises ``SettingsError``
     where there is no terminal to ask on, ``typer.Exit`` where the answer is no.
     """
-    verb, reason = order
-    sample: list[Row] = []
-    ids: list[bytes] = []
-    async for row in desk.rows(State.DEAD, wanted):
-        if spares(row):
+    sample: list[MessageFacts] = []
+    ids: list[str] = []
+    async for message in operator.messages(State.DEAD, Criteria(wanted)):
+        if verb.spares(message.state, message.reason or ""):
             continue
-        ids.append(row.id)
+        ids.append(message.id)
         if len(sample) < _SAMPLE:
-            sample.append(row)
+            sample.append(message)
     if not ids:
         return 0
     if not yes:
-        _ask(verb, len(ids), sample)
-    done = 0
-    for at in range(0, len(ids), _BATCH):
-        done += await act(desk, ids[at : at + _BATCH])
-        if at and sys.stderr.isatty():
-            say(f"{done} of {len(ids)} ...")
-    if done:
-        filters = {"route": wanted.route, "reason": wanted.reason}
-        text = " ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
-        await note(desk, verb, f"dead letters {text}".rstrip(), done, reason)
-    return done
+        _ask(verb.name, len(ids), sample)
+
+    def report(acted: int) -> None:
+        if acted < len(ids) and sys.stderr.isatty():
+            say(f"{acted} of {len(ids)} ...")
+
+    filters = {"route": wanted.route, "reason": wanted.reason}
+    text = " ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
+    results = await operator.act(verb, ids, reason=reason, what=f"dead letters {text}".rstrip(), progress=report)
+    return sum(result.code == FINE for result in results)
 
 
-def _ask(verb: str, count: int, sample: Sequence[Row]) -> None:
+def _ask(verb: str, count: int, sample: Sequence[MessageFacts]) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise SettingsError(
             f"Dead letters to {verb}: {count}. Confirm with --yes, because there is no terminal to ask on."
         )
-    for row in sample:
-        say(printable(f"  {row.id.decode()}  {row.route}  {row.reason}"))
+    for message in sample:
+        say(printable(f"  {message.id}  {message.route}  {message.reason or ''}"))
     if count > len(sample):
         say(f"  ... and {count - len(sample)} more")
     if not typer.confirm(f"{verb.capitalize()} these dead letters ({count})?", err=True):

@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, cast
 
 import typer
 
-from bridge.admin.desk import Desk, Row
-from bridge.admin.where import ended, ends, entries_of_key, history_view, not_seen
-from bridge.app import views
-from bridge.app.open_desk import at_desk
+from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.output import document, facts, line
-from bridge.cli.past import print_ended
 from bridge.cli.select import targets
 from bridge.core.errors import NotFound, SettingsError
-from bridge.parking.history import HistoryRow
+from bridge.delay.duration import write_moment
+from bridge.desk.past import PastFilter
+from bridge.operate.describe import whole_text
+from bridge.operate.documents import MessageDetails, OpenedFacts, PastMessage, RetryFacts
+from bridge.operate.operator import Operator
 from bridge.settings import settings_from
 from bridge.telemetry.printable import printable_lines
 
+#: What is printed as text of a message that left the store, beside the moments.
+_PAST_FACTS = ("id", "state", "route", "broker", "key", "size", "tries", "late_ms", "reason")
+#: Entries of the history with one key that are shown.
+_PAST_MAX = 50
 #: Bytes on a line of a hex dump.
 _HEX_WIDTH = 16
 
@@ -43,89 +46,125 @@ def show(
     """
     settings = settings_from(config)
 
-    async def work(desk: Desk) -> tuple[list[Row], list[HistoryRow]]:
+    async def work(operator: Operator) -> list[MessageDetails] | list[PastMessage] | bytes:
         try:
-            meant = await targets(desk, settings, ids, key, route)
+            meant = await targets(operator, settings, ids, key, route)
         except NotFound:
-            past = await entries_of_key(desk, route, os.fsencode(key)) if key is not None else []
+            past = await _of_key(operator, route, key) if key is not None else []
             if not past:
                 raise
-            return [], past
-        rows = await desk.look(meant, -1 if full or raw else views.SHOWN_BYTES)
-        for place, row in enumerate(rows):
-            try:
-                views.open_payload(row)
-            except ValueError:  # properties larger than a frame: read all of it
-                rows[place : place + 1] = await desk.look([row.id], -1)
-        missing = sorted(set(meant) - {row.id for row in rows})
-        known = await ends(desk, missing) if missing else {}
-        if len(known) < len(missing):
-            names = ", ".join(one.decode() for one in missing if one not in known)
-            raise NotFound(f"No message has id {names}: {await not_seen(desk)}.")
-        return rows, list(known.values())
+            return past
+        found = await _details(operator, meant, full)
+        if not raw:
+            return found
+        if len(found) > 1:
+            raise SettingsError(f"--raw writes one message. Messages given: {len(found)}.")
+        message = found[0].message
+        if isinstance(message, PastMessage):
+            raise NotFound(f"The body of message {message.id} is gone: {found[0].body.hidden.partition(': ')[2]}.")
+        return await operator.body(message.id)
 
-    rows, past = at_desk(settings, work, route)
-    if raw:
-        if len(rows) + len(past) > 1:
-            raise SettingsError(f"--raw writes one message. Messages given: {len(rows) + len(past)}.")
-        if past:
-            raise NotFound(f"The body of message {past[0].id.decode()} is gone: {ended(past[0])}.")
-        sys.stdout.buffer.write(views.open_payload(rows[0]).body)
-        return
-    retries = [views.retry(settings, row) for row in rows]
-    _print(output, list(zip(rows, retries, strict=True)), past, None if full else views.BODY_BYTES)
+    found = operate(settings, work, route)
+    if isinstance(found, bytes):
+        sys.stdout.buffer.write(found)
+    else:
+        _print(output, found)
 
 
-def _print(output: Output, rows: list[tuple[Row, Mapping[str, Any]]], past: list[HistoryRow], most: int | None) -> None:
+async def _details(operator: Operator, ids: Sequence[str], whole: bool) -> list[MessageDetails]:
+    """Return the messages: those in the store first. Raises ``NotFound`` if one is not known."""
+    found: list[MessageDetails] = []
+    missing: list[str] = []
+    why = ""
+    for message_id in dict.fromkeys(ids):
+        try:
+            found.append(await operator.show(message_id, whole))
+        except NotFound as error:
+            missing.append(message_id)
+            why = str(error).partition(": ")[2].removesuffix(".")
+    if missing:
+        raise NotFound(f"No message has id {', '.join(missing)}: {why}.")
+    return sorted(found, key=lambda details: isinstance(details.message, PastMessage))
+
+
+async def _of_key(operator: Operator, route: str | None, key: str) -> list[PastMessage]:
+    """Return the entries of the history with a key, the newest first."""
+    found: list[PastMessage] = []
+    async for entry in operator.history(PastFilter(route=route, key=os.fsencode(key))):
+        found.append(entry)
+        if len(found) == _PAST_MAX:
+            break
+    return found
+
+
+def _print(output: Output, found: Sequence[MessageDetails] | Sequence[PastMessage]) -> None:
     if output is Output.TEXT:
-        for place, (row, retry) in enumerate(rows):
+        for place, details in enumerate(found):
             if place:
                 print()
-            _print_text(row, retry, most)
-        if rows and past:
-            print()
-        print_ended(past)
+            message = details.message if isinstance(details, MessageDetails) else details
+            if isinstance(message, PastMessage):
+                _print_past(message)
+            else:
+                _print_text(cast("MessageDetails", details))
         return
-    found = [*(_as_json(row, retry, most) for row, retry in rows), *map(history_view, past)]
+    documents = [_as_json(details) for details in found]
     if output is Output.JSONL:
-        for one in found:
-            line(one)
+        for shown in documents:
+            line(shown)
     else:
-        document(found[0] if len(found) == 1 else found)
+        document(documents[0] if len(documents) == 1 else documents)
 
 
-def _as_json(row: Row, retry: Mapping[str, Any], most: int | None) -> dict[str, Any]:
+def _as_json(details: MessageDetails | PastMessage) -> dict[str, Any]:
     """Return all facts; the body as text where it is UTF-8, else in base64."""
-    opened = views.open_payload(row)
-    body = opened.body[:most]
-    truncated = len(body) < opened.body_size
-    text = views.whole_text(body, truncated)
-    shown = {"body": text} if text is not None else {"body_base64": b64encode(body).decode()}
-    sizes = {"body_size": opened.body_size, "body_truncated": truncated}
-    return {**views.message(row), **retry, "properties": opened.properties, **sizes, **shown}
+    if isinstance(details, PastMessage):
+        return details.as_dict()
+    message, body = details.message, details.body
+    if isinstance(message, PastMessage):
+        return message.as_dict()
+    content = {"body_base64": body.base64} if body.base64 is not None else {"body": body.text or ""}
+    sizes = {"body_size": body.size, "body_truncated": len(body.raw) < (body.size or 0)}
+    return {**message.as_dict(), "properties": _every(details).properties, **sizes, **content}
 
 
-def _print_text(row: Row, retry: Mapping[str, Any], most: int | None) -> None:
-    opened = views.open_payload(row)
-    known = {**views.message(row), **retry}
-    if "retry" in known:
-        known["retry"] = _retry_text(known["retry"])
-    del known["due_ms"], known["size"], known["arrived_ms"], known["broker"]
-    known["held"] = known["held"] or None
+def _every(details: MessageDetails) -> OpenedFacts:
+    """Return the properties in their order; for a caller who does not see all, those that the API shows."""
+    if details.opened is not None:
+        return details.opened
+    properties = {**details.properties, "headers": details.headers}
+    hidden = {"body hidden": details.body.hidden} if details.body.hidden else {}
+    return OpenedFacts(properties=properties, other={**properties, **hidden})
+
+
+def _print_text(details: MessageDetails) -> None:
+    known = details.message.as_dict()
+    if details.message.retry is not None:
+        known["retry"] = _retry_text(details.message.retry)
+    for name in ("due_ms", "size", "arrived_ms", "broker"):
+        known.pop(name, None)
+    known["held"] = known.get("held") or None
     known["delay key"] = known.pop("key")
-    known.update(opened.origin)
+    known.update(details.origin)
     pairs = [(name.replace("_", " "), _value(value)) for name, value in known.items() if value is not None]
-    facts(Output.TEXT, {}, [*pairs, *_properties(opened.other)])
-    body = opened.body[:most]
-    print(f"\nbody ({opened.body_size} bytes)")
-    for one in body_lines(body, len(body) < opened.body_size):
-        print(one)
+    facts(Output.TEXT, {}, [*pairs, *_properties(_every(details).other)])
+    body = details.body.raw
+    print(f"\nbody ({details.body.size} bytes)")
+    for text in body_lines(body, len(body) < (details.body.size or 0)):
+        print(text)
 
 
-def _retry_text(retry: Mapping[str, Any]) -> str:
+def _print_past(entry: PastMessage) -> None:
+    """Print an entry of the history, with a line for each moment."""
+    view = entry.as_dict()
+    pairs = [(name.replace("_", " "), str(view[name])) for name in _PAST_FACTS if view[name] is not None]
+    facts(Output.TEXT, {}, pairs + [(event.what, write_moment(event.at_ms)) for event in entry.life])
+
+
+def _retry_text(retry: RetryFacts) -> str:
     """Return the attempt for which a message waits, and how its consumers failed."""
-    why = f"last reason {retry['reason']}, " if retry["reason"] else ""
-    return f"attempt {retry['attempt']} of {retry['attempts']} ({why}first failed {retry['first_failed']})"
+    why = f"last reason {retry.reason}, " if retry.reason else ""
+    return f"attempt {retry.attempt} of {retry.attempts} ({why}first failed {retry.first_failed}, id {retry.id})"
 
 
 def _properties(properties: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -146,8 +185,8 @@ def _value(value: object) -> str:
 
 def body_lines(body: bytes, truncated: bool) -> Iterator[str]:
     """Yield the lines to print: text where the body is printable text, else a hex dump."""
-    text = views.whole_text(body, truncated)
-    if text is not None and all(one.isprintable() or one in "\n\r\t" for one in text):
+    text = whole_text(body, truncated)
+    if text is not None and all(letter.isprintable() or letter in "\n\r\t" for letter in text):
         yield from printable_lines(text.replace("\r\n", "\n")).split("\n")
     else:
         yield from hex_lines(body)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
 
-from bridge.admin.desk import Desk, Stats
-from bridge.app import views
-from bridge.app.open_desk import at_desk
+from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, wait
-from bridge.core.orders import RouteOrders
-from bridge.delay.duration import write_duration
+from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.operate.documents import RouteCounts, StatsFacts
+from bridge.operate.verdict import LATE_MS
 from bridge.settings import settings_from
 
 #: How a message leaves the store.
@@ -22,44 +19,52 @@ _LEFT = ("delivered", "cancelled", "replaced")
 def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show message counts, memory use and the health of each instance.
 
-    Totals count from the first message ever parked in this store.
+    Totals count from the first message ever parked in this store, and include the messages of the canary.
     """
 
-    async def work(desk: Desk) -> tuple[Stats, RouteOrders]:
-        return await desk.stats(), await desk.orders()
-
     settings = settings_from(config)
-    found, orders = at_desk(settings, work)
-    others = [name for name, route in settings.routes.items() if route.mode != "redis"]
-    text = as_text(found, len(others) < len(settings.routes) or not others, orders)
-    if others:
-        text.append(("without a store", f"{', '.join(others)}. `postdate levels stats` counts their messages."))
-    facts(output, {**views.stats(found, orders), "without_store": others}, text)
+    found = operate(settings, lambda operator: operator.stats())
+    used = settings.uses_store or not found.without_store
+    text = [("verdict", found.sentence), *as_text(found, used)]
+    if others := ", ".join(found.without_store):
+        text.append(("without a store", f"{others}. `postdate levels stats` counts their messages."))
+    facts(output, found.as_dict(), text)
 
 
-def as_text(found: Stats, used: bool, orders: RouteOrders = MappingProxyType({})) -> list[tuple[str, str]]:
+def _next(found: StatsFacts) -> str:
+    """Return when the next message is due. One that is not yet late is due now."""
+    if found.next_due is None:
+        return "none"
+    due_ms, now_ms = read_moment_ms(found.next_due), read_moment_ms(found.now)
+    return "now" if 0 <= now_ms - due_ms <= LATE_MS else wait(due_ms, now_ms)
+
+
+def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     """Return lines of name and value. ``used``: a route has a store, so an instance should be running."""
-    oldest = f", the oldest by {write_duration(views.overdue_ms(found))}" if found.overdue else ""
+    oldest = f", the oldest by {write_duration(found.oldest_overdue_ms)}" if found.overdue else ""
+    refused = found.refused_waiting
     lines = [
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
         *([("held", f"{found.held}, due on routes that are paused or at max_rate")] if found.held else []),
-        ("next due", wait(found.next_due_ms, found.now_ms) if found.next_due_ms is not None else "none"),
+        ("next due", _next(found)),
         ("overdue", f"{found.overdue}{oldest}"),
-        *([("refused", f"{found.refused}, waiting for the next try")] if found.refused else []),
-        ("claimed", str(found.claimed)),
+        *([("refused", f"{refused}, waiting for the next try")] if refused else []),
+        ("claimed", f"{found.claimed}, being sent; they count as parked"),
         ("dead letters", str(found.dead)),
         *_totals(found.ever),
     ]
-    for one in found.memory:
-        most = f" of {_size(one.most)}" if one.most else ", maxmemory is not set"
-        lines.append((f"memory of {one.server}", f"{_size(one.used)}{most}"))
-    if found.bytes_each is not None:
-        lines.append(("memory per message", f"about {_size(found.bytes_each)}"))
-    for name in views.route_names(found, orders):
-        lines.append((f"route {name or '(damaged messages)'}", _route(views.route(name, found, orders))))
-    lines += [(f"instance {name}", _instance(report)) for name, report in found.instances.items()]
-    if not found.instances:
+    for memory in found.memory:
+        most = f" of {_size(memory.max)}" if memory.max else ", maxmemory is not set"
+        lines.append((f"memory of {memory.server}", f"{_size(memory.used)}{most}"))
+    if found.bytes_per_message is not None:
+        lines.append(("memory per message", f"about {_size(found.bytes_per_message)}"))
+    lines += [(f"route {route.name or '(damaged messages)'}", _route(route)) for route in found.routes]
+    lines += [(f"instance {report['name']}", _instance(report)) for report in found.instances]
+    for name, ms in found.silent.items():
+        unknown = "unknown: it cannot report while Redis refuses writes"
+        lines.append((f"instance {name}", unknown if found.refuses_writes else f"stale: silent for {_rounded(ms)}"))
+    if not found.instances and not found.silent:
         needed = "none. Start one with `postdate run`."
         unneeded = "none. No route has a store; `postdate run` still delivers what is parked in this one."
         lines.append(("instances", needed if used else unneeded))
@@ -75,6 +80,7 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
         return f"{sum(ever.get(name, 0) for name in names)}"
 
     taken = f"{count('parked', 'rejected')} = parked {count('parked')} + dead on arrival {count('rejected')}"
+    taken = f"{taken}, canaries included"
     left = " + ".join(f"{name} {count(name)}" for name in _LEFT)
     return [
         ("total in", taken),
@@ -83,23 +89,24 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
     ]
 
 
-def _route(facts: Mapping[str, Any]) -> str:
+def _route(route: RouteCounts) -> str:
     """Return one line: the state of a route, if it does not just run, and its counts."""
     parts = []
-    if facts["state"] == "full":
+    if route.state == "full":
         parts.append("full (max_parked)")
-    elif facts["state"] != "running":
-        reason = f" ({facts['reason']})" if facts["reason"] else ""
-        parts.append(f"{facts['state']} since {facts['since']} by {facts['by']}{reason}")
-    parts += [f"parked {facts['parked']}", *(f"{name} {facts[name]}" for name in ("held", "dead") if facts[name])]
-    if facts["overdue"]:
-        parts.append(f"overdue {facts['overdue']}, the oldest by {write_duration(facts['oldest_overdue_ms'])}")
+    elif route.state != "running":
+        reason = f" ({route.reason})" if route.reason else ""
+        parts.append(f"{route.state} since {route.since} by {route.by}{reason}")
+    counts = {"held": route.held, "refused": route.refused, "dead": route.dead}
+    parts += [f"parked {route.parked}", *(f"{name} {count}" for name, count in counts.items() if count)]
+    if route.overdue:
+        parts.append(f"overdue {route.overdue}, the oldest by {write_duration(route.oldest_overdue_ms or 0)}")
     return " · ".join(parts)
 
 
 def _instance(report: Mapping[str, object]) -> str:
     """Return one line: the instance's health first, because that is what a person looks for."""
-    late = views.lateness(report).get("lateness_ms")
+    late = report.get("lateness_ms")
     parts = [
         f"{report.get('health') or 'no health reported'}".removesuffix("."),
         f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := report.get("shards"), list) else "",
@@ -108,6 +115,10 @@ def _instance(report: Mapping[str, object]) -> str:
         f"lateness p50 {late.get('p50')} ms, p99 {late.get('p99')} ms" if isinstance(late, dict) else "",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _rounded(ms: int) -> str:
+    return write_duration(ms if ms < 1000 else ms // 1000 * 1000)
 
 
 def _size(count: int) -> str:

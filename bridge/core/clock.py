@@ -14,7 +14,7 @@ _STAMP_ERROR_US = 500.0
 #: A quartz clock drifts by less than this many microseconds a second. An observation is used for the window.
 _DRIFT_US = 50.0
 _WINDOW_S = 20.0
-#: A larger step of the store's clock is reported.
+#: A larger difference is a step of the store's clock.
 JUMP_US = 500_000
 
 
@@ -22,17 +22,20 @@ class StoreClock:
     """Estimates the store's clock from replies that carry it. The quickest reply of the last seconds is the best.
 
     A new reply that contradicts the estimate (the store's clock stepped, or another server took over) replaces it at
-    once. ``jumped_us`` is the last such step until the watchdog reports it and sets it to 0.
+    once.
     """
 
     def __init__(self) -> None:
         # Best first. An older reply that is no better than a newer one can never be the best again.
         self._samples: deque[tuple[float, float, float, float]] = deque()
         self._offset_us = self._floor_us = self._stamp_us = time.time() * 1e6 - time.monotonic() * 1e6
-        self.jumped_us = 0.0
 
-    def observe(self, sent_s: float, received_s: float, store_us: int) -> None:
-        """Take one reply: when it was asked for, when it came (monotonic seconds), and the store's clock in it."""
+    def observe(self, sent_s: float, received_s: float, store_us: int) -> float:
+        """Take one reply: when it was asked for, when it came (monotonic seconds), and the store's clock in it.
+
+        Return by how many microseconds the clock stepped since the last reply; 0 for less than ``JUMP_US``.
+        """
+        stepped_us = 0.0
         earliest, latest = store_us - received_s * 1e6, store_us - sent_s * 1e6
         if self._samples and not earliest - 1000 <= self._offset_us <= latest + 1000:
             step = (earliest + latest) / 2 - self._offset_us
@@ -40,7 +43,7 @@ class StoreClock:
             unsure = (latest - earliest) / 2 + self._samples[0][2] * 5e5
             self._samples.clear()
             if abs(step) - unsure > JUMP_US:
-                self.jumped_us = step
+                stepped_us = step
         samples = self._samples
         took_s = received_s - sent_s
         # The error of each sample grows with its age at the same rate, so their order never changes.
@@ -55,6 +58,7 @@ class StoreClock:
         # The store read its clock before this process read the reply. The next observation comes within a second.
         self._floor_us = self._offset_us - error_us - _DRIFT_US
         self._stamp_us = self._offset_us + max(0.0, error_us - _STAMP_ERROR_US)
+        return stepped_us
 
     def now_us(self) -> float:
         """Return Unix microseconds by the store's clock."""

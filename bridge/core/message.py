@@ -38,12 +38,14 @@ class Failure(NamedTuple):
     """What a source reads of a message that a consumer rejected.
 
     ``attempt``: the number of this failure, from 1. ``reason``: in the broker's or the error handler's words.
-    ``first_ms``: the first failure, Unix milliseconds; None if this is the first one.
+    ``first_ms``: the first failure, Unix milliseconds; None if this is the first one. ``id``: the id of the message
+    over all its attempts; b"" if this is the first failure, whose own id it gets.
     """
 
     attempt: int
     reason: str = ""
     first_ms: int | None = None
+    id: bytes = b""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class Claim:
     """A parked message that this instance has taken until its lease expires.
 
     Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
-    claim) and ``published_ms`` (the publisher's pass). ``lease_ends`` is monotonic seconds of this process, so that no
+    claim), ``published_ms`` (the publisher's pass) and ``let_go_ms`` (the end of a hold by a pause or by ``max_rate``;
+    0 without one). ``lease_ends`` is monotonic seconds of this process, so that no
     step of a clock makes an expired lease look valid. ``reached`` has a bit for each of several destinations that
     confirmed the message.
     """
@@ -102,6 +105,12 @@ class Claim:
     claimed_ms: int = 0
     published_ms: int = 0
     reached: int = 0
+    let_go_ms: int = 0
+
+    @property
+    def late_from_ms(self) -> int:
+        """From when lateness counts: the due moment, or the end of a hold."""
+        return self.due_ms if self.let_go_ms <= self.due_ms else self.let_go_ms
 
 
 def unopened(message_id: bytes, shard: int, token: bytes, lease_ends: float) -> Claim:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,31 +24,56 @@ class RouteState(StrEnum):
     DRAINING = "draining"
 
 
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acted, and the way in. Over the api: the name or the role of a token. By cli: a user of the operating system.
+
+    Both are empty where that is not known.
+    """
+
+    who: str = ""
+    via: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.who} ({self.via})" if self.via else self.who
+
+
 class RouteOrder(NamedTuple):
-    """The order for one route: since when (Unix ms by the store's clock), by whom, and why."""
+    """The order for one route: since when (Unix ms by the store's clock), by whom, and why.
+
+    ``let_go_ms``: when its last pause ended, 0 without one. Lateness does not count the wait before it.
+    """
 
     state: RouteState
     since_ms: int
-    by: str
+    by: Actor
     reason: str
+    let_go_ms: int = 0
 
 
-#: By route. A route without an order runs.
+#: By route. A route without an order runs. One that was paused keeps an order to run.
 RouteOrders = Mapping[str, RouteOrder]
 
 
 def read_order(text: str) -> RouteOrder:
     """Return an order from JSON. One that cannot be read counts as a pause: a delivery cannot be taken back."""
     try:
-        told = json.loads(text)
-        return RouteOrder(RouteState(told["state"]), int(told["since_ms"]), str(told["by"]), str(told["reason"]))
-    except (ValueError, KeyError, TypeError):
-        return RouteOrder(RouteState.PAUSED, 0, "", "the order in the store cannot be read")
+        data = json.loads(text)
+        let_go_ms = int(data.get("let_go_ms", 0))
+        by = Actor(str(data["who"]), str(data["via"]))
+        return RouteOrder(RouteState(data["state"]), int(data["since_ms"]), by, str(data["reason"]), let_go_ms)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return RouteOrder(RouteState.PAUSED, 0, Actor(), "the order in the store cannot be read")
 
 
 def routes_that(orders: RouteOrders, state: RouteState) -> frozenset[str]:
     """Return the routes that were ordered into a state. Pure."""
     return frozenset(route for route, order in orders.items() if order.state is state)
+
+
+def ordered(orders: RouteOrders) -> RouteOrders:
+    """Return the orders without those to run. Pure."""
+    return {route: order for route, order in orders.items() if order.state is not RouteState.RUNNING}
 
 
 def latest(parts: Iterable[RouteOrders]) -> dict[str, RouteOrder]:

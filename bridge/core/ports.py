@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -86,54 +86,55 @@ class Found(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once.
-
-    ``held``: its route is paused or at its rate. It keeps its due moment, and waits for ``unhold`` or ``let_go``.
-    """
+    """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once."""
 
     claim: Claim
     wait_ms: int | None
     tries: int
     reason: str
-    held: bool = False
-
-
-class Unheld(NamedTuple):
-    """One step of unholding a shard. ``owned``: False if another instance drains it; then nothing was done.
-
-    ``first_ms`` is the earliest due moment of those that are no longer held. ``last`` is the due moment and id up to
-    which no message of a running route is held. ``rest``: running routes that have more, after that; empty at the end.
-    """
-
-    owned: bool
-    first_ms: int | None
-    last: tuple[int, bytes]
-    rest: frozenset[str]
-
-
-class LetGo(NamedTuple):
-    """One step of letting held messages of one route go. ``owned``: False if another instance drains the shard.
-
-    ``first_ms``: when the first of the ``moved`` ones is due now; None if there is none. ``last``: the due moment and
-    id up to which no message of the route is held. ``more``: there may be more after that.
-    """
-
-    owned: bool
-    moved: int
-    first_ms: int | None
-    last: tuple[int, bytes]
-    more: bool
 
 
 #: Before every held message.
 FIRST_HELD = (-1, b"")
 
 
+class HeldStep(NamedTuple):
+    """Which held messages of a shard are let go next: those after the due moment and id ``after``.
+
+    ``most``: by route, how many messages may go, each of them from now on. ``others``: all messages of other routes may
+    go, each at its own due moment.
+    """
+
+    after: tuple[int, bytes]
+    most: Mapping[str, int]
+    others: bool
+
+
+class LetGo(NamedTuple):
+    """What a step did. ``owned``: False if another instance drains the shard; then nothing was done.
+
+    ``first_ms``: when the first of the ``moved`` ones is due; None if there is none. ``last``: the due moment and id up
+    to which nothing is held that the step could let go. ``ended``: there is nothing held after that. ``rest``: all
+    routes with held messages.
+    """
+
+    owned: bool
+    moved: int
+    first_ms: int | None
+    last: tuple[int, bytes]
+    ended: bool
+    rest: frozenset[str]
+
+
 class Met(NamedTuple):
-    """The instances that can deliver, and what operators have ordered."""
+    """The instances that can deliver, and what operators have ordered.
+
+    ``stepped_s``: by how much the store's clock stepped since the last meeting.
+    """
 
     able: list[str]
     orders: RouteOrders
+    stepped_s: float = 0.0
 
 
 class Piece(NamedTuple):
@@ -162,11 +163,8 @@ class Dealt(NamedTuple):
     reports: Mapping[str, str]
 
 
-class Store(Protocol):
-    """Where messages wait. Every call is one round trip; safe to repeat; raises or returns ``StoreUnavailable``.
-
-    A call that failed may have been carried out. Cancelling a call leaves it unknown, never half done.
-    """
+class ParkingStore(Protocol):
+    """The way in: parking once, and what producers find, cancel and replace by key."""
 
     shards: int
     clock: StoreClock
@@ -216,6 +214,10 @@ class Store(Protocol):
         Return for each id what it was: parked, dead, claimed (too late: it stays), none.
         """
 
+
+class DeliveringStore(Protocol):
+    """The way out: claims and their leases, and what is held on the way."""
+
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, Claimed | StoreUnavailable]:
@@ -233,8 +235,68 @@ class Store(Protocol):
     async def release(self, releases: Iterable[Release]) -> int:
         """Park messages again. Return how many were still the caller's."""
 
+    async def hold(self, claims: Iterable[Claim]) -> int:
+        """Keep messages of routes that are paused or at their rate, in the order of due moment and id, until
+        ``let_go``. Return how many were still the caller's."""
+
+    async def let_go(
+        self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
+    ) -> dict[int, LetGo | StoreUnavailable]:
+        """Let held messages be due again, in their order. One step for each shard, by the instance that drains it.
+
+        ``limit`` bounds the messages looked at. Messages that are due from now on are ``gap_us`` apart.
+        """
+
+    async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
+        """Take up to ``wanted`` tokens of a route's bucket, which fills with ``per_s`` up to ``most``. Return how many
+        there were. All instances share the bucket."""
+
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         """Make dead letters, with reasons. Return how many were still the caller's."""
+
+    async def recover(self, shards: Sequence[int], lease_ms: int) -> int:
+        """Park again what expired leases hold, and what was claimed by a call whose reply was lost.
+
+        ``lease_ms`` is the length of a lease, and the caller drains the shards. A lease that ends later than in that
+        time is cut to it, and a drain is removed: the store's clock stepped back since they were taken.
+        """
+
+    async def hand_over(self, shards: Iterable[int]) -> None:
+        """Stop draining these shards, so that another instance can start at once."""
+
+
+class InstanceStore(Protocol):
+    """What the instances of a store learn from each other."""
+
+    shards: int
+
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
+        """Announce this instance for ``ttl_ms`` (0: it leaves). Learn who can deliver, and what was ordered.
+
+        Other instances count until their announcements have not changed for ``ttl_ms``, by the caller's monotonic
+        clock. A step of the store's clock neither keeps a dead instance nor removes a living one.
+        """
+
+    async def deal(self, read: str, wanted: str) -> Dealt:
+        """Agree on which instance drains each shard.
+
+        ``wanted`` replaces the deal if it is still ``read``; "" only asks.
+        """
+
+    async def orders(self) -> RouteOrders:
+        """Return what operators have ordered."""
+
+    async def listen(self, heard: Callable[[int, int], None]) -> None:
+        """Call ``heard(shard, due_ms)`` for each hint of a nearer due moment, until cancelled. Hints may be lost.
+
+        A moment of 0 means that no instance drains the shard.
+        """
+
+
+class CountingStore(Protocol):
+    """What is counted, and written down of messages that left."""
+
+    shards: int
 
     async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
         """Write delivered messages into the history of each shard, and shorten it to ``most`` entries.
@@ -245,54 +307,15 @@ class Store(Protocol):
     async def tally(self, counts: Sequence[DeliveryCount]) -> None:
         """Add to the counts of deliveries."""
 
-    async def recover(self, shards: Sequence[int]) -> int:
-        """Park again what expired leases hold, and what was claimed by a call whose reply was lost."""
-
-    async def hand_over(self, shards: Iterable[int]) -> None:
-        """Stop draining these shards, so that another instance can start at once."""
-
-    async def unhold(
-        self, shards: Mapping[int, tuple[int, bytes]], paused: Collection[str], limit: int
-    ) -> dict[int, Unheld | StoreUnavailable]:
-        """Let held messages of routes that are not ``paused`` be due again, in their order. One step for each shard.
-
-        ``shards`` gives the due moment and id after which to go on, first ``FIRST_HELD``. ``limit`` bounds the messages
-        looked at. Only the instance that drains a shard changes it.
-        """
-
-    async def let_go(
-        self, route: str, shards: Mapping[int, tuple[tuple[int, bytes], int]], limit: int, gap_us: int
-    ) -> dict[int, LetGo | StoreUnavailable]:
-        """Let held messages of one route be due from now on, ``gap_us`` apart, in their order.
-
-        ``shards`` gives the due moment and id after which to go on, first ``FIRST_HELD``, and the most messages to let
-        go. ``limit`` as in ``unhold``.
-        """
-
-    async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
-        """Take up to ``wanted`` tokens of a route's bucket, which fills with ``per_s`` up to ``most``. Return how many
-        there were. All instances share the bucket."""
-
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         """Return how many messages of each route are parked or claimed, in all shards."""
 
-    async def orders(self) -> RouteOrders:
-        """Return what operators have ordered."""
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
-        """Announce this instance for ``ttl_ms`` (0: it leaves). Learn who can deliver, and what was ordered."""
+class Store(ParkingStore, DeliveringStore, InstanceStore, CountingStore, Protocol):
+    """Where messages wait. Every call is one round trip; safe to repeat; raises or returns ``StoreUnavailable``.
 
-    async def deal(self, read: str, wanted: str) -> Dealt:
-        """Agree on which instance drains each shard.
-
-        ``wanted`` replaces the deal if it is still ``read``; "" only asks.
-        """
-
-    async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """Call ``heard(shard, due_ms)`` for each hint of a nearer due moment, until cancelled. Hints may be lost.
-
-        A moment of 0 means that no instance drains the shard.
-        """
+    A call that failed may have been carried out. Cancelling a call leaves it unknown, never half done.
+    """
 
 
 class Source(Protocol):
@@ -350,25 +373,25 @@ class Letter(Protocol):
     def arrived_ms(self) -> int: ...
 
 
-class Result(NamedTuple):
+L = TypeVar("L", bound=Letter)
+
+
+class Result(NamedTuple, Generic[L]):
     """What became of one publish. ``letter`` is the object that was given to ``Sink.publish``."""
 
-    letter: Letter
+    letter: L
     outcome: Outcome
     refusal: Refusal | None
 
 
-class Sink(Protocol):
+class Sink(Protocol[L]):
     """Where messages go. Order of publishing is order of sending."""
 
-    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+    def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         """Set the listener for results. The wiring calls this once, before the sink connects.
 
         An empty batch tells the listener that there is room again.
         """
-
-    def ready(self) -> bool:
-        """Return whether it may be published to now: connected, and not blocked by the broker."""
 
     def able(self) -> bool:
         """Return whether it is connected. A blocked sink counts as able: the broker blocks every instance."""
@@ -376,5 +399,5 @@ class Sink(Protocol):
     def room(self) -> tuple[int, int]:
         """Return how many messages and bytes may still be sent without an answer."""
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[L]) -> None:
         """Send. The listener gets exactly one ``Result`` for each letter."""

@@ -36,7 +36,7 @@ _RFC3339 = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # 0001-01-01 to 9999-12-31, the range of datetime
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # 0001-01-01 to 9999-12-31, the range of datetime
 
 
 def quoted(text: str | bytes) -> str:
@@ -141,7 +141,7 @@ def write_moment(ms: int) -> str:
 
     Outside the years 1 to 9999, which RFC 3339 cannot name, it is the number. ``read_moment_ms`` reads both back.
     """
-    if not _FIRST_MS <= ms <= _LAST_MS:
+    if not FIRST_MS <= ms <= LAST_MS:
         return str(ms)
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds") + "Z"
 

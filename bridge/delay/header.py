@@ -76,6 +76,8 @@ OWN_HEADERS = DUE_HEADERS | {_KEY}
 LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
 
 _KEY_MAX = 255
+#: What a timestamp in whole seconds may have lost.
+_CUT_MS = 999
 #: Fewer ASCII digits than this are a number in every reading of text.
 _PLAIN_MAX = 19
 _Reader = Callable[[HeaderValue], int]
@@ -86,7 +88,8 @@ class HeaderRules:
     """What a route accepts.
 
     ``dialects``: names beyond postdate's own, in any order. ``binary``: a number may also be eight bytes.
-    ``binary_setting``: the name of that setting, where there is one.
+    ``binary_setting``: the name of that setting, where there is one. ``round_timestamps``: a timestamp in seconds was
+    cut, and its moment may be up to 999 ms later.
 
     Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
     """
@@ -96,6 +99,7 @@ class HeaderRules:
     max_delay_ms: int = 365 * 86_400_000
     binary: bool = False
     binary_setting: str = ""
+    round_timestamps: bool = False
     # (name, reader, absolute), computed once, because read_due runs for every message.
     plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
 
@@ -106,7 +110,8 @@ class HeaderRules:
         if not self.levels_ms or min(*self.levels_ms, self.max_delay_ms) < 1:
             raise ValueError("there must be at least one level, and each level and the limit must be 1 ms or more")
         kinds = _OWN | {name: kind for name, kind in _DIALECTS.items() if name in self.dialects}
-        readers = _READERS | {Kind.LEVEL: partial(_level, self.levels_ms)}
+        moment = partial(_moment, _CUT_MS if self.round_timestamps else 0)
+        readers = _READERS | {Kind.LEVEL: partial(_level, self.levels_ms), Kind.MOMENT: moment}
         object.__setattr__(self, "plan", tuple((n, readers[kind], kind in _ABSOLUTE) for n, kind in kinds.items()))
 
 
@@ -267,9 +272,9 @@ def _level(levels_ms: tuple[int, ...], value: HeaderValue) -> int:
     return levels_ms[level - 1]
 
 
-def _moment(value: HeaderValue) -> int:
+def _moment(cut_ms: int, value: HeaderValue) -> int:
     if isinstance(value, Timestamp):
-        return value.seconds * 1000
+        return value.seconds * 1000 + cut_ms
     return _at_ms(value, read_moment_ms)
 
 
@@ -295,7 +300,6 @@ _READERS: dict[Kind, _Reader] = {
     Kind.DURATION: lambda value: _milliseconds(value, read_duration_ms),
     Kind.WAIT_MS: _milliseconds,
     Kind.WAIT_S: lambda value: 1000 * _number(value),
-    Kind.MOMENT: _moment,
     Kind.AT_MS: _at_ms,
     Kind.AT_S: lambda value: 1000 * _number(value),
     Kind.AT_ISO: _iso,

@@ -82,4 +82,4 @@ class RetrySchedule:
 
     def write(self) -> str:
         """Return the waits as text: "10s, 1m, 10m"."""
-        return ", ".join(write_duration(one) for one in self.waits_ms)
+        return ", ".join(write_duration(wait_ms) for wait_ms in self.waits_ms)

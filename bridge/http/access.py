@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
@@ -17,14 +18,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bridge.core.orders import Actor
 from bridge.http.problems import Problem
 from bridge.settings import Settings
 
@@ -43,16 +46,25 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-#: Probes are never refused for their rate: a busy page must not restart the bridge.
-_HEALTH = ("/livez", "/readyz", "/startupz")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _TOKENS_IN_URL = frozenset({"token", "access_token", "api_key", "apikey", "authorization"})
-#: Addresses whose rate is remembered; the least recent is forgotten first.
-_ADDRESSES = 4096
+#: Clients whose rate is remembered; the least recent is forgotten first.
+_CLIENTS = 4096
 #: All headers of a request together.
 HEAD_MAX = 64 * 1024
 #: How long a client may take to send a body.
 BODY_S = 30.0
+#: The largest body of most requests, and of a bulk change: 10,000 ids take a quarter of it.
+BODY_MAX, BULK_MAX = 64 * 1024, 1024 * 1024
+#: Bodies that arrive at one time, and the bytes of all bodies whose requests are not answered yet.
+BODIES_MAX, BODIES_BYTES = 64, 32 * 1024 * 1024
+_PARAMETERS_MAX = 100
+#: Members of one JSON object. A larger one would make as many mistakes to report.
+_MEMBERS_MAX = 1000
+_ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d*)?")
+#: A JSON text, also one without its end: each byte is read once.
+_JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 class Role(IntEnum):
@@ -70,11 +82,13 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the role of the token, and for the audit log a name and the way in."""
+    """Who sent a request, and the role of the token.
+
+    All requests are the API's: that a page or a command sent one is what its sender says.
+    """
 
     role: Role
-    who: str
-    via: str
+    by: Actor
 
 
 def caller_of(request: Request) -> Caller:
@@ -85,10 +99,19 @@ def caller_of(request: Request) -> Caller:
     return found
 
 
-def role_of(request: Request) -> Role | None:
-    """Return the role of a request to a path that needs no token; None without one."""
-    found = request.scope.get("postdate.caller")
-    return found.role if isinstance(found, Caller) else None
+class _PlainRequest(Request):
+    """A request whose JSON is refused where reading or judging it would take far more memory than its bytes."""
+
+    async def json(self) -> Any:
+        """Return the body's JSON. Raises HTTPException: FastAPI answers 400 to other errors."""
+        raw = await self.body()
+        if len(raw) > BODY_MAX and len(_JSON_TEXT.sub(b"", raw)) > BODY_MAX:
+            raise HTTPException(422, f"The JSON has more than {BODY_MAX} bytes besides texts. Send fewer members.")
+        value = await super().json()
+        inner = value.values() if isinstance(value, dict) else ()
+        if any(isinstance(part, dict) and len(part) > _MEMBERS_MAX for part in (value, *inner)):
+            raise HTTPException(422, f"An object has more than {_MEMBERS_MAX} members. Send fewer.")
+        return value
 
 
 class GuardedRoute(APIRoute):
@@ -105,7 +128,7 @@ class GuardedRoute(APIRoute):
             if caller.role < self.role:
                 text = f"This needs the role {self.role.title}. Your token has the role {caller.role.title}."
                 raise Problem(403, text, role=caller.role.title, needs=self.role.title)
-            return await handler(request)
+            return await handler(_PlainRequest(request.scope, request.receive))
 
         return guarded
 
@@ -138,24 +161,19 @@ class Tokens:
     """The configured tokens. All of them are compared, in constant time, whatever the first comparison says."""
 
     def __init__(self, settings: Settings) -> None:
-        auth = settings.auth
-        texts = {Role.VIEWER: auth.viewer_token, Role.OPERATOR: auth.operator_token, Role.ADMIN: auth.admin_token}
-        self._digests = {role: _digest(text.get_secret_value().encode()) for role, text in texts.items() if _set(text)}
+        known = settings.auth.known().values()
+        self._digests = [(_digest(token.encode()), Role[role.upper()], name) for role, name, token in known]
 
     @property
     def open(self) -> bool:
         """Whether there are no tokens."""
         return not self._digests
 
-    def role(self, given: bytes) -> Role | None:
-        """Return the role of a token, None for a wrong one."""
+    def caller(self, given: bytes) -> Caller | None:
+        """Return whose token it is, None for a wrong one."""
         digest = _digest(given)
-        found = [role for role, known in self._digests.items() if hmac.compare_digest(known, digest)]
-        return found[0] if found else None
-
-
-def _set(secret: Any) -> bool:
-    return bool(secret.get_secret_value())
+        found = [(role, name) for known, role, name in self._digests if hmac.compare_digest(known, digest)]
+        return Caller(found[0][0], Actor(found[0][1], "api")) if found else None
 
 
 def _digest(text: bytes) -> bytes:
@@ -163,22 +181,22 @@ def _digest(text: bytes) -> bytes:
 
 
 class Rates:
-    """A bucket of requests for each address: it holds one second's worth and refills steadily."""
+    """A bucket of requests for each client: it holds one second's worth and refills steadily."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = per_second
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
-    def wait_s(self, address: str) -> float:
-        """Take one request from the address's bucket. Return 0, or the seconds until there is one."""
+    def wait_s(self, address: str, who: str = "") -> float:
+        """Take one request from the bucket of an address and a caller. Return 0, or the seconds until there is one."""
         now = self._clock()
-        address = network(address)
-        left, then = self._buckets.pop(address, (self._rate, now))
+        client = network(address), who
+        left, then = self._buckets.pop(client, (self._rate, now))
         left = min(self._rate, left + (now - then) * self._rate)
         allowed = left >= 1
-        self._buckets[address] = (left - 1 if allowed else left, now)
-        if len(self._buckets) > _ADDRESSES:
+        self._buckets[client] = (left - 1 if allowed else left, now)
+        if len(self._buckets) > _CLIENTS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - left) / self._rate
 
@@ -197,6 +215,8 @@ def network(address: str) -> str:
 
 def is_local(host: str) -> bool:
     """Return whether a Host header names this machine. Pure."""
+    if _HOST.fullmatch(host) is None:  # evil.example@127.0.0.1 is another host to some clients
+        return False
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -231,7 +251,9 @@ class Gate:
         self._app = app
         self._tokens = Tokens(settings)
         self._rates = Rates(settings.http.requests_per_second)
-        self._request_max = settings.http.request_max
+        # Base64 takes a third more than the bytes, escapes in a text up to twice as much.
+        self._message_max = min(settings.http.request_max, 2 * settings.limits.max_body + BODY_MAX)
+        self._bodies = _Bodies(max(BODIES_BYTES, self._message_max))
         self._base_path = settings.http.base_path
         self._open_metrics = settings.auth.open_metrics
 
@@ -242,10 +264,10 @@ class Gate:
                 await self._app(scope, receive, send)
             return
         answer = _SecuredAnswer(send)
-        body = _Body(receive, self._request_max)
+        body = _Body(receive, self._bodies)
         answer.instead = lambda: body.problem
         try:
-            self._judge(scope)
+            self._judge(scope, body)
             await self._app(scope, body.receive, answer.send)
         except Problem as problem:
             await answer.refuse(problem, scope, receive)
@@ -253,31 +275,59 @@ class Gate:
             log.exception("a request failed", method=scope["method"], path=scope["path"])
             text = "postdate failed to answer. Its log says why. Look there, then try again."
             await answer.refuse(Problem(500, text), scope, receive)
+        finally:
+            self._bodies.remove(body)
 
-    def _judge(self, scope: Scope) -> None:
-        headers = _headers(scope)
+    def _judge(self, scope: Scope, body: _Body) -> None:
+        host = _origin_form(scope)
+        headers = _headers(scope) if host is None else {**_headers(scope), "host": host}
         path = self._place(scope, headers)
-        if path not in _HEALTH and (wait_s := self._rates.wait_s(_address(scope))):
-            text = "Too many requests from this address. http.requests_per_second sets how many are allowed."
-            raise Problem(429, text, {"Retry-After": str(max(1, round(wait_s)))})
         if trick := path_trick(scope.get("raw_path") or path.encode(), path):
             raise Problem(400, f"The path {trick}. Send a plain path, as /openapi.json lists them.")
-        if any(name.lower() in _TOKENS_IN_URL for name, _ in parse_qsl(scope["query_string"].decode("latin-1"))):
-            text = "A token in the address would end up in logs. Send the header Authorization: Bearer TOKEN."
-            raise Problem(400, text)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_MAX:
             raise Problem(431, f"The headers are too large: more than {HEAD_MAX} bytes.", {"Connection": "close"})
+        if _holds_token(scope["query_string"].decode("latin-1")):
+            text = "A token in the address would end up in logs. Send the header Authorization: Bearer TOKEN."
+            raise Problem(400, text)
         if "content-length" in headers and "transfer-encoding" in headers:
             text = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
             raise Problem(400, text, {"Connection": "close"})
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:20]) > self._request_max:
-            raise _too_large(self._request_max)
-        caller = self._caller(scope, headers)
+        body.allow(*self._body_max(path))
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > body.most:
+            raise body.too_large()
+        self._admit(scope, headers, path)
+
+    def _admit(self, scope: Scope, headers: Mapping[str, str], path: str) -> None:
+        """Set the caller. Raises ``Problem`` without a valid token where one is needed, and for too many requests.
+
+        A valid token has a rate of its own, so that wrong ones from the same proxy do not lock it out. What needs no
+        token has none: a refusal would cost as much as the answer.
+        """
+        guarded = path.startswith(("/api/", "/-/")) or path == "/metrics"
+        try:
+            caller = self._caller(scope, headers)
+            if caller is None and guarded and not (path == "/metrics" and self._open_metrics):
+                raise _unauthorized()
+        except Problem as refused:
+            if refused.status == 401:
+                self._limit(scope, "", "without a valid token")
+            raise
         if caller is not None:
             scope["postdate.caller"] = caller
-        elif path.startswith(("/api/", "/-/")) or (path == "/metrics" and not self._open_metrics):
-            raise _unauthorized()
+        if guarded:
+            self._limit(scope, caller.by.who if caller else "?", "with this token" if caller else "without a token")
+
+    def _limit(self, scope: Scope, who: str, which: str) -> None:
+        if wait_s := self._rates.wait_s(_address(scope), who):
+            text = f"Too many requests {which} from this address. http.requests_per_second sets how many are allowed."
+            raise Problem(429, text, {"Retry-After": str(max(1, round(wait_s)))})
+
+    def _body_max(self, path: str) -> tuple[int, str]:
+        """Return how many bytes a request's body may have, and what allows them."""
+        if path == "/api/v1/messages":
+            return self._message_max, "http.request_max and limits.max_body allow"
+        return (BULK_MAX if path == "/api/v1/bulk" else BODY_MAX), "This path allows"
 
     def _place(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Return the path below the prefix under which postdate is served. A proxy may have kept or cut the prefix."""
@@ -293,23 +343,16 @@ class Gate:
         return path
 
     def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller | None:
-        via = (
-            "ui"
-            if headers.get("x-postdate-via") == "ui"
-            else "cli"
-            if headers.get("x-postdate-via") == "cli"
-            else "api"
-        )
         if self._tokens.open:
             _judge_local(scope["method"], headers)
-            return Caller(Role.ADMIN, "local", via)
+            return Caller(Role.ADMIN, Actor("local", "api"))
         kind, _, token = headers.get("authorization", "").partition(" ")
         if not token:
             return None
-        role = self._tokens.role(token.strip().encode("latin-1", "replace")) if kind.lower() == "bearer" else None
-        if role is None:
+        caller = self._tokens.caller(token.strip().encode("latin-1", "replace")) if kind.lower() == "bearer" else None
+        if caller is None:
             raise _unauthorized()
-        return Caller(role, role.title, via)
+        return caller
 
 
 def _judge_local(method: str, headers: Mapping[str, str]) -> None:
@@ -356,39 +399,131 @@ def _unauthorized() -> Problem:
     return Problem(401, text, {"WWW-Authenticate": 'Bearer realm="postdate"'})
 
 
-def _too_large(most: int) -> Problem:
-    text = f"The request is too large. http.request_max allows {most} bytes."
-    return Problem(413, text, {"Connection": "close"})
+def _holds_token(query: str) -> bool:
+    """Return whether a query has a parameter that should be a header. Raises ``Problem`` for too many parameters."""
+    try:
+        given = parse_qsl(query, max_num_fields=_PARAMETERS_MAX)
+    except ValueError:
+        raise Problem(400, f"The address has more than {_PARAMETERS_MAX} parameters. Send fewer.") from None
+    return any(name.lower() in _TOKENS_IN_URL for name, _ in given)
+
+
+def _origin_form(scope: Scope) -> str | None:
+    """Turn an absolute request target into a path, and return its host; None for an ordinary one.
+
+    A server must accept it, and must take its host for that of the header Host (RFC 9112, section 3.2.2).
+    """
+    raw = scope.get("raw_path") or b""
+    absolute = _ABSOLUTE.match(raw)
+    if absolute is None:
+        return None
+    scope["raw_path"] = raw[absolute.end() :] or b"/"
+    scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
+    return str(absolute[1].decode("latin-1"))
+
+
+class _Bodies:
+    """The bodies of all requests that are not answered yet. Where there are too many, the one that arrives for longest
+    ends: slow clients cannot keep others from sending."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._arriving: dict[_Body, None] = {}
+        self._bytes = 0
+
+    def begins(self, body: _Body) -> None:
+        """A body begins to arrive."""
+        self._arriving[body] = None
+        if len(self._arriving) > BODIES_MAX:
+            self._end_oldest()
+
+    def grew(self, body: _Body, count: int) -> None:
+        """Some bytes of it have arrived. Raises ``Problem`` where there is no room for them."""
+        body.held += count
+        self._bytes += count
+        while self._bytes > self._bytes_max:
+            if next(iter(self._arriving)) is body:
+                raise body.end(503)
+            self._end_oldest()
+
+    def arrived(self, body: _Body) -> None:
+        """It has arrived whole."""
+        self._arriving.pop(body, None)
+
+    def remove(self, body: _Body) -> None:
+        """Its request is answered."""
+        self._arriving.pop(body, None)
+        self._bytes -= body.held
+        body.held = 0
+
+    def _end_oldest(self) -> None:
+        oldest = next(iter(self._arriving))
+        self.remove(oldest)
+        oldest.end(503)
 
 
 class _Body:
     """Reads a request's body within its limits of size and time. ``problem`` says which limit was exceeded."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, bodies: _Bodies) -> None:
         self._receive = receive
-        self._most = most
-        self._left = most
+        self._bodies = bodies
+        self._read = 0
         self._ended = False
-        self._until = 0.0
+        self._until: float | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._allowed_by = ""
+        self.most = 0
+        self.held = 0
         self.problem: Problem | None = None
+
+    def allow(self, most: int, allowed_by: str) -> None:
+        """Set its largest size, and the words for what allows it."""
+        self.most, self._allowed_by = most, allowed_by
+
+    def too_large(self) -> Problem:
+        """Return the problem of one that is larger."""
+        return Problem(413, f"The request is too large. {self._allowed_by} {self.most} bytes.", {"Connection": "close"})
+
+    def end(self, status: int) -> Problem:
+        """Stop to read it, and return why: 408 for a slow client, 503 for too many bodies."""
+        text = {
+            408: f"The body did not arrive within {BODY_S:.0f} s.",
+            503: "Too many bodies arrive at once, and this one was the slowest. Try again.",
+        }[status]
+        self.problem = self.problem or Problem(status, text, {"Connection": "close"})
+        if self._limit is not None:
+            self._limit.reschedule(0)
+        return self.problem
 
     async def receive(self) -> Message:
         """Return the next message of the server."""
         if self._ended:  # what comes now is the end of the connection
             return await self._receive()
-        loop = asyncio.get_running_loop()
-        self._until = self._until or loop.time() + BODY_S
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + BODY_S
+            self._bodies.begins(self)
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._until) as self._limit:
                 message = await self._receive()
         except TimeoutError:
-            self.problem = Problem(408, f"The body did not arrive within {BODY_S:.0f} s.", {"Connection": "close"})
-            raise self.problem from None
-        self._left -= len(message.get("body", b""))
-        self._ended = not message.get("more_body", False)
-        if self._left < 0:
-            self.problem = _too_large(self._most)
+            raise self.end(408) from None
+        finally:
+            self._limit = None
+        if self.problem is not None:
             raise self.problem
+        return self._taken(message)
+
+    def _taken(self, message: Message) -> Message:
+        count = len(message.get("body", b""))
+        self._read += count
+        if self._read > self.most:
+            self.problem = self.too_large()
+            raise self.problem
+        self._bodies.grew(self, count)
+        self._ended = not message.get("more_body", False)
+        if self._ended:
+            self._bodies.arrived(self)
         return message
 
 
@@ -430,4 +565,4 @@ class _SecuredAnswer:
 def _secured(headers: Any) -> list[tuple[bytes, bytes]]:
     given = list(headers)
     names = {name.lower() for name, _ in given}
-    return [*given, *(one for one in _HEADERS if one[0] not in names)]
+    return [*given, *(header for header in _HEADERS if header[0] not in names)]

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.responses import Response
 
 from bridge import __version__
-from bridge.app.canary import CanaryState
+from bridge.app.canaries import CanaryState
 from bridge.http import messages, operations, reload, routes, search, status, system
 from bridge.http.access import Gate, GuardedRoute
-from bridge.http.backend import Backend, Stores
+from bridge.http.backend import Backend
 from bridge.http.health import health_routes
 from bridge.http.line import Processes
 from bridge.http.metrics import metrics_routes
 from bridge.http.page import page_routes
 from bridge.http.problems import add_handlers
 from bridge.http.schemas import ProblemDetails, problems
+from bridge.operate.stores import Stores
 from bridge.settings import Settings
 
 _ROUTERS = (
@@ -48,7 +52,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await app.state.backend.operations.close()
+        await backend.operations.close()
         await stores.close()
 
     app = FastAPI(
@@ -62,16 +66,20 @@ def create_app(
         lifespan=lifespan,
         generate_unique_id_function=_operation_id,
     )
-    app.state.backend = Backend(settings, stores, processes, canaries)
+    backend = app.state.backend = Backend(settings, stores, processes, canaries)
+
+    async def verdict() -> str:
+        return (await backend.judged())[1].sentence
+
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router)
-    app.include_router(health_routes(settings, processes, stores.desk), responses=problems(503))
+    app.include_router(health_routes(settings, processes, stores.desk, verdict), responses=problems(503))
     app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
     if settings.ui.enabled:
         app.include_router(page_routes())
     app.add_middleware(Gate, settings=settings)
-    app.get("/openapi.json", include_in_schema=False)(lambda: _document(app))
+    app.get("/openapi.json", include_in_schema=False)(_document_of(app))
     return app
 
 
@@ -88,16 +96,25 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
+def _document_of(app: FastAPI) -> Callable[[], Awaitable[Response]]:
+    """Return the endpoint of the OpenAPI document. It needs no token, so the document is written only once."""
+    document = cache(lambda: json.dumps(_document(app), separators=(",", ":")).encode())
+
+    async def answer() -> Response:
+        return Response(document(), media_type="application/json")
+
+    return answer
+
+
 def _document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with the errors' schema and the role of each endpoint."""
-    if app.openapi_schema is None:
-        document = app.openapi()
-        schemas = document["components"]["schemas"]
-        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for route in guarded_routes():
-            for method in route.methods or ():
-                operation = document["paths"][route.path_format][method.lower()]
-                operation["security"] = [{"token": []}]
-                operation["x-role"] = route.role.title
-    return app.openapi_schema or {}
+    document = app.openapi()
+    schemas = document["components"]["schemas"]
+    schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for route in guarded_routes():
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["security"] = [{"token": []}]
+            operation["x-role"] = route.role.title
+    return document

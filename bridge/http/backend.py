@@ -6,49 +6,41 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Annotated, Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Request
 from starlette.responses import Response
 
-from bridge.admin.desk import Desk, Stats
-from bridge.admin.past import AuditEntry
-from bridge.admin.send import Message
-from bridge.app.canary import CanaryState
-from bridge.app.open_desk import Reserve
-from bridge.app.operations import Operation, Operations
-from bridge.core.errors import PostdateError
-from bridge.http.access import Caller, caller_of
+from bridge.app.canaries import CanaryState
+from bridge.core.errors import PostdateError, Refused
+from bridge.delay.duration import write_duration
+from bridge.desk.numbers import Stats
+from bridge.desk.past import AuditEntry
+from bridge.desk.protocol import Desk
+from bridge.http.access import Caller, Role, caller_of
 from bridge.http.line import Processes
+from bridge.http.problems import Problem
+from bridge.operate.bulk import Operations, logged
+from bridge.operate.documents import Document, OperationFacts
+from bridge.operate.local import LocalOperator
+from bridge.operate.masking import Sight, sees_all
+from bridge.operate.stores import Look, Stores
+from bridge.operate.verdict import Known, LocalReport, Overall, judge
 from bridge.settings import Settings
-from bridge.settings.model import BrokerKind
+from bridge.settings.model import TITLES
+from bridge.telemetry.subject import rendered
 
 log = structlog.get_logger("postdate")
 
 
-class Stores(Protocol):
-    """The stores behind the API; ``bridge.app.open_desk.KeptStores`` in production."""
-
-    async def desk(self) -> Desk:
-        """Return the desk of all stores. Raises ``Refused``, ``StoreUnavailable``, ``StoreUnfit``."""
-
-    async def park(
-        self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
-    ) -> tuple[bytes, Message]:
-        """Park the message that ``make`` makes of the store's clock; ``reserve`` may replace its id. Raises as
-        ``desk``, and what ``reserve`` raises."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-
-
-#: One look at the store serves all who ask within this time.
-FRESH_S = 1.0
 #: Rates are over the last minute, of one sample a second.
 _RATE_S, _SAMPLE_S = 60.0, 0.9
+#: A rate over less time is none.
+_FIRST_S = 3.0
 
 
 class Kept:
@@ -75,17 +67,26 @@ class Rate:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=120)
 
     def per_second(self, totals: Mapping[str, int], now_s: float) -> dict[str, float]:
-        """Take totals; return how fast each grows."""
+        """Take totals; return how fast each grows; nothing in the first seconds, when there is no rate yet.
+
+        What a total had counted before it was first seen does not count.
+        """
+        if self._seen:  # what has gone silent counted in this minute, too
+            first, last = self._first(), self._seen[-1][1]
+            totals = {name: count for name, count in last.items() if count != first[name]} | dict(totals)
         if not self._seen or now_s - self._seen[-1][0] > _SAMPLE_S:
             self._seen.append((now_s, totals))
         while now_s - self._seen[0][0] > _RATE_S and len(self._seen) > 1:
             self._seen.popleft()
-        then_s, before = self._seen[0]
-        passed_s = now_s - then_s
-        return {
-            name: round(max(0, count - before.get(name, 0)) / passed_s, 2) if passed_s > 0 else 0.0
-            for name, count in totals.items()
-        }
+        passed_s = now_s - self._seen[0][0]
+        if passed_s < _FIRST_S:
+            return {}
+        first = self._first()
+        return {name: round(max(0, count - first.get(name, count)) / passed_s, 2) for name, count in totals.items()}
+
+    def _first(self) -> dict[str, int]:
+        """Return each total as it was first seen in this minute."""
+        return {name: count for _, earlier in reversed(self._seen) for name, count in earlier.items()}
 
 
 class Events:
@@ -111,26 +112,10 @@ class Events:
                     await self._news.wait()
 
 
-class Look:
-    """The numbers of the store, read at most once in ``FRESH_S``."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-        self._lock = asyncio.Lock()
-        self._found: Stats | None = None
-        self._at = 0.0
-
-    async def stats(self) -> Stats:
-        """Return the numbers. Raises as the desk."""
-        async with self._lock:
-            if self._found is None or time.monotonic() - self._at > FRESH_S:
-                self._found = await (await self._stores.desk()).stats()
-                self._at = time.monotonic()
-            return self._found
-
-    def forget(self) -> None:
-        """Look again at the next request."""
-        self._found = None
+#: A store that takes longer for its numbers is away.
+_PATIENCE_S = 3.0
+#: Looks through many messages at one time, those that wait included; and those that do not wait.
+LOOKS_MAX, _LOOKS_AT_ONCE = 32, 2
 
 
 class Backend:
@@ -149,21 +134,94 @@ class Backend:
         self.rates = Rate()
         self.route_rates: dict[str, Rate] = {}
         self.kept = Kept()
+        self._looks = 0
+        self._places = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Wait until a look through many messages may begin: together they would hold up all other answers.
+
+        Raises ``Problem`` where too many wait.
+        """
+        if self._looks >= LOOKS_MAX:
+            raise Problem(503, "Too many lists are read at once. Try again.", {"Retry-After": "2"})
+        self._looks += 1
+        try:
+            async with self._places:
+                yield
+        finally:
+            self._looks -= 1
 
     async def desk(self) -> Desk:
         """Return the desk of all stores."""
         return await self.stores.desk()
 
-    def _bulk_ended(self, operation: Operation) -> None:
-        via = operation.by.rpartition("(")[2].rstrip(")")
-        self.processes.verbs[operation.verb, via] += operation.done
+    def operator(self, caller: Caller) -> LocalOperator:
+        """Return what a caller acts with."""
+        return LocalOperator(
+            self.stores,
+            self.settings,
+            caller.by,
+            sight=self.sight_of(caller),
+            look=self.look,
+            operations=self.operations,
+            write=self.note,
+            judged=self.judged,
+        )
 
-    async def note(self, caller: Caller, verb: str, what: str, messages: int, reason: str = "") -> None:
-        """Write an entry of the audit log, after something was done. A store that is away now does not undo it."""
-        self.processes.verbs[verb, caller.via] += messages
-        log.info("audit", who=caller.who, via=caller.via, verb=verb, what=what, messages=messages, reason=reason)
+    def sight_of(self, caller: Caller) -> Sight:
+        """Return what of messages' contents a caller sees."""
+        ui = self.settings.ui
+        return Sight(sees_all(ui.bodies, caller.role is Role.ADMIN), ui.bodies, ui.mask)
+
+    async def judged(self) -> tuple[Stats | None, Overall]:
+        """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
+        known."""
+        found, away = None, ""
         try:
-            await (await self.desk()).note(AuditEntry(caller.who, caller.via, verb, what[:500], messages, reason))
+            async with asyncio.timeout(_PATIENCE_S):
+                found = await self.look.stats()
+        except Refused:  # no route has a store, and none is left over
+            pass
+        except TimeoutError:
+            away = f"the store has not answered for {write_duration(int(self.look.unanswered_s()) * 1000)}"
+        except PostdateError as error:
+            away = str(error)
+        known = Known(
+            found,
+            away,
+            self.settings.uses_store,
+            [
+                LocalReport(
+                    frame.process,
+                    frame.broker,
+                    self.processes.silent_s(frame),
+                    rendered(frame.troubles),
+                    "redis" in frame.peers,
+                )
+                for frame in self.processes.frames()
+            ],
+            self._unready(),
+        )
+        return found, judge(known)
+
+    def _unready(self) -> list[tuple[str, str]]:
+        """Return what /readyz reports as missing, and each missing canary at once: /readyz waits for three."""
+        found = [part for part in self.processes.not_ready() if part[0] != "canary"] if len(self.processes) else []
+        lost = ((state, state.missing(self.settings.canary, time.monotonic())) for state in self.canaries())
+        return found + [
+            ("canary", f"no canary of {TITLES[state.broker]} came back: {why}") for state, why in lost if why
+        ]
+
+    def _bulk_ended(self, operation: OperationFacts) -> None:
+        self.processes.verbs[operation.verb] += operation.done
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry of the audit log, after something was done. A store that is away now does not undo it."""
+        self.processes.verbs[entry.verb] += entry.messages
+        entry = logged(replace(entry, what=entry.what[:500]))
+        try:
+            await (await self.desk()).note(entry)
         except PostdateError as error:
             log.warning("the audit log was not written", because=str(error))
         self.events.audited()
@@ -179,6 +237,7 @@ Here = Annotated[Backend, Depends(backend_of)]
 Who = Annotated[Caller, Depends(caller_of)]
 
 
-def reply(value: Any, status: int = 200) -> Response:
+def reply(value: Document | Mapping[str, Any], status: int = 200) -> Response:
     """Return a JSON response."""
-    return Response(json.dumps(value, separators=(",", ":"), default=str), status, media_type="application/json")
+    content = value.as_dict() if isinstance(value, Document) else value
+    return Response(json.dumps(content, separators=(",", ":"), default=str), status, media_type="application/json")

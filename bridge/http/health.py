@@ -14,8 +14,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from bridge.admin.desk import Desk
 from bridge.core.errors import PostdateError
+from bridge.desk.protocol import Desk
 from bridge.http.line import Processes
 from bridge.settings import Settings
 
@@ -23,14 +23,19 @@ _STORE_S = 2.0
 
 #: Opens the desk of all stores, or returns the one that is open. Raises as a command does.
 OpenDesk = Callable[[], Awaitable[Desk]]
+Verdict = Callable[[], Awaitable[str]]
 
 
-def health_routes(settings: Settings, processes: Processes, open_desk: OpenDesk) -> APIRouter:
-    """Return /livez, /readyz, /startupz and /version. Without processes the store alone is asked."""
+def health_routes(
+    settings: Settings, processes: Processes, open_desk: OpenDesk, verdict: Verdict | None = None
+) -> APIRouter:
+    """Return /livez, /readyz, /startupz and /version. Without processes the store alone is asked.
+
+    ``verdict`` returns the sentence that /readyz ends with for those who ask for details.
+    """
     routes = APIRouter(tags=["health"])
 
-    auth = settings.auth
-    tokens = any(one.get_secret_value() for one in (auth.viewer_token, auth.operator_token, auth.admin_token))
+    tokens = bool(settings.auth.known())
 
     def known(request: Request) -> bool:
         """Whether the request has a valid token, or needs none because only this machine is served."""
@@ -64,7 +69,9 @@ def health_routes(settings: Settings, processes: Processes, open_desk: OpenDesk)
             return PlainTextResponse("There is no such route.\n", 404)
         found = await unready(route)
         well = [(peer, "") for peer, there in processes.peers().items() if there]
-        return _answer(asked(request, verbose), not found, [*well, *found])
+        named = asked(request, verbose)
+        overall = await verdict() if named and verdict is not None else ""
+        return _answer(named, not found, [*well, *found], overall)
 
     @routes.get("/startupz", summary="Whether the bridge was ready once", response_class=PlainTextResponse)
     async def startupz(request: Request, verbose: Annotated[str | None, Query()] = None) -> Response:
@@ -87,10 +94,10 @@ async def _store_away(open_desk: OpenDesk) -> list[tuple[str, str]]:
     return []
 
 
-def _answer(named: bool, well: bool, lines: list[tuple[str, str]]) -> Response:
-    """Return 200 or 503, and with ``named`` a line for each part."""
+def _answer(named: bool, well: bool, lines: list[tuple[str, str]], overall: str = "") -> Response:
+    """Return 200 or 503, and with ``named`` a line for each part and the verdict."""
     text = "ok" if well else "not ok"
     if named:
-        told = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines]
-        text = "\n".join([*told, text])
+        parts = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines]
+        text = "\n".join([*parts, text, *([overall] if overall else [])])
     return PlainTextResponse(f"{text}\n", 200 if well else 503)

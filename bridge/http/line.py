@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from socket import socket
 from typing import Any, cast
 
+from bridge.process.frames import troubles_in
 from bridge.process.http_child import Reloading
 from bridge.telemetry.metrics import added
+from bridge.telemetry.subject import Subject
 
 #: A process sends a frame every second. One that is silent for this time hangs, or was not started again.
 SILENT_S = 15.0
@@ -33,7 +35,7 @@ class Frame:
     sentence: str
     stuck: str = ""
     peers: Mapping[str, bool] = field(default_factory=dict)
-    troubles: Mapping[str, str] = field(default_factory=dict)
+    troubles: Mapping[Subject, str] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     clock_offset_s: float = 0.0
     heard_s: float = 0.0
@@ -47,9 +49,9 @@ class Frame:
 def read_frame(line: bytes, now_s: float) -> Frame | None:
     """Return the frame of a line; None for one that a restart cut. Pure."""
     try:
-        told = json.loads(line)
-        known = {name: told[name] for name in Frame.__dataclass_fields__ if name in told}
-        return Frame(**{**known, "heard_s": now_s})
+        members = json.loads(line)
+        known = {name: members[name] for name in Frame.__dataclass_fields__ if name in members}
+        return Frame(**{**known, "troubles": troubles_in(known.get("troubles", ())), "heard_s": now_s})
     except (ValueError, TypeError):
         return None
 
@@ -65,7 +67,7 @@ class Processes:
         self._was_ready = False
         self._ended: object = {}
         #: To how many messages this app's API did what: by verb and the way in.
-        self.verbs: Counter[tuple[str, str]] = Counter()
+        self.verbs: Counter[str] = Counter()
         self.reloading = Reloading()
         self.loaded_at_s = time.time()
         #: Asks the parent for a reload; None where there is no parent that could.
@@ -79,7 +81,7 @@ class Processes:
 
     def frames(self) -> list[Frame]:
         """Return the last frame of each process that has sent one."""
-        return [one for one in self._frames if one is not None]
+        return [frame for frame in self._frames if frame is not None]
 
     def take(self, number: int, frame: Frame) -> None:
         """Take a frame from a line. The numbers of a process that was replaced are kept: counters never go back."""
@@ -94,12 +96,12 @@ class Processes:
         if len(self.frames()) < len(self._frames):
             return [("processes", "not all processes have started")]
         found: list[tuple[str, str]] = []
-        for one in self.frames():
-            if self._silent(one):
-                found.append((one.process, f"it has reported nothing for {SILENT_S:.0f} s"))
-            elif one.state != "running":
-                found.append((one.process, f"it is {one.state}"))
-            found += [(peer, "not connected, or not consumed") for peer, there in one.peers.items() if not there]
+        for frame in self.frames():
+            if self._silent(frame):
+                found.append((frame.process, f"it has reported nothing for {SILENT_S:.0f} s"))
+            elif frame.state != "running":
+                found.append((frame.process, f"it is {frame.state}"))
+            found += [(peer, _not_there(frame, peer)) for peer, there in frame.peers.items() if not there]
         if canary := self.canary():
             found.append(("canary", canary))
         return found
@@ -110,13 +112,13 @@ class Processes:
 
     def not_alive(self) -> str:
         """Return why the processes are not alive; "" if all make progress."""
-        for one in self.frames():
-            if one.stuck:
-                return f"the loop of {one.stuck} makes no progress in {one.process}"
-            if self._silent(one):
-                return f"{one.process} has reported nothing for {SILENT_S:.0f} s"
+        for frame in self.frames():
+            if frame.stuck:
+                return f"the loop of {frame.stuck} makes no progress in {frame.process}"
+            if self._silent(frame):
+                return f"{frame.process} has reported nothing for {SILENT_S:.0f} s"
         missing = len(self.frames()) < len(self._frames)
-        starting = any(one.state == "starting" for one in self.frames())  # the parent starts workers later
+        starting = any(frame.state == "starting" for frame in self.frames())  # the parent starts workers later
         if missing and not starting and self._now_s() - self._started_s > SILENT_S:
             return f"a process has reported nothing for {SILENT_S:.0f} s"
         return ""
@@ -124,28 +126,32 @@ class Processes:
     def totals(self) -> Mapping[str, Any]:
         """Return the numbers of all processes together, since this one started."""
         total = self._ended
-        for one in self.frames():
-            total = added(total, one.metrics)
+        for frame in self.frames():
+            total = added(total, frame.metrics)
         return cast("Mapping[str, Any]", total)
 
     def peers(self) -> dict[str, bool]:
         """Return whether each server is connected to every process that needs it."""
         found: dict[str, bool] = {}
-        for one in self.frames():
-            for peer, there in one.peers.items():
+        for frame in self.frames():
+            for peer, there in frame.peers.items():
                 found[peer] = found.get(peer, True) and there
         return dict(sorted(found.items()))
 
-    def _silent(self, one: Frame) -> bool:
-        return self._now_s() - one.heard_s > SILENT_S
+    def silent_s(self, frame: Frame) -> float:
+        """Return for how long a process has been silent."""
+        return self._now_s() - frame.heard_s
+
+    def _silent(self, frame: Frame) -> bool:
+        return self.silent_s(frame) > SILENT_S
 
     # -- the line -----------------------------------------------------------------------------------------------------
 
     async def hear(self, hearing: Iterable[socket]) -> None:
         """Read all lines until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number, one in enumerate(hearing):
-                group.create_task(self._hear(number, one))
+            for number, end in enumerate(hearing):
+                group.create_task(self._hear(number, end))
 
     async def _hear(self, number: int, line: socket) -> None:
         reader, writer = await asyncio.open_connection(sock=line, limit=_FRAME_MAX)
@@ -163,9 +169,9 @@ class Processes:
         self.reloading = reloading
         if reloading.worked:
             self.loaded_at_s = reloading.at_s
-        for one in self._waiting:
-            if not one.done():
-                one.set_result(reloading)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(reloading)
         self._waiting.clear()
 
     def next_reload(self) -> asyncio.Future[Reloading]:
@@ -173,6 +179,13 @@ class Processes:
         future: asyncio.Future[Reloading] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
+
+
+def _not_there(frame: Frame, peer: str) -> str:
+    """Return why a peer counts as not connected, with the sentences about its intakes."""
+    intakes = [text for subject, text in frame.troubles.items() if subject.is_intake(peer)]
+    missing = "not connected" if peer == "redis" else "not connected, or not consumed,"
+    return "; ".join(intakes) or f"{missing} in instance {frame.process}"
 
 
 async def _next_line(reader: StreamReader) -> bytes:

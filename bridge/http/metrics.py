@@ -22,15 +22,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from bridge.admin.desk import RouteStats, Stats
-from bridge.app import views
-from bridge.app.canary import CanaryState
+from bridge.app.canaries import CanaryState
 from bridge.core.errors import PostdateError
 from bridge.core.message import Outcome
 from bridge.core.orders import RouteState, routes_that
 from bridge.core.reasons import ARRIVAL_KINDS, ReasonKind
+from bridge.desk.numbers import RouteStats, Stats
 from bridge.http.health import OpenDesk
 from bridge.http.line import Processes
+from bridge.operate.describe import full_routes
 from bridge.settings import Settings
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 from bridge.telemetry.metrics import DELAY_BOUNDS_MS, STAGE_BOUNDS_S, STORE_CALLS
@@ -40,8 +40,7 @@ _FRESH_S = 5.0
 _WAIT_S = 2.0
 #: The windows of ``postdate_due_messages``, in milliseconds.
 _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
-#: How verbs reach the API, and the counters of the verbs.
-_VIAS = ("api", "cli", "ui")
+#: The counters of the verbs.
 VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "delivered_early", "retry": "retried"}
 
 
@@ -72,10 +71,12 @@ class StoreGauges:
         try:
             desk = await self._open_desk()
             self.stats = await desk.stats()
-            bounds_ms = [0, *(self.stats.now_ms + one for one in _WITHIN_MS.values())]
+            bounds_ms = [0, *(self.stats.now_ms + within_ms for within_ms in _WITHIN_MS.values())]
             self.due = await desk.density(bounds_ms)
             orders = await desk.orders()
-            self.paused, self.draining = (routes_that(orders, one) for one in (RouteState.PAUSED, RouteState.DRAINING))
+            self.paused, self.draining = (
+                routes_that(orders, within_ms) for within_ms in (RouteState.PAUSED, RouteState.DRAINING)
+            )
             self.up = True
         except PostdateError:
             self.up = False
@@ -155,8 +156,10 @@ class MetricsPage(Collector):
         yield self._by_reason("rejected", "Messages that became dead letters on arrival.", numbers, ARRIVAL_KINDS)
         yield self._by_reason("dead", "Messages that became dead letters.", numbers, list(ReasonKind))
         yield from self._verbs(numbers)
-        late = "Publish confirmed minus due. The number users care about."
+        late = "Publish confirmed minus due, or minus the end of a hold by a pause or max_rate."
         yield self._histogram("postdate_lateness_seconds", late, numbers, "lateness_ms", LATENESS_BOUNDS_MS)
+        held = "How long a pause or max_rate held delivered messages after they were due."
+        yield self._histogram("postdate_held_seconds", held, numbers, "held_ms", DELAY_BOUNDS_MS)
         asked = "The delays that producers ask for."
         yield self._histogram("postdate_requested_delay_seconds", asked, numbers, "delay_ms", DELAY_BOUNDS_MS)
 
@@ -173,9 +176,8 @@ class MetricsPage(Collector):
         for verb, name in VERBS.items():
             text = f"Messages that the verb {verb} acted on."
             family = CounterMetricFamily(f"postdate_{name}", text, labels=["via"])
-            for via in _VIAS:
-                family.add_metric([via], self._processes.verbs.get((verb, via), 0))
-            by_header = sum(one.get(name, 0) for one in numbers.values())
+            family.add_metric(["api"], self._processes.verbs[verb])
+            by_header = sum(counts.get(name, 0) for counts in numbers.values())
             family.add_metric(["message"], by_header)
             yield family
 
@@ -183,7 +185,7 @@ class MetricsPage(Collector):
         self, name: str, text: str, numbers: Mapping[str, Any], key: str, bounds_ms: Sequence[float]
     ) -> Metric:
         family = HistogramMetricFamily(name, text, labels=["route"])
-        bounds_s = [one / 1000 for one in bounds_ms]
+        bounds_s = [bound_ms / 1000 for bound_ms in bounds_ms]
         for route in self._settings.routes:
             counts = numbers.get(route, {}).get(key) or [0] * (len(bounds_s) + 2)
             family.add_metric([route], _buckets(bounds_s, counts), counts[-1] / 1000)
@@ -207,7 +209,7 @@ class MetricsPage(Collector):
         text = "Claims whose lease ran out, parked again: possible duplicates."
         yield _counter("postdate_recovered", text, numbers.get("recovered", 0))
         yield _counter("postdate_damaged", "Stored messages that cannot be opened.", numbers.get("damaged", 0))
-        offsets = [one.clock_offset_s for one in self._processes.frames()]
+        offsets = [frame.clock_offset_s for frame in self._processes.frames()]
         text = "The store's clock minus this machine's, of the process where it is largest."
         yield _gauge("postdate_clock_offset_seconds", text, max(offsets, key=abs, default=0.0))
         attempts = CounterMetricFamily(
@@ -235,16 +237,23 @@ class MetricsPage(Collector):
     def _routes_now(self, stats: Stats) -> Iterator[Metric]:
         texts: dict[str, tuple[str, Callable[[RouteStats], float]]] = {
             "oldest_overdue_seconds": (
-                "Age of the oldest message that is due and not delivered; 0 if there is none.",
-                lambda one: one.oldest_overdue_ms / 1000,
+                "Since when the oldest overdue message has been due; 0 if there is none.",
+                lambda counts: counts.oldest_overdue_ms / 1000,
             ),
-            "overdue_messages": ("Messages that are due and not delivered.", lambda one: one.overdue),
-            "parked_messages": ("Messages that wait, held and claimed ones included.", lambda one: one.parked),
+            "overdue_messages": (
+                "Messages that are due and not delivered: refused ones too, held ones not.",
+                lambda counts: counts.overdue,
+            ),
+            "refused_messages": (
+                "Messages that the broker refused and that wait for another try.",
+                lambda counts: counts.refused,
+            ),
+            "parked_messages": ("Messages that wait, held and claimed ones included.", lambda counts: counts.parked),
             "held_messages": (
                 "Due messages that wait: their route is paused, or at its max_rate.",
-                lambda one: one.held,
+                lambda counts: counts.held,
             ),
-            "dead_messages": ("Dead letters.", lambda one: one.dead),
+            "dead_messages": ("Dead letters.", lambda counts: counts.dead),
         }
         empty = RouteStats()
         for name, (text, value) in texts.items():
@@ -268,7 +277,7 @@ class MetricsPage(Collector):
                 family.add_metric([route], float(route in routes))
             yield family
         family = GaugeMetricFamily("postdate_route_full", "1 while max_parked is reached.", labels=["route"])
-        full = views.full_routes(stats)
+        full = full_routes(stats)
         for route in self._stored:
             family.add_metric([route], float(route in full))
         yield family
@@ -280,15 +289,18 @@ class MetricsPage(Collector):
             due += number
             family.add_metric([within], due)
         yield family
+        yield _gauge("postdate_instances", "Instances that report, by the store.", len(stats.instances))
+        text = "Instances that stopped reporting without leaving, and were removed."
+        yield _counter("postdate_instances_lost", text, stats.instances_lost)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
-        messages = stats.parked + stats.claimed + stats.dead
+        messages = stats.waiting + stats.dead
         if stats.bytes_each is not None or not messages:
             text = "Memory of all stored messages in Redis, estimated from a sample."
             yield _gauge("postdate_parked_bytes", text, (stats.bytes_each or 0) * messages)
         text = "Memory that Redis uses, over all its servers."
-        yield _gauge("postdate_store_memory_bytes", text, sum(one.used for one in stats.memory))
+        yield _gauge("postdate_store_memory_bytes", text, sum(memory.used for memory in stats.memory))
         text = "maxmemory of Redis, over all its servers; 0 without a limit."
-        yield _gauge("postdate_store_memory_limit_bytes", text, sum(one.most for one in stats.memory))
+        yield _gauge("postdate_store_memory_limit_bytes", text, sum(memory.most for memory in stats.memory))
 
 
 def metrics_routes(
@@ -339,9 +351,9 @@ def _canary(states: Iterable[CanaryState]) -> Iterator[Metric]:
     late = GaugeMetricFamily("postdate_canary_lateness_seconds", "Lateness of the last canary.", labels=["broker"])
     text = "When a canary last came back (Unix seconds); 0 if none did."
     success = GaugeMetricFamily("postdate_canary_last_success_timestamp_seconds", text, labels=["broker"])
-    for one in states:
-        if one.late_s is not None:
-            late.add_metric([one.broker], one.late_s)
-        success.add_metric([one.broker], (one.success_ms or 0) / 1000)
+    for state in states:
+        if state.late_s is not None:
+            late.add_metric([state.broker], state.late_s)
+        success.add_metric([state.broker], (state.success_ms or 0) / 1000)
     yield late
     yield success

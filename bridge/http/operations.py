@@ -7,23 +7,23 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bridge.admin.moments import due_ms, read_due
-from bridge.admin.select import read_ids
-from bridge.app.lists import Wanted
-from bridge.app.operations import MESSAGES_MAX, OPERATOR_MAX, Selection, dry_run
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
-from bridge.http.access import Role, router
+from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import NAMES, judge_header, read_filter
+from bridge.http.messages import NAMES, criteria, judge_header
 from bridge.http.problems import Problem
-from bridge.http.schemas import Bulk, BulkFilter, DryRun, OperationFacts, OperationList, problems
+from bridge.http.schemas import Bulk, BulkFilter, problems
+from bridge.operate.bulk import MESSAGES_MAX, OPERATOR_MAX, Selection
+from bridge.operate.documents import DryRun, OperationFacts, OperationList
+from bridge.operate.moments import read_due
+from bridge.operate.operator import Due
+from bridge.operate.select import read_ids
+from bridge.operate.verbs import Verb, verb_of
 
 reads = router(Role.VIEWER, "operations")
 writes = router(Role.OPERATOR, "operations")
 
-#: The states that a verb can change.
-_STATES = {"cancel": ("parked", "dead"), "reschedule": ("parked",), "deliver": ("parked",), "retry": ("dead",)}
 _BULK: dict[int | str, Any] = {200: {"model": DryRun}, 202: {"model": OperationFacts}, **problems(409)}
 _ONE: dict[int | str, Any] = {200: {"model": OperationFacts}, **problems(404)}
 
@@ -34,47 +34,43 @@ async def bulk(asked: Bulk, here: Here, who: Who) -> Response:
 
     With dry_run nothing is done; the answer counts the messages and shows a few. More than 10,000 need the role admin.
     """
-    desk = await here.desk()
-    now_ms = await desk.now_ms()
-    judge_header(here, who, asked.filter.header if asked.filter else None)
-    chosen = _chosen(here, asked, now_ms, MESSAGES_MAX if who.role is Role.ADMIN else OPERATOR_MAX)
-    moment_ms = _moment_ms(here, asked, now_ms)
+    operator, verb = here.operator(who), verb_of(asked.verb)
+    chosen = _chosen(here, who, asked, verb, await operator.now_ms())
+    due = _due(asked, verb)
     if asked.dry_run:
-        return reply(await dry_run(desk, asked.verb, chosen, _STATES[asked.verb]))
-    by = f"{who.who} ({who.via})"
-    what = (
-        json.dumps(asked.filter.model_dump(exclude_defaults=True)) if asked.filter else f"ids: {len(asked.ids or ())}"
-    )
-    found = await here.operations.start(asked.verb, chosen, moment_ms, asked.max_rate, by, what, asked.reason)
-    await here.note(who, f"bulk {asked.verb}", f"operation {found['id']}: {what}", 0, asked.reason)
-    return reply(found, 202)
+        async with here.looking():
+            return reply(await operator.preview(verb, chosen, due))
+    return reply(await operator.bulk(verb, chosen, due, asked.max_rate, asked.reason), 202)
 
 
-def _chosen(here: Backend, asked: Bulk, now_ms: int, most: int) -> Selection:
+def _chosen(here: Backend, who: Caller, asked: Bulk, verb: Verb, now_ms: int) -> Selection:
+    most = MESSAGES_MAX if who.role is Role.ADMIN else OPERATOR_MAX
     if (asked.ids is None) == (asked.filter is None):
         raise SettingsError("Give one of ids and filter.")
     if asked.ids is not None:
-        return Selection(read_ids(asked.ids), State.PARKED, Wanted(), (), most)
-    criteria = asked.filter or BulkFilter.model_validate({})
-    if criteria.state not in _STATES[asked.verb]:
-        fit = " or ".join(_STATES[asked.verb])
-        raise SettingsError(f"The verb {asked.verb} needs messages in the state {fit}. Set filter.state.")
-    wanted = read_filter(now_ms, **criteria.model_dump(exclude={"state"}))
-    return Selection(None, State(criteria.state), wanted, list(here.settings.routes), most)
+        return Selection(read_ids(asked.ids), most=most, what=f"ids: {len(asked.ids)}")
+    given = asked.filter or BulkFilter.model_validate({})
+    if State(given.state) not in verb.states:
+        fit = " or ".join(state.value for state in verb.states)
+        raise SettingsError(f"The verb {verb.name} needs messages in the state {fit}. Set filter.state.")
+    wanted = criteria(now_ms, **given.model_dump(exclude={"state"}))
+    judge_header(here, who, wanted)
+    what = json.dumps(given.model_dump(exclude_defaults=True))
+    return Selection(None, State(given.state), wanted, most, what)
 
 
-def _moment_ms(here: Backend, asked: Bulk, now_ms: int) -> int:
-    if asked.verb != "reschedule":
-        if asked.after is not None or asked.at is not None:
-            raise SettingsError(f"The verb {asked.verb} has no due time. Leave out in and at.")
-        return 0
-    return due_ms(read_due(asked.after, asked.at, NAMES), now_ms, here.settings.limits.max_delay)
+def _due(asked: Bulk, verb: Verb) -> Due | None:
+    if verb.takes_due:
+        return read_due(asked.after, asked.at, NAMES)
+    if asked.after is not None or asked.at is not None:
+        raise SettingsError(f"The verb {verb.name} has no due time. Leave out in and at.")
+    return None
 
 
 @reads.get("/operations", summary="List bulk operations", responses={200: {"model": OperationList}, **problems()})
-async def list_operations(here: Here) -> Response:
+async def list_operations(here: Here, who: Who) -> Response:
     """List the latest bulk operations of all instances, the newest first."""
-    return reply({"operations": await here.operations.all()})
+    return reply(OperationList(operations=await here.operator(who).operations()))
 
 
 @reads.get(
@@ -82,9 +78,9 @@ async def list_operations(here: Here) -> Response:
     summary="Show a bulk operation",
     responses=_ONE,
 )
-async def show_operation(operation: str, here: Here) -> Response:
+async def show_operation(operation: str, here: Here, who: Who) -> Response:
     """Show one bulk operation with its progress."""
-    return reply(await _known(here, operation))
+    return reply(await here.operator(who).operation(operation))
 
 
 @writes.delete(
@@ -92,16 +88,8 @@ async def show_operation(operation: str, here: Here) -> Response:
 )
 async def stop_operation(operation: str, here: Here, who: Who) -> Response:
     """Ask the instance that runs an operation to stop it, within a second. What was done stays done."""
-    found = await _known(here, operation)
-    if found["state"] != "running":
-        raise Problem(409, f"This operation is {found['state']} already.", state=found["state"])
-    await here.operations.stop(operation, f"{who.who} ({who.via})")
-    await here.note(who, "stop", f"operation {operation}", 0)
-    return reply(found, 202)
-
-
-async def _known(here: Backend, operation: str) -> dict[str, Any]:
-    found = await here.operations.one(operation)
-    if found is None:
-        raise Problem(404, "There is no such operation. GET /operations lists the latest ones.")
-    return found
+    operator = here.operator(who)
+    found = await operator.operation(operation)
+    if found.state != "running":
+        raise Problem(409, f"This operation is {found.state} already.", state=found.state)
+    return reply(await operator.stop(operation), 202)

@@ -1,8 +1,9 @@
 """Keeps connections for clients that send requests. uvicorn alone keeps those that send none for ever.
 
 A head must be complete within ``HEAD_S``, and so must a body that no endpoint reads any more. When all places are
-taken, the connection that has been without a request for longest makes room for a new one. So a client that only opens
-connections keeps no other from being served.
+taken, the connection that has been without a request for longest makes room for a new one; where all have a request,
+the one that has been answered for longest. So no client keeps others from being served, neither one that only opens
+connections nor one that does not read its answers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_timer: asyncio.TimerHandle | None = None
-        self.idle_since = time.monotonic()
+        #: When its request began, or since when it has none.
+        self.since = time.monotonic()
 
     @property
     def busy(self) -> bool:
@@ -41,7 +43,10 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Count while a head, or a body without a reader, arrives."""
+        was_busy = self.busy
         super().data_received(data)
+        if self.busy and not was_busy:
+            self.since = time.monotonic()
         if self.busy:
             self._stop_counting()
         else:
@@ -54,7 +59,7 @@ class PatientProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Be idle from now on."""
-        self.idle_since = time.monotonic()
+        self.since = time.monotonic()
         super().on_response_complete()
 
     def _count(self) -> None:
@@ -72,8 +77,6 @@ class PatientProtocol(H11Protocol):
             self.transport.abort()
 
     def _make_room(self) -> None:
-        idle = [
-            one for one in self.connections if isinstance(one, PatientProtocol) and one is not self and not one.busy
-        ]
-        longest = min(idle, key=lambda one: one.idle_since, default=self)
+        others = [place for place in self.connections if isinstance(place, PatientProtocol) and place is not self]
+        longest = min(others, key=lambda place: (place.busy, place.since), default=self)
         longest.transport.abort()

@@ -12,7 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from bridge.core.errors import NotFound, PostdateError, Refused, SettingsError, StoreUnfit, Unreachable
+from bridge.core.errors import NOT_FOUND, NotFound, PostdateError, Refused, SettingsError, StoreUnfit, Unreachable
+from bridge.operate.documents import VerbResult
+from bridge.operate.verbs import NotThere
 
 MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[PostdateError], int], ...] = (
@@ -22,6 +24,10 @@ _STATUS: tuple[tuple[type[PostdateError], int], ...] = (
     (Unreachable, 503),
     (StoreUnfit, 503),
 )
+#: The members that say why nothing was done.
+_WHY = ("at", "at_ms", "lease_until")
+#: As much of an unknown member's name is repeated.
+_NAME_MAX = 100
 _GENERAL = {
     404: "There is no such path. /openapi.json lists all paths.",
     405: "This path does not allow this method. The Allow header lists those that it does.",
@@ -52,9 +58,18 @@ class Problem(Exception):
 
 def problem_of(error: PostdateError) -> Problem:
     """Return the problem for an error of postdate."""
+    if isinstance(error, NotThere):
+        return refusal(error.result)
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     headers = {"Retry-After": "2"} if status == 503 else None
     return Problem(status, as_sentence(str(error)), headers)
+
+
+def refusal(result: VerbResult) -> Problem:
+    """Return why nothing was done: the message's real state, also where it has left the store."""
+    why = {name: getattr(result, name) for name in _WHY if name in result.model_fields_set}
+    status = 404 if result.code == NOT_FOUND else 409
+    return Problem(status, as_sentence(result.text), id=result.id, state=result.state, **why)
 
 
 def as_sentence(text: str) -> str:
@@ -89,15 +104,15 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    mistakes = [_mistake(one) for one in error.errors()[:20]]
-    return Problem(422, " ".join(one["text"] for one in mistakes), errors=mistakes).response()
+    mistakes = [_mistake(mistake) for mistake in error.errors()[:20]]
+    return Problem(422, " ".join(mistake["text"] for mistake in mistakes), errors=mistakes).response()
 
 
-def _mistake(one: Mapping[str, Any]) -> dict[str, str]:
+def _mistake(error: Mapping[str, Any]) -> dict[str, str]:
     """Return one mistake: where it is, and a sentence. Values are not repeated."""
-    where: Sequence[object] = one.get("loc", ())
-    place = ".".join(str(part) for part in where[1:])
+    where: Sequence[object] = error.get("loc", ())
+    place = ".".join(str(part)[:_NAME_MAX] for part in where[1:])
     kind = str(where[0]) if where else "request"
-    text = str(one.get("msg", "is wrong")).removeprefix("Value error, ")
+    text = str(error.get("msg", "is wrong")).removeprefix("Value error, ")
     subject = f"{kind} {place}".rstrip()
     return {"where": subject, "text": as_sentence(f"{subject}: {text}")}

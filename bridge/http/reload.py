@@ -6,6 +6,7 @@ import asyncio
 
 from starlette.responses import Response
 
+from bridge.desk.past import AuditEntry
 from bridge.http.access import Role, router
 from bridge.http.backend import Here, Who, reply
 from bridge.http.problems import Problem
@@ -28,7 +29,7 @@ async def reload(here: Here, who: Who) -> Response:
             found = await waiting
     except TimeoutError:
         raise Problem(503, f"The bridge did not reload within {_PATIENCE_S:.0f} s. Its log says why.") from None
-    await here.note(who, "reload", "settings", 0)
+    await here.note(AuditEntry(who.by, "reload", "settings"))
     if not found.worked:
         raise Problem(409, f"Nothing was changed. {found.text}")
     return reply({"text": found.text})

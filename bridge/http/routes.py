@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from starlette.responses import Response
 
-from bridge.admin.desk import Stats
-from bridge.admin.select import refuse_without_store, unknown_route
-from bridge.app import views
-from bridge.core.errors import Refused
-from bridge.core.orders import RouteOrders, RouteState
+from bridge.core.errors import NotFound, Refused
+from bridge.desk.numbers import Stats
 from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Rate, Who, reply
-from bridge.http.problems import Problem
-from bridge.http.schemas import RouteFacts, Routes, WithReason, problems
+from bridge.http.line import Frame
+from bridge.http.schemas import WithReason, problems
+from bridge.operate.documents import RouteFacts, Routes
+from bridge.operate.select import unknown_route
+from bridge.operate.verbs import ROUTE_VERBS, RouteVerb
+from bridge.operate.verdict import STALE_S
 
 reads = router(Role.VIEWER, "routes")
 admin = router(Role.ADMIN, "routes")
@@ -25,87 +27,102 @@ _ORDERED: dict[int | str, Any] = {202: {"model": RouteFacts}, **problems(404, 40
 
 
 @reads.get("/routes", summary="List routes", responses={200: {"model": Routes}, **problems()})
-async def list_routes(here: Here) -> Response:
+async def list_routes(here: Here, who: Who) -> Response:
     """List the configured routes with their state and counts."""
-    return reply({"routes": await _all(here)})
+    return reply(Routes(routes=await _all(here, who)))
 
 
 @reads.get("/routes/{route}", summary="Show a route", responses={200: {"model": RouteFacts}, **problems(404)})
-async def show_route(route: str, here: Here) -> Response:
+async def show_route(route: str, here: Here, who: Who) -> Response:
     """Show one route."""
-    name = _known(here, route)
-    return reply(next(one for one in await _all(here) if one["name"] == name))
+    found = [facts for facts in await _all(here, who) if facts.name == route]
+    if not found:
+        raise NotFound(unknown_route(here.settings.routes, route))
+    return reply(found[0])
 
 
-@admin.put("/routes/{route}/pause", summary="Pause a route", status_code=202, responses=_ORDERED)
-async def pause(route: str, here: Here, who: Who, why: WithReason | None = None) -> Response:
-    """Deliver nothing of this route until it is resumed. Messages go on being parked."""
-    return await _order(here, who, route, "pause", RouteState.PAUSED, why)
+def _endpoint(verb: RouteVerb) -> Callable[..., Any]:
+    async def order(route: str, here: Here, who: Who, why: WithReason | None = None) -> Response:
+        (counted,) = await here.operator(who).order([route], verb.state, why.reason if why else "")
+        known = [facts for facts in await _all(here, who) if facts.name == route]
+        return reply(known[0] if known else {"name": counted.name, "state": verb.state.value}, 202)
+
+    return order
 
 
-@admin.put("/routes/{route}/resume", summary="Resume a route", status_code=202, responses=_ORDERED)
-async def resume(route: str, here: Here, who: Who, why: WithReason | None = None) -> Response:
-    """End a pause or a drain. Held messages are delivered now, in their order."""
-    return await _order(here, who, route, "resume", RouteState.RUNNING, why)
+for _verb in ROUTE_VERBS:
+    admin.add_api_route(
+        f"/routes/{{route}}/{_verb.name}",
+        _endpoint(_verb),
+        methods=["PUT"],
+        name=_verb.name,
+        status_code=202,
+        summary=_verb.summary,
+        description=_verb.help,
+        responses=_ORDERED,
+    )
 
 
-@admin.put("/routes/{route}/drain", summary="Drain a route", status_code=202, responses=_ORDERED)
-async def drain(route: str, here: Here, who: Who, why: WithReason | None = None) -> Response:
-    """Take nothing more in, and deliver what is parked when it is due."""
-    return await _order(here, who, route, "drain", RouteState.DRAINING, why)
-
-
-async def _order(
-    here: Backend, who: Caller, name: str, verb: str, state: RouteState, why: WithReason | None
-) -> Response:
-    """Order a state. All instances follow within about a second. A route that left the settings can be resumed."""
-    desk = await here.desk()
-    if not (state is RouteState.RUNNING and name in await desk.orders()):
-        refuse_without_store(here.settings, _known(here, name))
-    reason = why.reason if why else ""
-    await desk.order(name, state, f"{who.who} ({who.via})", reason)
-    await here.note(who, verb, f"route {name}", 0, reason)
-    here.look.forget()
-    return reply(next((one for one in await _all(here) if one["name"] == name), {"name": name, "state": state}), 202)
-
-
-def _known(here: Backend, route: str) -> str:
-    if route not in here.settings.routes:
-        raise Problem(404, unknown_route(here.settings, route))
-    return route
-
-
-async def _all(here: Backend) -> list[dict[str, Any]]:
-    """Return all routes. A route without a store has no counts, and always runs."""
+async def _all(here: Backend, who: Caller) -> list[RouteFacts]:
+    """Return all routes, with what the processes on this machine report of them."""
     found = Stats(0, 0, 0, 0, 0, None, {}, {}, ())
-    orders: RouteOrders = {}
     with suppress(Refused):  # no route has a store
-        found, orders = await here.look.stats(), await (await here.desk()).orders()
-    return [_facts(here, name, views.route(name, found, orders)) for name in here.settings.routes]
+        found = await here.look.stats()
+    return [
+        facts.model_copy(
+            update={
+                **_rates(here, facts.name, found),
+                "served": _beside(here, facts) if facts.served is None else facts.served,
+                "broker_away": _broker_away(here, facts.name, found),
+            }
+        )
+        for facts in await here.operator(who).routes()
+    ]
 
 
-def _facts(here: Backend, name: str, counted: dict[str, Any]) -> dict[str, Any]:
-    route = here.settings.routes[name]
-    if not route.stored:
-        counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
-    returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
-    return {
-        **counted,
-        "kind": route.kind,
-        "broker": route.broker,
-        "intercept": returns_to or route.intercept,
-        "deliver_to": returns_to or (list(route.targets) if len(route.targets) > 1 else route.target),
-        "mode": route.mode,
-        **_rates(here, name),
-    }
-
-
-def _rates(here: Backend, name: str) -> dict[str, float | None]:
-    """Return what the processes on this machine received and delivered per second, None where none reports."""
-    told = [one.metrics.get("routes", {}).get(name) for one in here.processes.frames()]
-    counted = [one for one in told if one]
-    if not counted:
+def _rates(here: Backend, name: str, found: Stats) -> dict[str, float | None]:
+    """Return what all instances received and delivered per second, None where none reports. Of a route without a store
+    the processes on this machine report alone."""
+    frames = here.processes.frames()
+    local = {frame.process for frame in frames}
+    totals: dict[str, int] = {}
+    for frame in frames:
+        counted = frame.metrics.get("routes", {}).get(name)
+        if counted and here.processes.silent_s(frame) < STALE_S:
+            totals |= {f"in {frame.process}": counted["received"], f"out {frame.process}": counted["confirmed"]}
+    for instance, report in found.instances.items():
+        counted = cast("Mapping[str, Mapping[str, int]]", report.get("by_route", {})).get(name)
+        if counted and instance not in local:
+            totals |= {f"in {instance}": counted["received"], f"out {instance}": counted["delivered"]}
+    if not totals:
         return {"received_per_s": None, "delivered_per_s": None}
-    totals = {what: sum(one[what] for one in counted) for what in ("received", "confirmed")}
     per_s = here.route_rates.setdefault(name, Rate()).per_second(totals, time.monotonic())
-    return {"received_per_s": per_s["received"], "delivered_per_s": per_s["confirmed"]}
+    return {"received_per_s": _sum(per_s, "in "), "delivered_per_s": _sum(per_s, "out ")}
+
+
+def _sum(per_s: Mapping[str, float], way: str) -> float | None:
+    return round(sum(rate for name, rate in per_s.items() if name.startswith(way)), 2) if per_s else None
+
+
+def _broker_away(here: Backend, name: str, found: Stats) -> bool:
+    """Return whether no process on this machine is connected to the broker of a route, and no other instance is."""
+    broker = here.settings.routes[name].broker
+    frames = [frame for frame in here.processes.frames() if frame.broker == broker]
+    fresh = [frame for frame in frames if here.processes.silent_s(frame) < STALE_S]
+    names = {frame.process for frame in frames}
+    others = [report for instance, report in found.instances.items() if instance not in names]
+    if any(report.get("able") and name in cast("Sequence[str]", report.get("routes", (name,))) for report in others):
+        return False
+    return bool(fresh) and all(_away(frame, broker) for frame in fresh)
+
+
+def _away(frame: Frame, broker: str) -> bool:
+    """Return whether a process is not connected to its broker. One whose intake is missing is connected."""
+    intakes = any(subject.is_intake(broker) for subject in frame.troubles)
+    return frame.peers.get(broker) is False and not intakes
+
+
+def _beside(here: Backend, facts: RouteFacts) -> bool | None:
+    """Return whether a process on this machine serves a route without a store; None where nothing reports it."""
+    frames = [frame for frame in here.processes.frames() if frame.broker == facts.broker]
+    return any(here.processes.silent_s(frame) < STALE_S for frame in frames) if frames else None

@@ -1,4 +1,4 @@
-"""The shapes of requests and answers, for validation and for the OpenAPI document. Answers may grow members."""
+"""The shapes of requests, and of the answers that only the page reads; the others are ``bridge.operate.documents``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-ID = "1gd4r5kq2000ab3c9d00"
+from bridge.operate.documents import Document
+from bridge.operate.verbs import VerbName
+
 _LONGEST = 10_000
 
 
@@ -17,7 +19,7 @@ class ProblemDetails(BaseModel):
         extra="allow",
         json_schema_extra={
             "examples": [
-                {"type": "about:blank", "title": "Not SearchResult", "status": 404, "detail": "No message has this id."}
+                {"type": "about:blank", "title": "Not Found", "status": 404, "detail": "No message has this id."}
             ]
         },
     )
@@ -26,98 +28,6 @@ class ProblemDetails(BaseModel):
     title: str
     status: int
     detail: str = Field(description="What happened and what to do.")
-
-
-class Answered(BaseModel):
-    """The base of all answers."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class MessageFacts(Answered):
-    """A message without its body."""
-
-    id: str = Field(examples=[ID])
-    state: str = Field(description="parked, claimed or dead; in the history delivered, cancelled, replaced or dead")
-    due: str | None = Field(None, description="RFC 3339")
-    due_ms: int | None = Field(None, description="Unix milliseconds")
-    broker: str | None = None
-    route: str
-    key: str | None = None
-    size: int | None = Field(None, description="bytes of properties, headers and body")
-    tries: int | None = None
-    arrived: str | None = None
-    arrived_ms: int | None = None
-    reason: str | None = Field(None, description="why it was not delivered, so far")
-    held: bool = Field(False, description="due, but its route is paused or at its max_rate")
-
-
-class MessageList(Answered):
-    """One page of a list."""
-
-    messages: list[MessageFacts]
-    next: str | None = Field(description="the cursor of the next page; null at the end")
-    looked_at: int = Field(description="how many messages this page looked at")
-    now_ms: int
-
-
-class Body(Answered):
-    """The body of a message: text, or base64 where it is not UTF-8; neither where it is hidden or no longer there."""
-
-    size: int | None
-    text: str | None = None
-    base64: str | None = None
-    truncated: bool = False
-    hidden: str = Field("", description="why it is not shown")
-
-
-class LifeEvent(Answered):
-    """A moment in the life of a message."""
-
-    what: str
-    at_ms: int
-
-
-class MessageDetails(Answered):
-    """A message with all that is known of it."""
-
-    message: MessageFacts
-    properties: dict[str, Any]
-    headers: dict[str, Any]
-    body: Body
-    life: list[LifeEvent]
-    commands: dict[str, str] = Field(description="the same as commands of postdate")
-
-
-class VerbResult(Answered):
-    """What a verb did to a message. State gone: it left the store."""
-
-    id: str = Field(examples=[ID])
-    state: str
-    due: str | None = None
-    due_ms: int | None = None
-    text: str = ""
-
-
-class VerbResults(Answered):
-    """What a verb did to several messages."""
-
-    results: list[VerbResult]
-
-
-class Scheduled(Answered):
-    """A message that was parked."""
-
-    id: str = Field(examples=[ID])
-    due: str
-    due_ms: int
-
-
-class SearchResult(Answered):
-    """What a search found."""
-
-    found: list[MessageFacts]
-    text: str = Field(description='"" or "not seen in the last 24 h"')
 
 
 Reason = Annotated[str, Field(max_length=500, description="why, for the audit log", examples=["customer called"])]
@@ -174,67 +84,21 @@ class BulkFilter(Asked):
     header: str | None = Field(None, description="NAME=VALUE")
     min_size: int = Field(0, ge=0)
     min_tries: int = Field(0, ge=0)
+    parked_after: Moment | None = None
+    parked_before: Moment | None = None
 
 
 class Bulk(NewDue):
     """A verb for many messages: either ids or a filter."""
 
-    verb: Literal["cancel", "reschedule", "deliver", "retry"]
-    ids: list[str] | None = Field(None, max_length=_LONGEST)
+    verb: VerbName
+    ids: Annotated[list[str] | None, Field(max_length=_LONGEST, fail_fast=True)] = None
     filter: BulkFilter | None = None
     dry_run: bool = False
     max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
 
 
-class OperationFacts(Answered):
-    """A bulk operation."""
-
-    id: str
-    verb: str
-    state: Literal["running", "done", "stopped", "failed"]
-    done: int
-    skipped: int
-    total: int | None
-    started_ms: int
-    ended_ms: int | None
-    by: str
-    reason: str
-    text: str
-
-
-class OperationList(Answered):
-    """The latest bulk operations, the newest first."""
-
-    operations: list[OperationFacts]
-
-
-class DryRun(Answered):
-    """What a bulk operation would act on."""
-
-    count: int
-    complete: bool = Field(description="false: there are more; counting them all would take too long")
-    sample: list[MessageFacts]
-
-
-class RouteFacts(Answered):
-    """A route."""
-
-    name: str
-    broker: str
-    kind: str = Field(description="delay or retry")
-    intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
-    deliver_to: str | list[str]
-    mode: str
-    state: Literal["running", "paused", "draining", "full"]
-
-
-class Routes(Answered):
-    """All routes."""
-
-    routes: list[RouteFacts]
-
-
-class Trouble(Answered):
+class Trouble(Document):
     """Something that an instance cannot do."""
 
     instance: str
@@ -242,7 +106,7 @@ class Trouble(Answered):
     text: str
 
 
-class StatusFacts(Answered):
+class StatusFacts(Document):
     """The overview."""
 
     now_ms: int
@@ -252,10 +116,11 @@ class StatusFacts(Answered):
     parked: int
     claimed: int
     dead: int
+    refused: int
     overdue: int
 
 
-class Timeline(Answered):
+class Timeline(Document):
     """What was delivered before now, and what is due after it."""
 
     now_ms: int
@@ -265,14 +130,15 @@ class Timeline(Answered):
     due: list[dict[str, Any]]
 
 
-class Anything(Answered):
+class Anything(Document):
     """Members as described."""
 
 
-class Me(Answered):
+class Me(Document):
     """The caller."""
 
     role: Literal["viewer", "operator", "admin"]
+    name: str = Field(description="what the audit log calls the caller: the name of the token, or its role")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -295,4 +161,4 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "The store does not answer",
     }
     always = (400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503)
-    return {one: {"description": titles[one], "content": content} for one in sorted({*always, *statuses})}
+    return {status: {"description": titles[status], "content": content} for status in sorted({*always, *statuses})}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from socket import socket
@@ -16,19 +16,19 @@ import structlog
 import uvicorn
 
 from bridge.app.build import instance_name
-from bridge.app.canary import Canaries
-from bridge.app.open_desk import KeptStores
-from bridge.app.webhook import WebhookReporter
+from bridge.app.canaries import Canaries
 from bridge.core.errors import FAILED, FINE, PostdateError, SettingsError, Unreachable
-from bridge.http.access import Tokens
+from bridge.http.access import HEAD_MAX, Tokens
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.http.patience import PatientProtocol
+from bridge.operate.stores import KeptStores
+from bridge.operate.webhook import WebhookReporter
 from bridge.process.handover import Handover
-from bridge.process.http_child import Reloading, Start, bind
+from bridge.process.http_child import BUILT, SERVING, Hearing, Reloading, Start, bind
 from bridge.process.workers import end_with_parent
 from bridge.settings import Settings
-from bridge.settings.plan import canary_brokers
+from bridge.settings.process_plan import canary_brokers
 from bridge.settings.urls import is_loopback
 from bridge.telemetry import logs
 
@@ -37,7 +37,10 @@ log = structlog.get_logger("postdate")
 _KEEP_ALIVE_S = 30
 #: How long requests may take to end at a stop.
 _GRACE_S = 2
-_HEAD_MAX = 64 * 1024
+#: How long a process that was replaced answers on open connections.
+_LINGER_S = 1.0
+#: How long to wait for the first report of each bridge process, which comes once a second; and between two looks.
+_FRAMES_S, _TURN_S = 5.0, 0.05
 #: Between two attempts to open the stores.
 _AGAIN_S = 5.0
 
@@ -45,10 +48,34 @@ _AGAIN_S = 5.0
 class Uvicorn(uvicorn.Server):
     """A server that leaves signals alone."""
 
+    on_started: Callable[[], None] = staticmethod(lambda: None)
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Begin to serve, and say so."""
+        await super().startup(sockets)
+        self.on_started()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Do nothing."""
         yield
+
+    def end(self, linger: bool = False) -> None:
+        """End after the requests. ``linger``: another process serves already, and clients have time to change.
+
+        A connection that was accepted a moment ago gets its answer, and an idle one learns of the end by an answer.
+        """
+        if not linger:
+            self.should_exit = True
+            return
+        loop = asyncio.get_running_loop()
+        for listening in (each for server in self.servers for each in server.sockets):
+            # Not closed yet: asyncio drops a connection whose server closes right after it was accepted.
+            loop.remove_reader(listening.fileno())
+        closing = (b"connection", b"close")
+        self.config.encoded_headers.append(closing)  # uvicorn copies them once a second
+        self.server_state.default_headers.append(closing)
+        loop.call_later(_LINGER_S, self.end)
 
 
 def make_server(
@@ -71,7 +98,7 @@ def make_server(
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
-            h11_max_incomplete_event_size=_HEAD_MAX,
+            h11_max_incomplete_event_size=HEAD_MAX,
             **tls,
         )
     )
@@ -103,24 +130,68 @@ async def _serve(start: Start, handover: Handover) -> None:
     processes.canary = canaries.overdue
     stores = KeptStores(start.settings)
     server = make_server(start.settings, processes, canaries, stores)
+    lines = _Lines(processes, start.hearing)
+
+    def take(value: Reloading | Hearing) -> None:
+        if isinstance(value, Reloading):
+            processes.reloaded(value)
+        else:
+            lines.hear(value.on)
+
+    works: list[asyncio.Future[None]] = []
+
+    def started() -> None:
+        log.info("http is served", pid=os.getpid())
+        os.write(start.telling, SERVING)
+        for name, work in {"canary": canaries.run(), "webhook": _report_dead(start.settings, stores)}.items():
+            works.append(asyncio.ensure_future(_logged(name, work)))
 
     def end() -> None:
-        server.should_exit = True
+        for work in works:
+            work.cancel()
+        server.end(linger=server.started and not lines.heard)
 
-    def take(value: Reloading) -> None:
-        processes.reloaded(value)
-
+    server.on_started = started
     handover.follow(take, end)
-    hearing = asyncio.ensure_future(processes.hear(socket(fileno=one) for one in start.hearing))
-    works = {"canary": canaries.run(), "webhook": _report_dead(start.settings, stores)}
-    beside = [asyncio.ensure_future(_logged(name, work)) for name, work in works.items()]
-    log.info("http is served", pid=os.getpid())
+    os.write(start.telling, BUILT)
+    if start.replaces:
+        await lines.all_heard(lambda: server.should_exit)
     try:
         await server.serve(_sockets(start.listening))
     finally:
-        hearing.cancel()
-        for one in beside:
-            one.cancel()
+        lines.hear(False)
+        for work in works:
+            work.cancel()
+
+
+class _Lines:
+    """The lines from the bridge processes: read by this process, or by the one that replaces it."""
+
+    def __init__(self, processes: Processes, hearing: Sequence[int]) -> None:
+        self._processes = processes
+        self._hearing = hearing
+        self._task: asyncio.Future[None] | None = None
+
+    @property
+    def heard(self) -> bool:
+        """Whether this process reads them."""
+        return self._task is not None
+
+    def hear(self, on: bool) -> None:
+        """Begin to read them, or stop."""
+        if self._task is not None:
+            self._task.cancel()
+        # Duplicates: the end of the reading closes what it reads.
+        lines = [socket(fileno=os.dup(line)) for line in self._hearing] if on else []
+        self._task = asyncio.ensure_future(self._processes.hear(lines)) if on else None
+
+    async def all_heard(self, ended: Callable[[], bool]) -> None:
+        """Wait until all processes have reported, so that the first answers are true; not for ever, nor after the
+        end."""
+        waited_s = 0.0
+        while len(self._processes.frames()) < len(self._processes) and waited_s < _FRAMES_S and not ended():
+            await asyncio.sleep(_TURN_S)
+            waited_s += _TURN_S if self.heard else 0.0
 
 
 async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -162,14 +233,11 @@ def serve_alone(settings: Settings) -> int:
 
 
 async def _serve_alone(server: Uvicorn, listening: list[socket], listen: str) -> None:
-    def end() -> None:
-        server.should_exit = True
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end)
+        asyncio.get_running_loop().add_signal_handler(number, server.end)
     log.info("http is served", listen=listen, pid=os.getpid())
     await server.serve(listening)
 
 
 def _sockets(numbers: Sequence[int]) -> list[socket]:
-    return [socket(fileno=one) for one in numbers]
+    return [socket(fileno=number) for number in numbers]

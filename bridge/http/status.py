@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -13,16 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bridge import __version__
-from bridge.admin.desk import Desk, Stats
-from bridge.admin.past import coarse, percentile_ms, summed
-from bridge.app import views
-from bridge.app.canary import CanaryState
-from bridge.core.errors import Refused
-from bridge.delay.duration import write_duration
+from bridge.app.canaries import CanaryState
+from bridge.desk.numbers import Stats
+from bridge.desk.past import coarse, percentile_class_ms, percentile_ms, summed
+from bridge.desk.protocol import Desk
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.problems import Problem
+from bridge.http.problems import Problem, as_sentence
 from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, problems
+from bridge.operate.describe import instances_of, memory_of
+from bridge.operate.documents import StatsFacts
+from bridge.operate.verdict import InstanceVerdict
 
 reads = router(Role.VIEWER, "status")
 
@@ -33,8 +35,6 @@ _SOON_MS = 300_000
 _FRESH_S = 2.0
 #: A page that listens for events gets the status this often. More pages than the limit poll instead.
 _EVERY_S, _LISTENERS_MAX = 2.0, 100
-#: Overdue by less than this is usual under load.
-_LATE_MS = 1000
 _SPANS: dict[str, tuple[int, int]] = {
     "1h": (3_600_000, 60_000),
     "6h": (6 * 3_600_000, 360_000),
@@ -50,44 +50,61 @@ async def status(here: Here, who: Who) -> Response:
 
 
 async def facts(here: Backend, role: Role) -> dict[str, Any]:
-    """Return the overview as JSON values. Raises as the desk."""
-    try:
-        found = await here.look.stats()
-    except Refused:  # no route has a store, and none is left over
-        now_ms = int(time.time() * 1000)
-        found = Stats(now_ms, 0, 0, 0, 0, None, {}, {}, ())
-        more: dict[str, Any] = {"due_5m": 0, "lateness": _no_lateness()}
+    """Return the overview as JSON values. Raises ``Problem`` with the verdict while the store is away."""
+    shown = {"version": __version__, "role": role.title, "bodies": here.settings.ui.bodies}
+    found, overall = await here.judged()
+    verdict = {
+        "well": overall.well,
+        "sentence": overall.sentence,
+        "troubles": [fault._asdict() for fault in overall.faults],
+        "instance_states": [_instance(instance, found) for instance in overall.instances],
+        "canary": [_canary(here, state, found is None and here.settings.uses_store) for state in here.canaries()],
+    }
+    more: dict[str, Any] = {"due_5m": 0, "lateness": _no_lateness()}
+    if found is None and here.settings.uses_store:
+        raise Problem(503, overall.sentence, {"Retry-After": "2"}, **verdict, **shown)
+    if found is None:
+        found = Stats(int(time.time() * 1000), 0, 0, 0, 0, None, {}, {}, ())
     else:
-        more = await here.kept.get("recent", _FRESH_S, lambda: _recent(here, found.now_ms))
-    troubles = _troubles(here, found)
-    late_ms = views.overdue_ms(found) if found.overdue else 0
-    well = not troubles and late_ms < _LATE_MS and not found.warnings
+        more = await here.kept.get("recent", _FRESH_S, partial(_recent, here, found.now_ms))
     per_s = here.rates.per_second(found.ever, time.monotonic())
-    messages = found.parked + found.claimed + found.dead
+    messages = found.waiting + found.dead
     return {
         "now_ms": found.now_ms,
-        "well": well,
-        "sentence": _sentence(here, found, troubles, late_ms),
-        "troubles": troubles,
-        "parked": found.parked,
+        **verdict,
+        "parked": found.waiting,
         "held": found.held,
         "claimed": found.claimed,
         "dead": found.dead,
-        "overdue": found.overdue,
-        "oldest_overdue_ms": late_ms,
+        "refused": found.refused,
+        "overdue": found.late,
+        "oldest_overdue_ms": found.oldest_overdue_ms,
         "next_due_ms": found.next_due_ms,
         "parked_bytes": None if found.bytes_each is None else found.bytes_each * messages,
         **more,
-        "memory": [{"server": one.server, "used": one.used, "max": one.most or None} for one in found.memory],
+        "memory": [memory.as_dict() for memory in memory_of(found)],
         "ever": dict(found.ever),
-        "received_per_s": round(per_s.get("parked", 0.0) + per_s.get("rejected", 0.0), 2),
-        "delivered_per_s": per_s.get("delivered", 0.0),
+        "received_per_s": _sum(per_s, "parked", "rejected"),
+        "delivered_per_s": _sum(per_s, "delivered"),
         "instances": len(found.instances),
-        "canary": [_canary(one) for one in here.canaries()],
-        "version": __version__,
-        "role": role.title,
-        "bodies": here.settings.ui.bodies,
+        **shown,
     }
+
+
+def _instance(instance: InstanceVerdict, found: Stats | None) -> dict[str, Any]:
+    """Return how an instance is, in a few words."""
+    shards = found.instances.get(instance.name, {}).get("shards") if found is not None else None
+    return {
+        "name": instance.name,
+        "state": instance.state.value,
+        "text": as_sentence("; ".join(fault.text for fault in instance.faults)) if instance.faults else "",
+        "shards": len(shards) if isinstance(shards, list) else None,
+    }
+
+
+def _sum(per_s: Mapping[str, float], *names: str) -> float | None:
+    """Return a sum of rates; None while there is nothing to compare with."""
+    return round(sum(per_s.get(name, 0.0) for name in names), 2) if per_s else None
 
 
 async def _recent(here: Backend, now_ms: int) -> dict[str, Any]:
@@ -95,56 +112,27 @@ async def _recent(here: Backend, now_ms: int) -> dict[str, Any]:
     (soon,) = await desk.density([now_ms, now_ms + _SOON_MS])
     slots = await desk.past(now_ms - WINDOW_S * 1000, now_ms, 30_000)
     late = summed(slots)
-    numbers = {"p50_ms": percentile_ms(late, 0.5), "p99_ms": percentile_ms(late, 0.99)}
-    return {"due_5m": soon, "lateness": {**numbers, "count": sum(late), "window_s": WINDOW_S}}
+    numbers = {f"p{share}_ms": percentile_ms(late, share / 100) for share in (50, 99)}
+    classes = {f"p{share}_class_ms": percentile_class_ms(late, share / 100) for share in (50, 99)}
+    return {"due_5m": soon, "lateness": {**numbers, **classes, "count": sum(late), "window_s": WINDOW_S}}
 
 
 def _no_lateness() -> dict[str, Any]:
-    return {"p50_ms": None, "p99_ms": None, "count": 0, "window_s": WINDOW_S}
+    unknown = dict.fromkeys(("p50_ms", "p99_ms", "p50_class_ms", "p99_class_ms"))
+    return {**unknown, "count": 0, "window_s": WINDOW_S}
 
 
-def _troubles(here: Backend, found: Stats) -> list[dict[str, str]]:
-    """Return what instances cannot do: those on this machine by themselves, the others by their reports."""
-    told = {one.process: one for one in here.processes.frames()}
-    troubles = [
-        {"instance": name, "subject": subject, "text": text}
-        for name, one in told.items()
-        for subject, text in one.troubles.items()
-    ]
-    for one in views.instances(found):
-        if not one.get("able") and str(one["name"]) not in told:
-            troubles.append({"instance": str(one["name"]), "subject": "", "text": str(one.get("health") or "unable")})
-    return troubles
-
-
-def _canary(one: CanaryState) -> dict[str, Any]:
-    """Return the latest canary of a broker."""
+def _canary(here: Backend, canary: CanaryState, away: bool) -> dict[str, Any]:
+    """Return the latest canary of a broker. ``ok`` is None until the first one came back or is missing, and while the
+    store is ``away``: then none can come back."""
+    why = canary.missing(here.settings.canary, time.monotonic())
     return {
-        "broker": one.broker,
-        "ok": not one.trouble and one.success_ms is not None,
-        "lateness_ms": None if one.late_s is None else round(one.late_s * 1000, 1),
-        "last_success_ms": one.success_ms,
-        "text": one.trouble,
+        "broker": canary.broker,
+        "ok": False if why else None if away or canary.success_s is None else True,
+        "lateness_ms": None if canary.late_s is None else round(canary.late_s * 1000, 1),
+        "last_success_ms": canary.success_ms,
+        "text": why,
     }
-
-
-def _sentence(here: Backend, found: Stats, troubles: list[dict[str, str]], late_ms: int) -> str:
-    if troubles:
-        first = troubles[0]["text"].removesuffix(".")
-        more = f" Troubles: {len(troubles)}." if len(troubles) > 1 else ""
-        return f"Trouble: {first}.{more}"
-    if late_ms >= _LATE_MS:
-        missing = "" if found.instances else " No instance is running: start one with `postdate run`."
-        return f"Overdue: {found.overdue}, the oldest by {write_duration(late_ms // 1000 * 1000)}.{missing}"
-    if found.warnings:
-        return f"Warning: {found.warnings[0]}."
-    if not here.settings.uses_store and not found.parked:
-        return "No route has a store. Messages wait in the broker: see Levels."
-    due = "none due"
-    if found.next_due_ms is not None:
-        away_ms = max(0, found.next_due_ms - found.now_ms)
-        due = f"next in {write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)}"
-    return f"All well: {found.parked} parked, {due}, nothing overdue."
 
 
 @reads.get("/timeline", summary="Read the timeline", responses={200: {"model": Timeline}, **problems()})
@@ -166,7 +154,7 @@ async def _timeline(here: Backend, span_ms: int, step_ms: int) -> dict[str, Any]
         "step_ms": step_ms,
         "past": await _past(desk, now_ms, span_ms, step_ms),
         "due": await _due(desk, now_ms, span_ms, step_ms),
-        "overdue": found.overdue,
+        "overdue": found.late,
         "held": found.held,
     }
 
@@ -190,22 +178,32 @@ async def _due(desk: Desk, now_ms: int, span_ms: int, step_ms: int) -> list[dict
 
 @reads.get("/instances", summary="List instances", responses={200: {"model": Anything}, **problems()})
 async def instances(here: Here) -> Response:
-    """List the running instances with their reports."""
-    return reply({"instances": views.instances(await here.look.stats())})
+    """List the instances with their reports and states. One that went silent has no report: it is stale."""
+    found, overall = await here.judged()
+    if found is None:
+        found = await here.look.stats()
+    reports = {str(report["name"]): report for report in instances_of(found)}
+    return reply(
+        {
+            "instances": [
+                {**_instance(instance, found), **reports.get(instance.name, {})} for instance in overall.instances
+            ]
+        }
+    )
 
 
-@reads.get("/stats", summary="Read the numbers of `postdate stats`", responses={200: {"model": Anything}, **problems()})
-async def stats(here: Here) -> Response:
+@reads.get(
+    "/stats", summary="Read the numbers of `postdate stats`", responses={200: {"model": StatsFacts}, **problems()}
+)
+async def stats(here: Here, who: Who) -> Response:
     """Return the numbers of the store as `postdate stats` prints them."""
-    others = [name for name, route in here.settings.routes.items() if not route.stored]
-    orders = await (await here.desk()).orders()
-    return reply({**views.stats(await here.look.stats(), orders), "without_store": others})
+    return reply(await here.operator(who).stats())
 
 
 @reads.get("/me", summary="Read your role", responses={200: {"model": Me}, **problems()})
 async def me(who: Who) -> Response:
-    """Return the role of the token."""
-    return reply({"role": who.role.title})
+    """Return the role of the token, and the name that the audit log gives it."""
+    return reply({"role": who.role.title, "name": who.by.who})
 
 
 @reads.get(
@@ -228,10 +226,12 @@ async def stream(here: Backend, role: Role) -> AsyncGenerator[str]:
     try:
         while True:
             try:
-                told = await facts(here, role)
-            except Exception as error:  # the store is away: the page shows why, and goes on listening
-                told = {"well": False, "sentence": str(error)}
-            yield f"event: status\ndata: {json.dumps(told, default=str)}\n\n"
+                shown = await facts(here, role)
+            except Problem as problem:  # the store is away: the page shows why, and goes on listening
+                shown = dict(problem.more)
+            except Exception as error:
+                shown = {"well": False, "sentence": str(error)}
+            yield f"event: status\ndata: {json.dumps(shown, default=str)}\n\n"
             await here.events.news(seen, _EVERY_S)
             if here.events.number != seen:
                 seen = here.events.number

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Query
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 from starlette.responses import Response
 
-from bridge.app import views
-from bridge.app.doctor import examine_all
-from bridge.app.leftovers import count_intakes, survey_levels
-from bridge.delay.duration import write_moment
+from bridge.app.survey import count_intakes, survey_levels
 from bridge.http.access import Role, router
-from bridge.http.backend import Here, reply
+from bridge.http.backend import Here, Who, reply
 from bridge.http.schemas import Anything, problems
-from bridge.settings import Settings
+from bridge.operate.describe import intake_of, level_of
+from bridge.operate.doctor import examine_all
+from bridge.operate.documents import AuditList
+from bridge.settings import Settings, mask_url
+from bridge.settings.names import dotted, is_secret, leaves_of, rule_of
+from bridge.settings.urls import DOTS, Url
 
 reads = router(Role.VIEWER, "system")
 admin = router(Role.ADMIN, "system")
@@ -28,7 +31,25 @@ _LEVELS_S, _DOCTOR_S = 5.0, 10.0
 @admin.get("/config", summary="Read the settings", responses={200: {"model": Anything}, **problems()})
 async def config(here: Here) -> Response:
     """List all settings with their values and sources. Secrets are hidden."""
-    return reply({"file": here.settings.file, "settings": views.settings_view(here.settings)})
+    return reply({"file": here.settings.file, "settings": _shown(here.settings)})
+
+
+def _shown(settings: Settings) -> list[dict[str, Any]]:
+    """Return every setting with its value as in a file, and where it was read from. Secrets are hidden."""
+    found = []
+    for path, field, value in leaves_of(settings):
+        name = dotted(path)
+        source = settings.origin.sources.get(name, "default")
+        found.append({"name": name, "value": _setting(field, value), "source": source, "secret": is_secret(field)})
+    return found
+
+
+def _setting(field: FieldInfo, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        text = value.get_secret_value()
+        return mask_url(text) if isinstance(rule_of(field), Url) else DOTS if text else ""
+    rule = rule_of(field)
+    return value if rule is None or isinstance(value, bool | tuple) else rule.write(value)
 
 
 @reads.get("/levels", summary="Count messages in levels", responses={200: {"model": Anything}, **problems()})
@@ -43,8 +64,8 @@ async def levels(here: Here) -> Response:
 
 def _levels(settings: Settings) -> dict[str, Any]:
     places, unknown = survey_levels(settings)
-    intakes = [views.intake(one) for one in count_intakes(settings)]
-    return {"levels": [*intakes, *(views.level(one, one.use, one.text) for one in places)], "warnings": unknown}
+    levels = [*map(intake_of, count_intakes(settings)), *(level_of(place, place.use, place.text) for place in places)]
+    return {"levels": [level.as_dict() for level in levels], "warnings": unknown}
 
 
 @reads.get("/doctor", summary="Examine the installation", responses={200: {"model": Anything}, **problems()})
@@ -54,20 +75,24 @@ async def doctor(here: Here) -> Response:
     async def make() -> Any:
         found = await asyncio.to_thread(examine_all, here.settings)
         return [
-            {"level": one.level.value.lower(), "subject": one.subject, "text": one.text, "advice": one.advice}
-            for one in found
+            {
+                "level": result.level.value.lower(),
+                "subject": result.subject,
+                "text": result.text,
+                "advice": result.advice,
+            }
+            for result in found
         ]
 
     return reply({"findings": await here.kept.get("doctor", _DOCTOR_S, make)})
 
 
-@reads.get("/audit", summary="Read the audit log", responses={200: {"model": Anything}, **problems()})
+@reads.get("/audit", summary="Read the audit log", responses={200: {"model": AuditList}, **problems()})
 async def audit(
     here: Here,
+    who: Who,
     before: Annotated[str, Query(pattern=r"^([0-9]{1,13}(-[0-9]{1,10})?)?$")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """List what people did to messages and routes, the latest first."""
-    found = await (await here.desk()).audit(limit, before)
-    entries = [{**asdict(one), "at": write_moment(one.at_ms)} for one in found]
-    return reply({"audit": entries, "next": found[-1].id if len(found) == limit else None})
+    return reply(await here.operator(who).audit(limit, before))

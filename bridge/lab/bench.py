@@ -278,7 +278,7 @@ def document(benches: Sequence[Bench], about: Mapping[str, Any], ok: bool) -> di
         "format": FORMAT,
         **about,
         "ok": ok,
-        "brokers": {broker_kind(one.settings): _section(one) for one in benches},
+        "brokers": {broker_kind(bench.settings): _section(bench) for bench in benches},
     }
 
 
@@ -307,17 +307,17 @@ def complaints(rows: Sequence[BenchRow]) -> list[str]:
 
 def table(title: str, rows: Sequence[BenchRow]) -> Table:
     """A line for each row; lateness in milliseconds."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    made.add_column(title, no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column(title, no_wrap=True)
     for head in ("messages", "per s", "p50 ms", "p99 ms", "p999 ms", "max ms"):
-        made.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         if row.runs:
             figures = row.figures()
             rate = figures.get("rate_per_s") or figures.get("park_per_s") or figures.get("deliver_per_s")
             late = [figures.get(name) for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms")]
-            made.add_row(row.name, *(number(value, _WHOLE_FROM) for value in (figures["messages"], rate, *late)))
-    return made
+            table.add_row(row.name, *(number(value, _WHOLE_FROM) for value in (figures["messages"], rate, *late)))
+    return table
 
 
 def notes(rows: Sequence[BenchRow]) -> list[str]:

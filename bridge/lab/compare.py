@@ -193,12 +193,12 @@ class Measurement:
             return CompareStep(kind, name, of_load(load, sent, got, shares=MORE_SHARES), figures.curve(got.late_ms))
         all_asked = list(itertools.islice(load.delays(), load.count))
         asked = [all_asked[index] for index in got.numbers]
-        promised = [self._promise(one) for one in asked]
-        late = [seen - (more - one) for seen, more, one in zip(got.late_ms, promised, asked, strict=True)]
+        promised = [self._promise(delay) for delay in asked]
+        late = [seen - (more - delay) for seen, more, delay in zip(got.late_ms, promised, asked, strict=True)]
         found = of_load(load, sent, got, late, MORE_SHARES) | figures.rounding(asked, promised)
         found["short_behind_long_ms"] = figures.short_behind_long_ms(asked, late)
         points = figures.thinned(sorted(zip(asked, got.late_ms, strict=True)), _POINTS)
-        return CompareStep(kind, name, found, figures.curve(late), [(one, round(at, 2)) for one, at in points])
+        return CompareStep(kind, name, found, figures.curve(late), [(place, round(at, 2)) for place, at in points])
 
     def _load(self, count: int, **other: object) -> Load:
         names, plan, mode = self._system.names, self._plan, self.mode

@@ -37,7 +37,7 @@ class Rounding(Enum):
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to delay a message, in the words of the report: ``short`` in a line, ``how`` in full.
+    """One way to delay a message, in the words of the report: ``how`` it works.
 
     - ``route_mode``: the mode of the postdate route; "" if the broker delays without postdate.
     - ``asks``: how the producer requests the delay (``Load.asks``).
@@ -48,7 +48,6 @@ class Mode:
 
     name: str
     title: str
-    short: str
     how: str
     cannot: str
     cancel: str
@@ -86,7 +85,6 @@ MODES = (
     Mode(
         "plain",
         "no delay",
-        "No delay, for scale: the round trip to the broker.",
         "Published to the destination itself, for scale.",
         "delay",
         "nothing waits",
@@ -96,7 +94,6 @@ MODES = (
     Mode(
         "redis",
         "redis",
-        "postdate keeps it in Redis until it is due.",
         "postdate parks it in Redis and publishes it when it is due.",
         "run without Redis and postdate",
         "any message, by id or key",
@@ -106,7 +103,6 @@ MODES = (
     Mode(
         "levels",
         "levels",
-        "A queue for each of a few fixed delays, filled and emptied by postdate.",
         "Queues of the broker with a fixed time to live. postdate brings each message to one, and then to its "
         "destination.",
         "keep an exact moment, list, cancel, reschedule",
@@ -118,7 +114,6 @@ MODES = (
     Mode(
         "alone",
         "levels, alone",
-        "The same queues without a running postdate.",
         "The same queues without a running postdate. The producer names the level in x-delay-level. The broker does "
         "the rest (levels.last_hop = broker).",
         "take any other delay, remove delay headers, notice an unroutable message, list, cancel, reschedule",
@@ -132,7 +127,6 @@ MODES = (
     Mode(
         "ladder",
         "ladder",
-        "Queues of 1, 2, 4, 8 … seconds, one after the other, with postdate at both ends.",
         "Queues of the broker for powers of two of a second. A message passes them one after the other.",
         "keep a fraction of a second, list, cancel, reschedule",
         "nothing",
@@ -143,9 +137,8 @@ MODES = (
     Mode(
         "plugin",
         "plugin",
-        "The delayed-message plugin of RabbitMQ.",
         "An exchange of type x-delayed-message, which keeps waiting messages in Mnesia on one node.",
-        "list, cancel, reschedule, survive the loss of its node, run on RabbitMQ 4.3",
+        "list, cancel, reschedule, survive the loss of its node",
         "nothing",
         "#CC79A7",
         tidy=False,
@@ -153,7 +146,6 @@ MODES = (
     Mode(
         "ttl",
         "one TTL queue",
-        "What most people try first: one queue, an expiration on each message.",
         "Every message has its own expiration in one queue, which dead-letters to the real exchange.",
         "let a short delay overtake a longer one",
         "nothing",

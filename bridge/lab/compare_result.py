@@ -1,19 +1,21 @@
-"""What a comparison found for each mode: its steps, its faults, and why a figure is missing. Pure."""
+"""What a comparison found for each mode: its steps, its faults, and the document with all of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from bridge.core.errors import PostdateError
 from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import ComparePlan, Mode, Rounding
-from bridge.lab.figures import FAULTS, Figures, faults_sentence, number
+from bridge.lab.figures import FAULTS, Figures, faults_sentence
 
 #: Whose processor time and memory is measured.
 PROCESSES = ("bridge", "broker", "store")
+#: The version of the document. Raise it when a figure changes its name or meaning.
+FORMAT = 1
 
 
 @dataclass
@@ -84,62 +86,42 @@ def unfinished(results: Sequence[ModeResult], modes: Sequence[Mode], plan: Compa
     return [f"The measurement is incomplete. Modes without all figures: {', '.join(short)}.", *reasons]
 
 
-# -- missing figures --------------------------------------------------------------------------------------------------
-
-NO_DELAY, NO_BRIDGE, NO_STORE = "no delay", "no bridge", "no store"
-NOT_IN_PLAN, NOTHING_ARRIVED, TOO_LATE = "not measured in --quick", "nothing arrived", "published too late"
-
-
-class Cell(NamedTuple):
-    """A mode's figure as text or, if there is none, the reason in few words."""
-
-    text: str
-    why: str = ""
-
-
-def cell(result: ModeResult, plan: ComparePlan, kind: str, name: str, figures: Figures | None) -> Cell:
-    """The cell of a figure. ``figures`` are those of the step; None if the step was not measured."""
-    if figures is not None and (value := figures.get(name)) is not None:
-        return Cell(number(value))
-    return Cell("", why_no_step(result, plan, kind) if figures is None else why_no_figure(result.mode, name, figures))
-
-
-def why_no_step(result: ModeResult, plan: ComparePlan, kind: str) -> str:
-    """Why a mode has no step of this kind."""
-    mode = result.mode
-    if kind not in plan.kinds:
-        return NOT_IN_PLAN
-    if kind in plan.kinds_of(mode):
-        return "failed" if result.failed else "not reached"
-    if not mode.waits:
-        return NO_DELAY
-    return NO_BRIDGE if kind == "restart" else "messages would remain"
-
-
-def why_no_figure(mode: Mode, name: str, figures: Figures) -> str:
-    """Why a step that was measured lacks a figure."""
-    if name.startswith(PROCESSES):
-        return _takes_no_part(mode, name) or "other machine, or unknown"
-    if not mode.waits:
-        return NO_DELAY
-    if name == "disordered":
-        return "rounding separates them"
-    if figures.get("lost") == figures.get("messages"):
-        return NOTHING_ARRIVED
-    if name in ("all_out_ms", "moved_max_ms"):
-        return TOO_LATE
-    return "too few messages"
-
-
-def _takes_no_part(mode: Mode, name: str) -> str:
-    """Why a mode does not use the process that a figure belongs to; "" if it does."""
-    if name.startswith("bridge_") and not mode.bridged:
-        return NO_BRIDGE
-    return NO_STORE if name.startswith("store_") and mode.route_mode != "redis" else ""
+def takes_part(mode: Mode, process: str) -> bool:
+    """Whether a mode uses a process of ``PROCESSES``."""
+    return {"bridge": mode.bridged, "store": mode.route_mode == "redis"}.get(process, True)
 
 
 def processor_us(mode: Mode, figures: Figures) -> float | None:
     """Processor time per message of all processes that take part; None if one of them is unknown."""
-    names = [f"{name}_cpu_us" for name in PROCESSES]
-    parts = [figures.get(name) for name in names if not _takes_no_part(mode, name)]
+    parts = [figures.get(f"{process}_cpu_us") for process in PROCESSES if takes_part(mode, process)]
     return None if None in parts else sum(float(part or 0) for part in parts)
+
+
+def document(
+    results: Sequence[ModeResult],
+    left_out: Mapping[str, str],
+    plan: ComparePlan,
+    about: Mapping[str, Any],
+    complete: bool,
+    verdict: Sequence[str],
+) -> dict[str, Any]:
+    """Everything: ``about`` (date, machine, versions, settings), plan, steps with drawn points, modes left out."""
+    return {
+        "format": FORMAT,
+        **about,
+        "plan": {**asdict(plan), "backlog": plan.backlog},
+        "ok": complete and not complaints(results),
+        "verdict": list(verdict),
+        "modes": [_mode(result) for result in results],
+        "left_out": dict(left_out),
+    }
+
+
+def _mode(result: ModeResult) -> dict[str, Any]:
+    mode = result.mode
+    return {
+        **{name: getattr(mode, name) for name in ("name", "title", "how", "cannot")},
+        "can_be_cancelled": mode.cancel,
+        "rounding": mode.rounding.value,
+        "steps": [{key: value for key, value in asdict(step).items() if value != []} for step in result.steps],
+    }

@@ -57,10 +57,10 @@ def scope(plan: ComparePlan) -> str:
 def headline(results: Sequence[ModeResult], plan: ComparePlan) -> str:
     """One or two sentences for a README: the best class that a mode reached, and the faults; "" without figures."""
     found = verdict(results, plan, {})
-    best = next((str(one) for one in found if one.label in _CLASSES.values()), "")
+    best = next((str(judgement) for judgement in found if judgement.label in _CLASSES.values()), "")
     if not best:
         return ""
-    faults = [str(one) for one in found if one.label == _FAULTS]
+    faults = [str(judgement) for judgement in found if judgement.label == _FAULTS]
     return " ".join([f"{scope(plan)}, {best[0].lower()}{best[1:]}", *faults])
 
 
@@ -84,7 +84,9 @@ def _by_class(waiting: Sequence[tuple[ModeResult, Figures]]) -> list[Judgement]:
     how: Mapping[str, Callable[[ModeResult, Figures], str]] = {"rounded": _rounded, "blocked": _blocked}
     found = []
     for name, label in _CLASSES.items():
-        members = sorted((one for one in waiting if class_of(*one) == name), key=lambda one: _late_in_all(one[1]))
+        members = sorted(
+            (entry for entry in waiting if class_of(*entry) == name), key=lambda entry: _late_in_all(entry[1])
+        )
         if not members:
             continue
         say = how.get(name, _late)
@@ -116,11 +118,11 @@ def _blocked(result: ModeResult, figures: Figures) -> str:
 def _close(named: Sequence[tuple[str, float]], least: float) -> str:
     """A sentence about neighbours, in rising order, whose figures count as equal; "" if there are none."""
     groups: list[list[tuple[str, float]]] = []
-    for one in sorted(named, key=lambda one: one[1]):
-        if groups and is_close(groups[-1][0][1], one[1], least):
-            groups[-1].append(one)
+    for entry in sorted(named, key=lambda entry: entry[1]):
+        if groups and is_close(groups[-1][0][1], entry[1], least):
+            groups[-1].append(entry)
         else:
-            groups.append([one])
+            groups.append([entry])
     equal = [" ≈ ".join(name for name, _ in group) for group in groups if len(group) > 1]
     return f" Too close to rank: {'; '.join(equal)}." if equal else ""
 
@@ -159,7 +161,7 @@ def _fault(result: ModeResult, name: str, count: int) -> str:
 def _processor(judged: Sequence[tuple[ModeResult, Figures]], rate: float) -> Judgement | None:
     """Processor time of all processes together, the cheapest mode first. Only modes whose every process is known."""
     known = [(result, us) for result, figures in judged if (us := processor_us(result.mode, figures)) is not None]
-    ranked = sorted(((result.mode.title, us) for result, us in known if result.mode.waits), key=lambda one: one[1])
+    ranked = sorted(((result.mode.title, us) for result, us in known if result.mode.waits), key=lambda entry: entry[1])
     if not ranked:
         return Judgement("Processor", "not known, because the broker runs on another machine.") if judged else None
     parts = "; ".join(f"{title} {number(us)}" for title, us in ranked)
@@ -190,8 +192,8 @@ def _careful(judged: Sequence[tuple[ModeResult, Figures]], plan: ComparePlan) ->
         for result, figures in judged
         if not result.mode.waits and float(figures["p99_ms"] or 0) > BUSY_MS
     ]
-    said = [*busy, *filter(None, [caution(plan)])]
-    return Judgement("Caution", " ".join(said)) if said else None
+    sentences = [*busy, *filter(None, [caution(plan)])]
+    return Judgement("Caution", " ".join(sentences)) if sentences else None
 
 
 def _arrived(figures: Figures) -> bool:

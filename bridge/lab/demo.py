@@ -143,7 +143,7 @@ class BrokerMessages(NamedTuple):
 
 def complaints(messages: Iterable[TrackedMessage]) -> list[str]:
     """A sentence for everything that did not end as it must."""
-    return [text for one in messages for text in _complaints(one)]
+    return [text for message in messages for text in _complaints(message)]
 
 
 def _complaints(tracked: TrackedMessage) -> list[str]:
@@ -212,16 +212,16 @@ class BrokerDemo:
         self.found.messages.extend(
             TrackedMessage(message) for message in demo_messages(round(now_ms), _NOUNS[self._broker])
         )
-        for one in self.found.messages:
-            one.sent_ms = self.now_ms()
-            self._producer.publish(one.message.name.encode(), one.message.headers)
+        for tracked in self.found.messages:
+            tracked.sent_ms = self.now_ms()
+            self._producer.publish(tracked.message.name.encode(), tracked.message.headers)
 
     def cancel(self) -> None:
         """Cancel the message that has a key."""
-        for one in self.found.messages:
-            if one.message.key is not None:
-                self._producer.publish(b"", {"x-delay-cancel": one.message.key})
-                one.cancel_sent = True
+        for message in self.found.messages:
+            if message.message.key is not None:
+                self._producer.publish(b"", {"x-delay-cancel": message.message.key})
+                message.cancel_sent = True
 
     def trickle(self, number: int) -> None:
         """Publish one more message: soon due or later, with a key of its own. One of fifty has a bad header."""
@@ -237,14 +237,14 @@ class BrokerDemo:
         self._trial.check()
         self._trial.wait_for(self._trial.store.look_at_clock())
         kept = self._trial.wait_for(self._trial.store.kept())
-        body_of = broker_of(self._broker).body_of
-        stored = {body_of(one.payload): one for one in kept}
-        for one in self.found.messages:
-            one.see(stored.get(one.message.name.encode()))
+        body_of = broker_of(self._broker).payloads.body_of
+        stored = {body_of(message.payload): message for message in kept}
+        for message in self.found.messages:
+            message.see(stored.get(message.message.name.encode()))
 
     def settled(self) -> bool:
         """Whether nothing more can happen."""
-        return all(one.settled(self.now_ms()) for one in self.found.messages)
+        return all(message.settled(self.now_ms()) for message in self.found.messages)
 
     def now_ms(self) -> float:
         """Unix milliseconds by the store's clock."""
@@ -253,9 +253,9 @@ class BrokerDemo:
     def _received(self, body: bytes, headers: Mapping[str, Any]) -> None:
         at_ms = self.now_ms()
         due_ms = headers.get("x-delay-due")
-        for one in self.found.messages:
-            if one.message.name.encode() == body:
-                one.arrivals.append(Arrival(at_ms, None if due_ms is None else int(due_ms)))
+        for message in self.found.messages:
+            if message.message.name.encode() == body:
+                message.arrivals.append(Arrival(at_ms, None if due_ms is None else int(due_ms)))
 
 
 def play(demos: Sequence[BrokerDemo], view: View) -> None:
@@ -295,7 +295,7 @@ def _free_port() -> int:
 
 def judge(found: Sequence[BrokerMessages]) -> None:
     """Raise ``PostdateError`` if a message did not end as it must."""
-    if wrong := [text for one in found for text in complaints(one.messages)]:
+    if wrong := [text for group in found for text in complaints(group.messages)]:
         raise PostdateError(f"The demo failed: {'; '.join(wrong)}.")
 
 
@@ -362,7 +362,7 @@ class LiveTable:
         self._live.stop()
 
     def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
-        self._live.update(Group(*_with_gaps([_table(one, now_ms) for one in found])), refresh=True)
+        self._live.update(Group(*_with_gaps([_table(group, now_ms) for group in found])), refresh=True)
 
 
 class StateLines:
@@ -381,13 +381,15 @@ class StateLines:
         pass
 
     def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
-        first_ms = min((one.sent_ms for group in found for one in group.messages if one.sent_ms), default=now_ms)
+        first_ms = min(
+            (message.sent_ms for group in found for message in group.messages if message.sent_ms), default=now_ms
+        )
         for group in found:
-            for one in group.messages:
-                state = one.state()
-                if state and self._shown.get(one.message.name) != state:
-                    self._shown[one.message.name] = state
-                    self._print((now_ms - first_ms) / 1000, group.title, one, now_ms)
+            for message in group.messages:
+                state = message.state()
+                if state and self._shown.get(message.message.name) != state:
+                    self._shown[message.message.name] = state
+                    self._print((now_ms - first_ms) / 1000, group.title, message, now_ms)
 
     def _print(self, at_s: float, title: str, tracked: TrackedMessage, now_ms: float) -> None:
         cells = (tracked.message.asked, state_text(tracked, now_ms), late_text(tracked))
@@ -419,9 +421,11 @@ def _table(found: BrokerMessages, now_ms: float) -> Table:
     for title, width in ((found.title, 9), ("header", 23), ("state", 13)):
         table.add_column(title, no_wrap=True, width=width)
     table.add_column("late", no_wrap=True, justify="right", width=9)
-    for one in found.messages:
-        state = Text(state_text(one, now_ms), style=_STYLES.get(one.state(), ""))
-        table.add_row(one.message.name, Text(one.message.asked), state, late_text(one).removesuffix(" late"))
+    for message in found.messages:
+        state = Text(state_text(message, now_ms), style=_STYLES.get(message.state(), ""))
+        table.add_row(
+            message.message.name, Text(message.message.asked), state, late_text(message).removesuffix(" late")
+        )
     return table
 
 
@@ -429,7 +433,7 @@ def summary(found: BrokerMessages, width: int) -> str:
     """What was delivered and how late, what became a dead letter and why, what was cancelled; in ``width`` columns."""
     lines = [found.title]
     for end in End:
-        ended = [one for one in found.messages if one.state() == end.value]
+        ended = [message for message in found.messages if message.state() == end.value]
         if ended:
             words = printable(", ".join(map(_ending, ended)))
             lines += wrap(f"{end.value:<13}{words}", width, subsequent_indent=" " * 13)

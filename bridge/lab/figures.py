@@ -162,7 +162,7 @@ def in_bins(at: Sequence[float], moment: float, bin_s: float) -> list[tuple[floa
     """Arrivals per bin: (start in seconds from ``moment``, count). Empty bins between others have count 0."""
     if not at:
         return []
-    places = [int((one - moment) // bin_s) for one in at]
+    places = [int((moment_s - moment) // bin_s) for moment_s in at]
     counts = dict.fromkeys(range(min(places), max(places) + 1), 0)
     for place in places:
         counts[place] += 1

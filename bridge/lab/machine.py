@@ -71,13 +71,13 @@ def usage_of(pid: int) -> Usage:
 
 def rss_bytes(pid: int) -> int | None:
     """Resident memory, children included."""
-    found = [_pages(one) for one in _family(pid)]
+    found = [_pages(process) for process in _family(pid)]
     return sum(found) * os.sysconf("SC_PAGE_SIZE") if found else None
 
 
 def cpu_s(pid: int) -> float | None:
     """Processor time since the start in seconds, living children included."""
-    found = [_ticks(one) for one in _family(pid)]
+    found = [_ticks(process) for process in _family(pid)]
     return sum(found) / os.sysconf("SC_CLK_TCK") if found else None
 
 

@@ -29,8 +29,8 @@ from bridge.lab.ports import BenchNumbers, BrokerLab, RunNames, TrialBroker
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
-from bridge.settings.names import PREFIX, leaves, rule_of
-from bridge.settings.plan import store_of
+from bridge.settings.names import PREFIX, leaves_of, rule_of
+from bridge.settings.process_plan import store_of
 from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
 
@@ -54,7 +54,7 @@ _PLACES: Mapping[str, tuple[str, str]] = {
     "kafka": ("on Kafka", "delete its topics (`kafka-topics.sh`) and its group (`kafka-consumer-groups.sh`)"),
     "redis": ("in Redis", "run `redis-cli --scan --pattern '{{{name}*' | xargs redis-cli unlink`"),
 }
-_READY_S = 20.0
+_READY_S = 60.0
 _POLL_S = 0.05
 _PATIENCE_S = 3.0
 _TAIL_BYTES = 2000
@@ -113,10 +113,7 @@ def broker_kind(settings: Settings) -> BrokerKind:
 def as_toml(settings: Settings) -> str:
     """All settings as a file that ``load`` reads back to the same. It holds secrets in plain text."""
     tables: dict[str, list[str]] = {}
-    for path, field in leaves(settings.routes):
-        value: Any = settings
-        for name in path:
-            value = value[name] if isinstance(value, dict) else getattr(value, name)
+    for path, field, value in leaves_of(settings):
         tables.setdefault(".".join(path[:-1]), []).append(f"{path[-1]} = {_toml_value(field, value)}")
     return "\n".join(f"[{table}]\n" + "\n".join(lines) + "\n" for table, lines in tables.items())
 
@@ -128,7 +125,7 @@ def _toml_value(field: FieldInfo, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(rule, ListOf):
-        return f"[{', '.join(_quoted(rule.item.write(one)) for one in value)}]"
+        return f"[{', '.join(_quoted(rule.item.write(item)) for item in value)}]"
     if isinstance(rule, Whole | Number):
         return str(value)
     return _quoted(rule.write(value) if rule else str(value))
@@ -358,13 +355,14 @@ class BridgeProcess:
             raise BridgeFailed(f"The bridge ended with exit code {code}. Its last output: {self._last_line()}")
 
     def wait_ready(self, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready`` returns true. Raises ``BridgeFailed`` if the bridge ends first or takes over 20 s."""
+        """Wait until ``ready`` returns true. Raises ``BridgeFailed`` if the bridge ends first or takes over 60 s."""
         give_up = time.monotonic() + _READY_S
         while not ready():
             self.check()
             if time.monotonic() > give_up:
                 raise BridgeFailed(
-                    f"The bridge was not ready after {_READY_S:.0f} s. Its last output: {self._last_line()}"
+                    f"The bridge was not ready after {_READY_S:.0f} s. The machine may be overloaded: try again. The "
+                    f"last line of the bridge's log: {self._last_line()}"
                 )
             time.sleep(_POLL_S)
 

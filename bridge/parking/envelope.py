@@ -59,11 +59,11 @@ class DamagedEnvelope(UnopenedEnvelope):
     """No version of postdate can have written the envelope."""
 
 
-def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, payload: bytes) -> bytes:
+def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, payload: bytes, tries: int = 0) -> bytes:
     """Return a new message as bytes. ``route``, ``key`` and ``first`` have at most 255 bytes each."""
     return b"".join(
         (
-            _pack_head(VERSION, due_ms, 0, arrived_ms),
+            _pack_head(VERSION, due_ms, min(tries, TRIES_MAX), arrived_ms),
             bytes((len(route),)),
             route,
             bytes((len(key),)),

@@ -5,7 +5,10 @@
     state u8 | tries u16 | size u32 | received, due, claimed, published, ended u64 each (Unix ms, 0: unknown)
     | id 20 | route u8+text | key u8+text | reason u8+text
 
-All integers are big-endian. The entries of a shard are written in pieces of up to ``PIECE_MAX``, one after the other.
+All integers are big-endian. A message that was delivered after a hold by a pause or ``max_rate`` has state ``HELD``,
+and, in place of a reason, the moment at which the hold ended (u64, Unix ms).
+
+The entries of a shard are written in pieces of up to ``PIECE_MAX``, one after the other.
 ``adapters/redis/lua/include/history.lua`` writes the same layout, so a change here is a change there.
 """
 
@@ -39,6 +42,9 @@ class PastState(StrEnum):
 #: The number of a state in an entry is its place here.
 STATES = tuple(PastState)
 DELIVERED = STATES.index(PastState.DELIVERED)
+#: Delivered, too, after a hold.
+HELD = len(STATES)
+_LET_GO = struct.Struct(">Q")
 
 
 class HistoryLimits(NamedTuple):
@@ -59,6 +65,7 @@ class HistoryRow:
     ``claimed_ms`` (the store's clock in the claim), ``published_ms`` (the publisher's pass), and the end of a delivery
     (when its confirm was read). When it was parked is not known: some milliseconds after it was received.
 
+    ``let_go_ms``: when a pause or ``max_rate`` let go of a message that it held; None where neither did.
     ``ended_ms``: when the broker confirmed it, or when it was cancelled, replaced or became a dead letter. ``size`` is
     that of the payload. ``key`` is the producer's key or message id. ``broker`` is that of the store.
     """
@@ -76,11 +83,12 @@ class HistoryRow:
     size: int
     reason: str
     broker: str = ""
+    let_go_ms: int | None = None
 
     @property
     def late_ms(self) -> int | None:
         """Return the lateness of a delivered message."""
-        return self.ended_ms - self.due_ms if self.state is PastState.DELIVERED else None
+        return self.ended_ms - max(self.due_ms, self.let_go_ms or 0) if self.state is PastState.DELIVERED else None
 
 
 def text_field(text: bytes) -> bytes:
@@ -91,7 +99,7 @@ def text_field(text: bytes) -> bytes:
 def pack_entry(row: HistoryRow) -> bytes:
     """Return an entry as bytes."""
     head = _HEAD.pack(
-        STATES.index(row.state),
+        STATES.index(row.state) if row.let_go_ms is None else HELD,
         min(row.tries, _TRIES_MAX),
         min(row.size, _SIZE_MAX),
         row.received_ms,
@@ -101,7 +109,13 @@ def pack_entry(row: HistoryRow) -> bytes:
         row.ended_ms,
         row.id,
     )
-    return b"".join((head, text_field(row.route.encode()), text_field(row.key), text_field(row.reason.encode())))
+    end = text_field(row.reason.encode()) if row.let_go_ms is None else pack_let_go(row.let_go_ms)
+    return b"".join((head, text_field(row.route.encode()), text_field(row.key), end))
+
+
+def pack_let_go(let_go_ms: int) -> bytes:
+    """Return the field of a ``HELD`` message that has the end of its hold."""
+    return text_field(_LET_GO.pack(let_go_ms))
 
 
 #: For the historian, which packs thousands of deliveries a second: the arguments are those of ``pack_entry`` in order.
@@ -112,18 +126,23 @@ def unpack_entries(piece: bytes, broker: str = "") -> Iterator[HistoryRow]:
     """Yield the entries of a piece, in the order in which they were written. Stops at what is damaged."""
     at, end = 0, len(piece)
     while at + _HEAD.size < end:
-        number, tries, size, received_ms, due_ms, claimed_ms, published_ms, ended_ms, one = _HEAD.unpack_from(piece, at)
+        number, tries, size, received_ms, due_ms, claimed_ms, published_ms, ended_ms, message_id = _HEAD.unpack_from(
+            piece, at
+        )
         at += _HEAD.size
         texts = []
         for _ in range(3):
             stop = at + 1 + (piece[at] if at < end else 0)
             texts.append(piece[at + 1 : stop])
             at = stop
-        if number >= len(STATES) or at > end:
+        if number > HELD or at > end or (number == HELD and len(texts[2]) != _LET_GO.size):
             return
         route, key, reason = texts
+        let_go_ms = None
+        if number == HELD:
+            (let_go_ms,), number, reason = _LET_GO.unpack(reason), DELIVERED, b""
         yield HistoryRow(
-            one,
+            message_id,
             route.decode("utf-8", "replace"),
             plain_key(key),
             STATES[number],
@@ -136,4 +155,5 @@ def unpack_entries(piece: bytes, broker: str = "") -> Iterator[HistoryRow]:
             size,
             reason.decode("utf-8", "replace"),
             broker,
+            let_go_ms,
         )

@@ -29,7 +29,7 @@ class Given:
     def note(self, first: bytes, delivery: Delivery) -> None:
         """Record that a message was given an id."""
         if len(self._to) >= _GIVEN_MAX:
-            alive = {one: to for one, to in self._to.items() if self._alive(to)}
+            alive = {delivery: to for delivery, to in self._to.items() if self._alive(to)}
             self._to = dict(list(alive.items())[-_GIVEN_MAX // 2 :])
         self._to[first] = replace(delivery, payload=b"", headers={})
 

@@ -15,21 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import structlog
-
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
-from bridge.core.ports import Claimed, Store
-from bridge.pipeline.held import Held, Ordered
+from bridge.core.ports import Claimed, DeliveringStore
+from bridge.pipeline.gate import RateGate, Replies, Turn
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.publish import Publisher
-from bridge.pipeline.rate import RateLimits
+from bridge.pipeline.unopened import Unopened
 from bridge.pipeline.wake import IDLE_S, Throughput, Wake, departure_s, pace_s
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
-
-log = structlog.get_logger("postdate")
+from bridge.telemetry.subject import STORE_CLAIM
 
 #: Due moments are whole milliseconds, so two publishes are never nearer than that anyway.
 _GRID_S = 0.001
@@ -41,9 +38,6 @@ _LARGEST_FADES = 0.98
 _ASK_AHEAD = 200
 #: The largest claim of a shard while instances take turns: most of it may have to be given back.
 _TURN_MAX = 64
-#: How many messages of a newer version are remembered, so that the log names each once.
-_TOLD_MAX = 10_000
-_NAMED_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,6 @@ class ClaimRules:
     held_max: int
 
 
-#: What the store answered, by shard.
-Replies = Mapping[int, Claimed | StoreUnavailable]
-
-
 class _Share(NamedTuple):
     """What one pass may claim: at most so many messages and bytes of each shard."""
 
@@ -79,14 +69,14 @@ class Claimer:
 
     def __init__(
         self,
-        store: Store,
+        store: DeliveringStore,
         wake: Wake,
         leases: Leases,
         publisher: Publisher,
         rules: ClaimRules,
         health: Health,
-        ordered: Ordered,
-        rates: Mapping[str, float],
+        gate: RateGate,
+        unopened: Unopened,
         metrics: Metrics | None = None,
     ) -> None:
         self._store = store
@@ -97,10 +87,9 @@ class Claimer:
         self._health = health
         self._metrics = metrics or Metrics()
         self._reconnect = Reconnect()
-        self._held = Held(store, wake, ordered, RateLimits(store, wake, rates))
+        self._gate = gate
+        self._unopened = unopened
         self._largest = 0
-        self._damaged: list[tuple[Claim, str]] = []
-        self._told_newer: set[bytes] = set()
         self._away: Set[int] = frozenset()
         self._answered_at = -_REST_S
         self._turns = 0
@@ -151,7 +140,7 @@ class Claimer:
                 looked_at = time.monotonic()
                 rate.add(await self.once(idle=looked_at - self.passed_at >= IDLE_S))
             except StoreUnavailable as error:
-                self._health.say("store claim", f"nothing is delivered: {error}")
+                self._health.say(STORE_CLAIM, f"nothing is delivered: {error}")
                 await self._reconnect.wait()
                 self._wake.nudge()
 
@@ -173,17 +162,16 @@ class Claimer:
         """
         if self._asked is not None:
             asked, self._asked = self._asked, None
-            return await self._carry_out(await asked, {})
-        failed = await self._held.advance(self._leases.shards(), idle)
-        shards = self._wake.awake(self._leases.claimable()) if idle else self._wake.due()
-        if unknown := self._held.unknown():
-            shards = [shard for shard in shards if shard not in unknown]
-        if idle:
-            self.passed_at = time.monotonic()
-        if failed and not shards:
-            self._note(frozenset(), failed)
-        share = self._share(shards)
-        return await self._carry_out(await self._claim(share), failed) if share is not None else 0
+            async with self._gate.claiming(None) as turn:
+                return await self._carry_out(await asked, turn)
+        async with self._gate.claiming(self._leases.shards(), idle) as turn:
+            shards = turn.open(self._wake.awake(self._leases.claimable()) if idle else self._wake.due())
+            if idle:
+                self.passed_at = time.monotonic()
+            if turn.failed and not shards:
+                self._note(frozenset(), turn.failed)
+            share = self._share(shards)
+            return await self._carry_out(await self._claim(share), turn) if share is not None else 0
 
     def _share(self, shards: list[int]) -> _Share | None:
         """Return what may be claimed from these shards now; None for nothing."""
@@ -206,39 +194,36 @@ class Claimer:
         self._metrics.store_s["claim"].add(time.monotonic() - began_s)
         return replies
 
-    async def _carry_out(self, replies: Replies, failed: dict[int, StoreUnavailable]) -> int:
-        taken = 0
-        await self._held.grant(replies.values())
+    async def _carry_out(self, replies: Replies, turn: Turn) -> int:
+        taken, failed = 0, turn.failed
+        admitted = await turn.admit(replies)
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply
             else:
-                taken += self._take(shard, reply)
-        if taken >= _ASK_AHEAD and not failed:
+                taken += self._take(shard, reply, admitted[shard])
+        if taken >= _ASK_AHEAD and not failed and turn.may_ask_ahead():
             await self._ask_ahead()
         await self._publisher.once()
-        await self._held.give_back()
         self._note(replies.keys() - failed.keys(), failed)
-        await self._bury_damaged()
         return taken
 
     async def _ask_ahead(self) -> None:
         """Send the next claim, unless the next pass has more to do than to claim what is due."""
-        if time.monotonic() - self.passed_at >= IDLE_S or self._leases.leaving() or self._held.works():
+        if time.monotonic() - self.passed_at >= IDLE_S or self._leases.leaving():
             return
         share = self._share(self._wake.due())
         if share is not None:
             self._asked = asyncio.ensure_future(self._claim(share))
             await asyncio.sleep(0)  # it is sent now
 
-    def _take(self, shard: int, claimed: Claimed) -> int:
+    def _take(self, shard: int, claimed: Claimed, claims: Sequence[Claim]) -> int:
         if claimed.owner is not None:
             self._wake.learnt(shard, None)  # asked again when it is handed over, and once a second
             return 0
         self._wake.learnt(shard, claimed.next_due_ms)
         if claimed.ghosts or claimed.newer or claimed.damaged:
-            self._complain(shard, claimed)
-        claims = self._held.sorted(shard, claimed.claims)
+            self._unopened.note(shard, claimed)
         if not claims:
             return len(claimed.claims)
         largest = max(len(claim.payload) for claim in claims)
@@ -256,43 +241,14 @@ class Claimer:
         if not failed:
             self._reconnect.worked()
             if not self._away:
-                self._health.say("store claim", "")
+                self._health.say(STORE_CLAIM, "")
             return
         error = next(iter(failed.values()))
         if now_s - self._answered_at > _REST_S:
             raise error
         self._wake.rest(failed, _REST_S)
         self._health.say(
-            "store claim", f"nothing is delivered from some shards ({len(self._away)}): {error}", cause=str(error)
+            STORE_CLAIM,
+            f"nothing is delivered from some shards ({len(self._away)}): {error}",
+            cause=str(error),
         )
-
-    # -- messages that cannot be delivered --------------------------------------------------------------------------
-
-    def _complain(self, shard: int, claimed: Claimed) -> None:
-        if claimed.ghosts:
-            log.error("parked messages were deleted from the store by hand", shard=shard, messages=claimed.ghosts)
-        if claimed.newer:
-            text = "messages that a newer postdate parked are waiting: start an instance of that version"
-            self._health.say(f"newer version in shard {shard}", text, for_s=4 * self._rules.lease_ms / 1000)
-            news = [one for one in claimed.newer if one not in self._told_newer]
-            if len(self._told_newer) + len(news) > _TOLD_MAX:
-                self._told_newer.clear()
-            self._told_newer.update(news[:_TOLD_MAX])
-            if news:
-                log.error("messages of a newer postdate", shard=shard, messages=len(news), ids=_names(news))
-        if claimed.damaged:
-            self._metrics.damaged += len(claimed.damaged)
-            self._damaged += claimed.damaged
-            ids = _names([claim.id for claim, _ in claimed.damaged])
-            log.error("dead letters", shard=shard, messages=len(claimed.damaged), ids=ids, reason=claimed.damaged[0][1])
-
-    async def _bury_damaged(self) -> None:
-        """Bury damaged messages. If the store misses it, ``recover`` parks them and the next claim has them again."""
-        damaged, self._damaged = self._damaged, []
-        if damaged:
-            await self._store.bury(damaged)
-
-
-def _names(ids: Sequence[bytes]) -> list[str]:
-    """Return the first few ids as text."""
-    return [one.decode("ascii", "replace") for one in ids[:_NAMED_MAX]]

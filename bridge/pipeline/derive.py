@@ -6,14 +6,36 @@ from bridge.delay.header import HeaderRules
 from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
 from bridge.delay.schedule import RetrySchedule, read_jitter
 from bridge.delay.trust import Trust
+from bridge.parking.history import HistoryLimits
+from bridge.pipeline.assemble import PipelineRules
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
 from bridge.pipeline.full import ParkedLimit
+from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
-from bridge.settings import Settings
+from bridge.settings import ProcessPlan, Settings
+from bridge.settings.process_plan import is_canary
 
 #: The bound of what is claimed and not settled, in windows: one unconfirmed, and one that is being settled.
 _WINDOWS_HELD = 2
+
+
+def pipeline_rules(process: ProcessPlan, settings: Settings, window: int, taken_max: int) -> PipelineRules:
+    """Return what the stages of a process need to know of ``settings``: those of the process, or after a reload.
+
+    ``window`` and ``taken_max`` are the broker's (``Ends``).
+    """
+    limits, history = settings.limits, HistoryLimits(settings.history.keep, settings.history.max)
+    return PipelineRules(
+        routes={name: route_rules(settings, name) for name in settings.routes},
+        claim=dispatch_rules(settings, window),
+        retry=retry_rules(settings),
+        park=ParkLimits(limits.batch_max, limits.batch_bytes, taken_max),
+        rates=rate_limits(process.delivering),
+        parked=parked_limits(settings),
+        history=history if history.most else None,
+        unrecorded=is_canary,
+    )
 
 
 def route_rules(settings: Settings, name: str) -> RouteRules:
@@ -27,6 +49,7 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
             settings.limits.max_delay,
             route.binary_numbers,
             settings.binary_numbers_of(name),
+            route.round_timestamps,
         ),
         order=route.order,
         on_bad=settings.on_bad_of(name),

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bridge.core.message import Claim
 from bridge.core.ports import Link, Sink, Source
-from bridge.pipeline.relay import Packing
+from bridge.pipeline.fan_out import Copy
+from bridge.pipeline.relay import Carried, Packing
 
 
 class Ends(NamedTuple):
@@ -15,7 +17,7 @@ class Ends(NamedTuple):
     what is published and not confirmed, ``taken_max`` what the broker may redeliver after a crash."""
 
     source: Source | None
-    sink: Sink
+    sink: Sink[Claim | Copy]
     links: tuple[Link, ...]
     window: int
     taken_max: int
@@ -27,7 +29,7 @@ class RelayEnds:
 
     routes: tuple[str, ...]
     source: Source
-    sink: Sink
+    sink: Sink[Carried]
     links: tuple[Link, ...]
     packing: Packing
     held_max: int

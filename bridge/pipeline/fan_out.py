@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Letter, Result, Sink
+from bridge.core.ports import Result, Sink
 
 
 class _Group:
@@ -41,7 +41,7 @@ class _Group:
         elif self.refusal is None or self.refusal.lasting:
             self.refusal = refusal  # one that another try may cure counts first: burying would end the other tries
 
-    def result(self) -> Result:
+    def result(self) -> Result[Claim]:
         """Return the result for the message, when all copies are answered."""
         if self.refusal is not None:
             if self.unknown and self.refusal.lasting:
@@ -69,17 +69,17 @@ class Copy:
 class FanOut:
     """A ``Sink`` around the broker's."""
 
-    _answered: Callable[[list[Result]], None]
+    _answered: Callable[[list[Result[Claim]]], None]
 
-    def __init__(self, sink: Sink, lanes: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, sink: Sink[Claim | Copy], lanes: Mapping[str, Sequence[str]]) -> None:
         """``lanes``: for each route with several destinations, the names under which the sink knows them."""
         self._sink = sink
         self._lanes = {route: tuple(names) for route, names in lanes.items()}
-        self._waiting: deque[Letter] = deque()
+        self._waiting: deque[Claim | Copy] = deque()
         self._sending = False
-        self.ready, self.able = sink.ready, sink.able
+        self.able = sink.able
 
-    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+    def on_answers(self, answered: Callable[[list[Result[Claim]]], None]) -> None:
         """Set the listener for results."""
         self._answered = answered
         self._sink.on_answers(self._on_results)
@@ -88,15 +88,14 @@ class FanOut:
         """Return the sink's room; none while copies wait, so that nothing overtakes them."""
         return (0, 0) if self._waiting else self._sink.room()
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[Claim]) -> None:
         """Send the messages, each to all of its destinations that have not confirmed it."""
         lanes, done = self._lanes, []
-        for letter in letters:
-            names = lanes.get(letter.route)
+        for claim in letters:
+            names = lanes.get(claim.route)
             if names is None:
-                self._waiting.append(letter)
+                self._waiting.append(claim)
                 continue
-            claim = cast("Claim", letter)  # only claims have a route with several destinations
             left = [number for number in range(len(names)) if not claim.reached >> number & 1]
             group = _Group(claim, len(left))
             self._waiting.extend(Copy(group, number, names[number]) for number in left)
@@ -124,24 +123,24 @@ class FanOut:
         finally:
             self._sending = False
 
-    def _on_results(self, results: list[Result]) -> None:
-        ended: list[Result] = []
+    def _on_results(self, results: list[Result[Claim | Copy]]) -> None:
+        ended: list[Result[Claim]] = []
         for result in results:
-            copy = result.letter
-            if not isinstance(copy, Copy):
-                ended.append(result)
+            letter = result.letter
+            if not isinstance(letter, Copy):
+                ended.append(Result(letter, result.outcome, result.refusal))
                 continue
-            copy.group.answer(copy.number, result.outcome, result.refusal)
-            if not copy.group.left:
-                ended.append(copy.group.result())
+            letter.group.answer(letter.number, result.outcome, result.refusal)
+            if not letter.group.left:
+                ended.append(letter.group.result())
         self._send()
         self._answered(ended)
 
 
-def _claim_of(letter: Letter) -> Claim:
-    return letter.group.claim if isinstance(letter, Copy) else cast("Claim", letter)
+def _claim_of(letter: Claim | Copy) -> Claim:
+    return letter.group.claim if isinstance(letter, Copy) else letter
 
 
-def fanned(sink: Sink, lanes: Mapping[str, Sequence[str]]) -> Sink:
+def fanned(sink: Sink[Claim | Copy], lanes: Mapping[str, Sequence[str]]) -> Sink[Claim]:
     """Return the sink as it is, or around it a fan-out for the routes in ``lanes``."""
-    return FanOut(sink, lanes) if lanes else sink
+    return FanOut(sink, lanes) if lanes else cast("Sink[Claim]", sink)  # it returns only what it is given: claims

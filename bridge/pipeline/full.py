@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.core.message import Delivery
-from bridge.core.ports import Store
+from bridge.core.ports import CountingStore
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 FULL = Reason(ReasonKind.FULL, "its route has reached max_parked or max_parked_bytes")
 #: A full route is full until it has fallen to this part of its limit: otherwise it would open and close all the time.
@@ -54,7 +55,9 @@ class IntakeGate:
 class Fullness:
     """Which routes are full."""
 
-    def __init__(self, store: Store, limits: Mapping[str, ParkedLimit], gate: IntakeGate, health: Health) -> None:
+    def __init__(
+        self, store: CountingStore, limits: Mapping[str, ParkedLimit], gate: IntakeGate, health: Health
+    ) -> None:
         self._store = store
         self._limits = dict(limits)
         self._gate = gate
@@ -62,9 +65,6 @@ class Fullness:
         self._full = _NOBODY
         self._mean_size: dict[str, float] = {}
         self.rejecting = _NOBODY
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
 
     def note(self, route: str, deliveries: Sequence[Delivery]) -> None:
         """Learn the size of messages that were taken in."""
@@ -79,9 +79,8 @@ class Fullness:
         counts = await self._store.parked_by_route(tuple(self._limits))
         full = frozenset(route for route, number in counts.items() if self._is_full(route, number))
         for route in full | self._full:
-            self._health.say(
-                f"route {route} full", self._sentence(route, counts[route]) if route in full else "", cause=route
-            )
+            text = self._sentence(route, counts[route]) if route in full else ""
+            self._health.say(Subject("route", route, "full"), text, cause=route)
         if full != self._full:
             self._full = full
             self.rejecting = frozenset(route for route in full if self._limits[route].rejects)

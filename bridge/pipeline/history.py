@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from bridge.admin.past import PLACES, SLOT_MS
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
-from bridge.core.ports import DeliveryCount, Piece, Store
-from bridge.parking.history import DELIVERED, PIECE_MAX, HistoryLimits, pack_head, text_field
+from bridge.core.ports import CountingStore, DeliveryCount, Piece
+from bridge.desk.past import PLACES, SLOT_MS
+from bridge.parking.history import DELIVERED, HELD, PIECE_MAX, HistoryLimits, pack_head, pack_let_go, text_field
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 
 log = structlog.get_logger("postdate")
@@ -61,7 +61,11 @@ class Historian:
     """Gathers deliveries and writes them."""
 
     def __init__(
-        self, store: Store, clock: StoreClock, limits: HistoryLimits, skips: Callable[[str], bool] = lambda _: False
+        self,
+        store: CountingStore,
+        clock: StoreClock,
+        limits: HistoryLimits,
+        skips: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``skips(route)``: a route whose messages are of no interest."""
         self._store = store
@@ -133,13 +137,14 @@ class Historian:
             if not route:
                 self._waiting -= 1
                 continue
-            late = ended_ms - claim.due_ms
+            late = ended_ms - claim.late_from_ms
             counts = self._counts.get((slot_ms, name))
             if counts is None:
                 counts = self._counts[slot_ms, name] = [0] * PLACES
             counts[_PLACES[late] if 0 <= late <= 1000 else bisect_left(LATENESS_BOUNDS_MS, late)] += 1
+            held = claim.let_go_ms > claim.due_ms
             head = pack_head(
-                DELIVERED,
+                HELD if held else DELIVERED,
                 claim.tries,
                 len(claim.payload),
                 claim.arrived_ms,
@@ -152,7 +157,8 @@ class Historian:
             entries = packed.get(claim.shard)
             if entries is None:
                 entries = packed[claim.shard] = []
-            entries.append(head + route + _LENGTHS[len(key)] + key + _EMPTY)
+            end = pack_let_go(claim.let_go_ms) if held else _EMPTY
+            entries.append(head + route + _LENGTHS[len(key)] + key + end)
 
     async def _write(self) -> None:
         """Write one call for each shard; now and then also to shards without entries, to count and shorten them."""

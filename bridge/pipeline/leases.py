@@ -1,27 +1,25 @@
 """What this instance holds: the shards that it drains, and the claims that are not settled yet.
 
 A shard is drained by one instance at a time. It is handed over when its last claim is settled. A claim has a lease,
-which is renewed while the broker has not answered. An expired lease is recovered: the message is parked again.
+which ``recover`` renews.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from bridge.core.errors import ShardsUnavailable
 from bridge.core.message import Claim
-from bridge.core.ports import Release, Store
+from bridge.core.ports import DeliveringStore, Release
 from bridge.pipeline.wake import Wake
 
 log = structlog.get_logger("postdate")
 
-#: A lease with less than this part of its time left is renewed.
-_RENEW_BELOW = 0.7
 #: How long an instance that gave a shard away leaves it to the others, which learn at once that it is free.
 _AWAY_S = 0.1
 #: For this time after giving a shard away, claims are small: most of such a claim may have to be given back.
@@ -35,10 +33,9 @@ _AGAIN_MS = 500
 class Leases:
     """The shards and claims of this instance."""
 
-    def __init__(self, store: Store, wake: Wake, lease_ms: int) -> None:
+    def __init__(self, store: DeliveringStore, wake: Wake) -> None:
         self._store = store
         self._wake = wake
-        self._lease_ms = lease_ms
         self._mine: frozenset[int] = frozenset()
         #: Shards to hand over as soon as nothing of them is held.
         self._leaving: set[int] = set()
@@ -48,8 +45,6 @@ class Leases:
         self._held: dict[bytes, Claim] = {}
         self._held_in: dict[int, int] = {}
         self._taken: dict[int, int] = {}
-        #: How many expired leases this instance recovered.
-        self.recovered = 0
         self.elsewhere = RoutesElsewhere(self)
 
     # -- shards -----------------------------------------------------------------------------------------------------
@@ -128,36 +123,15 @@ class Leases:
         taken, self._taken = self._taken, {}
         return taken
 
-    async def give_back(self, late: Sequence[Claim]) -> None:
-        """Release claims whose lease expired before they were published.
+    async def give_back(self, claims: Sequence[Claim], because: str) -> None:
+        """Release claims that cannot be published now.
 
-        This process was suspended for longer than the lease, so another instance may have these already. They are no
-        longer held, so that no renewal keeps them: if the store misses the release, ``recover`` parks them again.
+        They are no longer held, so that no renewal keeps them: if the store misses the release, ``recover`` parks them
+        again.
         """
-        log.warning("leases expired before publishing", messages=len(late))
-        self.ended(late)
-        await self._release(late)
-
-    async def renew(self) -> None:
-        """Extend the leases of claims that the broker has not answered yet."""
-        soon = time.monotonic() + self._lease_ms / 1000 * _RENEW_BELOW
-        claims = [claim for claim in self._held.values() if claim.lease_ends < soon]
-        if not claims:
-            return
-        started = time.monotonic()
-        away: Set[int] = frozenset()
-        try:
-            await self._store.renew(claims, self._lease_ms)
-        except ShardsUnavailable as error:  # the claim loop reports it
-            away = error.shards
-        for claim in claims:
-            if claim.shard not in away:
-                claim.lease_ends = started + self._lease_ms / 1000
-
-    async def recover(self) -> None:
-        """Park again what expired leases hold in the shards of this instance."""
-        if self._mine:
-            self.recovered += await self._store.recover(sorted(self._mine))
+        log.warning(because, messages=len(claims))
+        self.ended(claims)
+        await self._release(claims)
 
     async def leave(self) -> None:
         """Give back every claim and every shard when the process ends."""

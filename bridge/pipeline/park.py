@@ -23,7 +23,7 @@ import structlog
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery
-from bridge.core.ports import Source, Store
+from bridge.core.ports import ParkingStore, Source
 from bridge.parking.identity import Ids, shard_for, shard_of_record
 from bridge.parking.redelivery import Given
 from bridge.pipeline.decide import Neighbours, Parking, Rejection, RouteRules, Step, decide
@@ -33,6 +33,7 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
+from bridge.telemetry.subject import STORE_PARK
 
 log = structlog.get_logger("postdate")
 
@@ -58,7 +59,7 @@ class Parker:
     def __init__(
         self,
         source: Source,
-        store: Store,
+        store: ParkingStore,
         routes: Mapping[str, RouteRules],
         ids: Ids,
         parked: Callable[[int, int], None],
@@ -203,24 +204,24 @@ class Parker:
             if runs:
                 await self._carry_out(Round(runs, self._parts))
 
-    async def _carry_out(self, one: Round) -> None:
+    async def _carry_out(self, parking: Round) -> None:
         """Repeat a round until the store has answered, or until none of it can be acknowledged any more."""
         reconnect, failed = Reconnect(), self._gave_up
         began_s = time.monotonic()
-        while any(map(self._source.alive, one.pending())) and not (self._stopping and failed):
+        while any(map(self._source.alive, parking.pending())) and not (self._stopping and failed):
             try:
-                await one.attempt()
+                await parking.attempt()
             except StoreUnavailable as error:
                 failed = True
                 self._failures += 1
-                self._health.say("store park", f"nothing is parked: {error}")
+                self._health.say(STORE_PARK, f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
-                self._health.say("store park", "")
+                self._health.say(STORE_PARK, "")
                 self._metrics.park_s.add(time.monotonic() - began_s)
                 return
         self._gave_up = self._stopping and failed
-        self._source.drop(one.pending())
+        self._source.drop(list(parking.pending()))
 
 
 def _would_wait(step: Step) -> bool:

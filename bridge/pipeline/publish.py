@@ -30,6 +30,8 @@ from bridge.telemetry.metrics import Metrics
 _IDLE_S = 1.0
 #: A measured message without an answer is forgotten after this time.
 _MEASURED_S = 60.0
+#: A claim with a moment this far ahead of the store's clock dates from before a step back.
+_STEP_MS = 1000.0
 _CLOCK_MONOTONIC = 1
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 _ITIMERSPEC = struct.Struct("@4l")
@@ -40,7 +42,7 @@ class Publisher:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: Sink[Claim],
         settler: Settler,
         leases: Leases,
         wake: Wake,
@@ -67,6 +69,13 @@ class Publisher:
         self._unanswered = 0
         self._gap_s = self._busy_gap_s = 0.0
 
+    def unanswered(self) -> tuple[int, float]:
+        """Return how many published messages the broker has not answered, and for how long (s) at least one has
+        waited."""
+        if self._unanswered <= 0 or self._measured is None:
+            return 0, 0.0
+        return self._unanswered, time.monotonic() - self._measured[1]
+
     def pace(self, gap_s: float, busy_gap_s: float) -> None:
         """Set the least number of seconds between two publishes, so that messages due close together leave together.
 
@@ -88,7 +97,7 @@ class Publisher:
         messages, size = self._sink.room()
         return messages - len(self._waiting), size
 
-    def answered(self, results: Sequence[Result]) -> None:
+    def answered(self, results: Sequence[Result[Claim]]) -> None:
         """Take the sink's answers. An empty batch means that the sink has room again."""
         self._settler.answered(results)
         if self._measured is not None:
@@ -118,6 +127,8 @@ class Publisher:
         if not waiting:
             return
         room, room_bytes = self._sink.room()
+        if self._stepped_back():
+            await self._give_back_undue()
         now_ms = self._clock.surely_us() / 1000
         now_s = self._published_at = time.monotonic()
         published_ms = int(self._clock.now_us() // 1000)
@@ -137,9 +148,23 @@ class Publisher:
             self._unanswered += len(ready)
             self._sink.publish(ready)
         if late:
-            await self._leases.give_back(late)
+            # This process was suspended for longer than the lease, so another instance may have these already.
+            await self._leases.give_back(late, "leases expired before publishing")
 
-    def _measure(self, measured: tuple[Claim, float], results: Sequence[Result]) -> None:
+    def _stepped_back(self) -> bool:
+        """Return whether the next message was claimed before the store's clock stepped back."""
+        return bool(self._waiting) and self._waiting[0][3].claimed_ms > self._clock.now_us() / 1000 + _STEP_MS
+
+    async def _give_back_undue(self) -> None:
+        """Release claims that a step of the store's clock made due much later. They would take the room of others."""
+        soon_ms = self._clock.now_us() / 1000 + _STEP_MS
+        undue = [row[3] for row in self._waiting if row[0] > soon_ms]
+        self._waiting[:] = [row for row in self._waiting if row[0] <= soon_ms]
+        heapq.heapify(self._waiting)
+        if undue:
+            await self._leases.give_back(undue, "the store's clock stepped back before publishing")
+
+    def _measure(self, measured: tuple[Claim, float], results: Sequence[Result[Claim]]) -> None:
         claim, published_s = measured
         if any(result.letter is claim for result in results):
             self._metrics.publish_s.add(time.monotonic() - published_s)
@@ -154,6 +179,8 @@ class Publisher:
         self._full = min(self._sink.room()) <= 0
         if not self._waiting or self._full:
             return _IDLE_S
+        if self._stepped_back() and self._waiting[0][0] > self._clock.now_us() / 1000 + _STEP_MS:
+            return 0.0
         until_due_s = (self._waiting[0][0] * 1000 - self._clock.surely_us()) / 1e6
         gap_s = self._busy_gap_s if self._unanswered > 0 else self._gap_s
         return max(until_due_s, self._published_at + gap_s - time.monotonic())

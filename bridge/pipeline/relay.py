@@ -27,6 +27,7 @@ from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, ver
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
+from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
 
@@ -114,7 +115,7 @@ class Relay:
     def __init__(
         self,
         source: Source,
-        sink: Sink,
+        sink: Sink[Carried],
         clock: StoreClock,
         rules: Mapping[str, LevelRules],
         packing: Packing,
@@ -217,7 +218,7 @@ class Relay:
                 waiting.append(self._again.get_nowait())
             await self._send(waiting)
 
-    def answered(self, results: Sequence[Result]) -> None:
+    def answered(self, results: Sequence[Result[Carried]]) -> None:
         """Take the sink's answers. An empty batch means that the sink has room again."""
         done: list[Delivery] = []
         for result in results:
@@ -364,7 +365,7 @@ class Relay:
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
         """Retry a dead letter endlessly, without its reason: there is nowhere else to keep it."""
         words = f"a dead letter cannot be stored, and enough of them block their route: {refusal.reason}"
-        self._health.say("dead letters", words, for_s=60, cause=refusal.reason.cause)
+        self._health.say(Subject("dead letters"), words, for_s=60, cause=refusal.reason.cause)
         if not refusal.lasting:
             self._mend()
         plain = self._packing.parcel(carried.delivery, _PLAIN, carried.due_ms)

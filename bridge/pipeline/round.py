@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery, Origin
-from bridge.core.ports import Batch, Found, Keyed, Parked, Source, Store
+from bridge.core.ports import Batch, Found, Keyed, Parked, ParkingStore, Source
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.parking.envelope import found_key, index_field, index_fields, seal
 from bridge.parking.identity import Ids, rank_of, shard_of
@@ -115,7 +117,7 @@ class RoundParts:
     """
 
     source: Source
-    store: Store
+    store: ParkingStore
     routes: Mapping[str, RouteRules]
     ids: Ids
     parked: Callable[[int, int], None]
@@ -126,16 +128,50 @@ class RoundParts:
     metrics: Metrics
 
 
+class _Stage(IntEnum):
+    """What a shard has to do next. Each stage follows the one before."""
+
+    PARK = 0
+    REJECT = 1
+    MARK = 2
+    DONE = 3
+
+
 class _Load:
-    """What goes to one shard in one call, and its deliveries, position by position."""
+    """What a round does in one shard, and how far it is.
 
-    __slots__ = ("batch", "deliveries", "rejections", "rejections_token")
+    ``deliveries`` belong to the messages of ``batch``, position by position; ``superseded`` are accepted with them.
+    ``quiet`` are records of a log that leave nothing in the store. They are marked when all else is durable.
+    """
 
-    def __init__(self, tokens: tuple[bytes, bytes], recent_max: int) -> None:
+    __slots__ = ("batch", "deliveries", "quiet", "rejections", "rejections_token", "stage", "superseded")
+
+    def __init__(self, tokens: tuple[bytes, bytes], recent_max: int, superseded: list[Delivery]) -> None:
+        self.stage = _Stage.PARK
         self.batch = Batch(tokens[0], recent_max=recent_max)
         self.rejections_token = tokens[1]
         self.deliveries: list[Delivery] = []
+        self.superseded = superseded
         self.rejections: list[tuple[Delivery, bytes, bytes, Reason]] = []
+        self.quiet: list[Delivery] = []
+
+    def parked(self) -> None:
+        """Go on to the next stage with something to do."""
+        self.stage = _Stage.REJECT if self.rejections else _Stage.MARK if self.quiet else _Stage.DONE
+
+    def rejected(self) -> None:
+        """Go on to the next stage with something to do."""
+        self.stage = _Stage.MARK if self.quiet else _Stage.DONE
+
+    def pending(self) -> Iterator[Delivery]:
+        """Iterate over the deliveries that are not accepted yet, each once."""
+        if self.stage <= _Stage.PARK:
+            yield from self.superseded
+            yield from self.deliveries
+        if self.stage <= _Stage.REJECT:
+            yield from (row[0] for row in self.rejections)
+        if self.stage <= _Stage.MARK:
+            yield from self.quiet
 
 
 class _Looked(NamedTuple):
@@ -155,9 +191,10 @@ _NOTHING = _Looked(set(), {})
 def _rejection(
     delivery: Delivery, message_id: bytes, first: bytes, reason: Reason, key: bytes = b""
 ) -> tuple[Delivery, bytes, bytes, Reason]:
-    """Return the row of a dead letter. Nothing replaces it. It is found by its id, and by ``key``."""
-    arrived_ms = delivery.arrived_ms
-    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), key, first, delivery.payload)
+    """Return the row of a dead letter. Nothing replaces it. It is found by its id, and by ``key``. Its tries are the
+    failures of its consumers."""
+    arrived_ms, tries = delivery.arrived_ms, delivery.failure.attempt if delivery.failure else 0
+    envelope = seal(arrived_ms, arrived_ms, delivery.route.encode(), key, first, delivery.payload, tries)
     return delivery, message_id, envelope, reason
 
 
@@ -174,20 +211,14 @@ class Round:
                 self._superseded.setdefault(shard, []).append(delivery)
         self._heavy = any(run.heavy for run in runs)
         self._lines = any(_holds(parts.routes[run.steps[0].delivery.route]) for run in runs if run.steps)
+        #: By shard; None until the steps are sorted.
         self._loads: dict[int, _Load] | None = None
-        #: By shard: records of a log that leave nothing in the store. They are marked when all else is durable.
-        self._quiet: dict[int, list[Delivery]] = {}
 
-    def pending(self) -> list[Delivery]:
-        """Return the deliveries that are neither accepted nor dropped, each once."""
-        waiting = [delivery for older in self._superseded.values() for delivery in older]
-        if self._loads is None:
-            return [step.delivery for step in self._steps] + waiting
-        waiting += (delivery for quiet in self._quiet.values() for delivery in quiet)
-        for load in self._loads.values():
-            waiting += load.deliveries if load.batch.messages else ()
-            waiting += (row[0] for row in load.rejections)
-        return waiting
+    def pending(self) -> Iterator[Delivery]:
+        """Iterate over the deliveries that are neither accepted nor dropped, each once."""
+        if self._loads is not None:
+            return chain.from_iterable(load.pending() for load in self._loads.values())
+        return chain((step.delivery for step in self._steps), chain.from_iterable(self._superseded.values()))
 
     async def attempt(self) -> None:
         """Continue to the end. Raises ``StoreUnavailable``; the next attempt does not repeat what succeeded."""
@@ -197,10 +228,16 @@ class Round:
                 await self._line_up()
                 self._lines = False  # a second look would let the first record of a key wait for the second
             firsts = await self._first_copies()
-            self._sort(firsts, await self._look() if self._heavy else _NOTHING)
-        await self._send()
-        if self._quiet:
-            await self._mark()
+            self._loads = self._sorted(firsts, await self._look() if self._heavy else _NOTHING)
+        failed = await self._park(self._loads)
+        for shard, load in self._loads.items():
+            if load.stage is _Stage.REJECT:
+                await self._reject(shard, load)
+        if failed is not None:
+            raise failed
+        for shard, load in self._loads.items():
+            if load.stage is _Stage.MARK:
+                await self._mark(shard, load)
 
     def _leave_dead(self) -> None:
         """Drop deliveries of lost connections.
@@ -306,26 +343,29 @@ class Round:
 
     # -- from steps to calls ----------------------------------------------------------------------------------------
 
-    def _sort(self, firsts: FirstCopies, looked: _Looked) -> None:
-        """Sort the steps into calls. Accept at once what RabbitMQ delivered and needs no call.
+    def _sorted(self, firsts: FirstCopies, looked: _Looked) -> dict[int, _Load]:
+        """Return the steps as calls. Accept at once what RabbitMQ delivered and needs no call.
 
         The acknowledgement of a cancellation must not come after that of a newer message. If it were lost, the
         redelivered cancellation would cancel the newer message.
         """
         self._leave_dead()
-        self._loads = loads = dict[int, _Load]()
+        loads = dict[int, _Load]()
         over: list[Delivery] = []
         for step in self._steps:
             load = loads.get(step.shard)
             if load is None:
-                tokens = (self._store.new_token(), self._store.new_token())
-                load = loads[step.shard] = _Load(tokens, self._parts.recent_max)
+                tokens, superseded = (self._store.new_token(), self._store.new_token()), self._superseded
+                load = loads[step.shard] = _Load(tokens, self._parts.recent_max, superseded.get(step.shard, []))
             if self._leaves_nothing(step, looked):
-                quiet = over if step.delivery.origin is None else self._quiet.setdefault(step.shard, [])
-                quiet.append(step.delivery)
+                (over if step.delivery.origin is None else load.quiet).append(step.delivery)
             else:
                 self._add(load, step, firsts, looked)
+        for load in loads.values():
+            if not load.batch.messages:
+                load.parked()
         self._source.accept(over)
+        return loads
 
     def _leaves_nothing(self, step: Step, looked: _Looked) -> bool:
         """Return whether a step is a finished cancellation, or an older message in another shard is kept."""
@@ -369,32 +409,24 @@ class Round:
 
     # -- the calls --------------------------------------------------------------------------------------------------
 
-    async def _send(self) -> None:
-        """Park and reject. Accept a shard's deliveries, and drop them from the round, as soon as they are durable."""
-        loads = self._loads
-        assert loads is not None
+    async def _park(self, loads: Mapping[int, _Load]) -> StoreUnavailable | None:
+        """Park in all shards. Accept a shard's deliveries as soon as they are durable. Return the error of a shard."""
+        batches = {shard: load.batch for shard, load in loads.items() if load.stage is _Stage.PARK}
+        if not batches:
+            return None
         failed: StoreUnavailable | None = None
-        batches = {shard: load.batch for shard, load in loads.items() if load.batch.messages}
         began_s = time.monotonic()
-        replies = await self._store.park(batches) if batches else {}
-        if batches:
-            self._parts.metrics.store_s["park"].add(time.monotonic() - began_s)
+        replies = await self._store.park(batches)
+        self._parts.metrics.store_s["park"].add(time.monotonic() - began_s)
         durable: list[Delivery] = []
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed = reply
             else:
-                durable += self._superseded.pop(shard, ())  # first: redelivered, it would replace the newer one
+                durable += loads[shard].superseded  # first: redelivered, it would replace the newer one
                 durable += self._durable(shard, loads[shard], reply)
         self._source.accept(durable)  # of all shards together, so that their tags make one run
-        for shard, load in tuple(loads.items()):
-            if load.batch.messages:
-                continue
-            if load.rejections:
-                await self._reject(shard, load)
-            del loads[shard]
-        if failed is not None:
-            raise failed
+        return failed
 
     async def _reject(self, shard: int, load: _Load) -> None:
         rejected = [row[0] for row in load.rejections]
@@ -402,6 +434,7 @@ class Round:
         rows = [(message_id, envelope, str(reason)) for _, message_id, envelope, reason in load.rejections]
         before = await self._store.reject(shard, load.rejections_token, rows, origins)
         self._source.accept(rejected)
+        load.rejected()
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
             if n not in before:
                 self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
@@ -421,15 +454,15 @@ class Round:
         self._parts.metrics.parked(d.route for n, d in enumerate(load.deliveries, 1) if n not in unparked)
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
-        load.batch = Batch(load.batch.token)
+        load.parked()
         return [d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries
 
-    async def _mark(self) -> None:
+    async def _mark(self, shard: int, load: _Load) -> None:
         """Mark records of a log that leave nothing in the store, so that the mark is durable. Then accept them."""
-        for shard, quiet in tuple(self._quiet.items()):
-            await self._store.mark_done(shard, [delivery.origin for delivery in quiet if delivery.origin is not None])
-            self._source.accept(quiet)
-            del self._quiet[shard]
+        origins = [delivery.origin for delivery in load.quiet if delivery.origin is not None]
+        await self._store.mark_done(shard, origins)
+        self._source.accept(load.quiet)
+        load.stage = _Stage.DONE
 
 
 def _holds(rules: RouteRules) -> bool:
@@ -437,7 +470,7 @@ def _holds(rules: RouteRules) -> bool:
 
 
 def _named(step: Step) -> tuple[bytes, int]:
-    """Return what ``Store.line_up`` needs of a step. A key may be large, so the name has a digest of it."""
+    """Return what ``ParkingStore.line_up`` needs of a step. A key may be large, so the name has a digest of it."""
     delivery, decision = step.delivery, step.decision
     assert isinstance(decision, Parking)
     digest = blake2b(delivery.message_id or b"", digest_size=12).digest()

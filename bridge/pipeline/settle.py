@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Release, Result, Store
+from bridge.core.ports import DeliveringStore, Release, Result
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
@@ -30,6 +30,7 @@ from bridge.telemetry.lateness import Lateness
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
+from bridge.telemetry.subject import STORE_SETTLE
 
 log = structlog.get_logger("postdate")
 
@@ -134,7 +135,7 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        store: DeliveringStore,
         clock: StoreClock,
         rules: RetryRules,
         lateness: Lateness,
@@ -164,13 +165,12 @@ class Settler:
         self._trouble = ""
         self.delivered = 0
 
-    def answered(self, results: Sequence[Result]) -> None:
+    def answered(self, results: Sequence[Result[Claim]]) -> None:
         """Take a batch of the sink's answers. It only sorts them, because it runs for every batch."""
-        letters = [result.letter for result in results if result.outcome is Outcome.CONFIRMED]
-        confirmed = cast("list[Claim]", letters)  # the sink returns what it was given, and it was given claims
+        confirmed = [result.letter for result in results if result.outcome is Outcome.CONFIRMED]
         if confirmed:
             now_ms = self._clock.now_us() / 1000
-            self._lateness.add(now_ms, [claim.due_ms for claim in confirmed])
+            self._lateness.add(now_ms, [claim.late_from_ms for claim in confirmed])
             self._metrics.delivered(now_ms, confirmed)
             if self._historian is not None:
                 self._historian.confirmed(int(now_ms), confirmed)
@@ -184,8 +184,8 @@ class Settler:
                     self._not_delivered(result)
         self._event.set()
 
-    def _not_delivered(self, result: Result) -> None:
-        claim = cast("Claim", result.letter)
+    def _not_delivered(self, result: Result[Claim]) -> None:
+        claim = result.letter
         numbers = self._metrics.routes[claim.route]
         if result.refusal is not None and result.refusal.reason.kind is ReasonKind.NO_ROUTE:
             untouched = self._leases.elsewhere.release(claim)
@@ -209,6 +209,11 @@ class Settler:
         facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
         self._refused.tell("refused", claim.route, reason, **facts)
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, str(reason)))
+
+    def bury(self, burials: Iterable[tuple[Claim, str]]) -> None:
+        """Make dead letters of claims that cannot be published."""
+        self._burials += burials
+        self._event.set()
 
     def follow(self, rules: RetryRules) -> None:
         """Use these rules for answers from now on."""
@@ -237,12 +242,12 @@ class Settler:
         try:
             await self.once()
         except StoreUnavailable as error:
-            self._health.say("store settle", f"deliveries cannot be recorded: {error}")
+            self._health.say(STORE_SETTLE, f"deliveries cannot be recorded: {error}")
             self._event.set()
             await reconnect.wait()
         else:
             reconnect.worked()
-            self._health.say("store settle", self._trouble if self._aside else "")
+            self._health.say(STORE_SETTLE, self._trouble if self._aside else "")
 
     async def once(self) -> None:
         """One pass: tell the store all results. What it does not take stays for the next pass."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
 from bridge.core.message import Delivery
-from bridge.core.ports import Letter, Result, Sink, Source
+from bridge.core.ports import L, Letter, Result, Sink, Source
 
 
 class MessageTracer(Protocol):
@@ -18,7 +18,7 @@ class MessageTracer(Protocol):
     def publishing(self, letters: Sequence[Letter]) -> None:
         """These are sent now. May change the trace headers in their payloads."""
 
-    def answered(self, results: Sequence[Result]) -> None:
+    def answered(self, results: Sequence[Result[Any]]) -> None:
         """These have an outcome."""
 
 
@@ -37,29 +37,29 @@ class TracedSource:
         self._tracer.accepted(deliveries)
 
 
-class TracedSink:
+class TracedSink(Generic[L]):
     """``Sink``, with a tracer."""
 
-    def __init__(self, sink: Sink, tracer: MessageTracer) -> None:
+    def __init__(self, sink: Sink[L], tracer: MessageTracer) -> None:
         self._sink = sink
         self._tracer = tracer
-        self.ready, self.able, self.room = sink.ready, sink.able, sink.room
+        self.able, self.room = sink.able, sink.room
 
-    def on_answers(self, answered: Callable[[list[Result]], None]) -> None:
+    def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         """Tell the tracer of results, then the listener."""
 
-        def both(results: list[Result]) -> None:
+        def both(results: list[Result[L]]) -> None:
             self._tracer.answered(results)
             answered(results)
 
         self._sink.on_answers(both)
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[L]) -> None:
         """Tell the tracer, then send."""
         self._tracer.publishing(letters)
         self._sink.publish(letters)
 
 
-def traced(source: Source, sink: Sink, tracer: MessageTracer | None) -> tuple[Source, Sink]:
+def traced(source: Source, sink: Sink[L], tracer: MessageTracer | None) -> tuple[Source, Sink[L]]:
     """Return source and sink as they are, or with a tracer."""
     return (source, sink) if tracer is None else (TracedSource(source, tracer), TracedSink(sink, tracer))

@@ -10,9 +10,22 @@ import json
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
+
+from bridge.telemetry.subject import Subject
 
 #: More than a frame with a few hundred routes needs; the system may allow less.
 _BUFFER_BYTES = 1 << 20
+
+
+def trouble_rows(troubles: Mapping[Subject, str]) -> list[list[str]]:
+    """Return the troubles as JSON values: the words of a subject, and its sentence."""
+    return [[*subject, sentence] for subject, sentence in troubles.items()]
+
+
+def troubles_in(rows: Any) -> dict[Subject, str]:
+    """Return the troubles of ``trouble_rows``. Raises ``ValueError`` or ``TypeError`` for anything else."""
+    return {Subject(*words): sentence for *words, sentence in rows}
 
 
 def line_pair() -> tuple[socket.socket, socket.socket]:

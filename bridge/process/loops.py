@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import structlog
 
+from bridge.process.report import ProcessReport
 from bridge.settings import Settings
 
 log = structlog.get_logger("postdate")
@@ -70,24 +71,12 @@ class Running:
         """Sign off and give back the remaining messages. Return how many."""
         raise NotImplementedError
 
-    def up(self) -> bool:
-        """Return whether everything that it needs is there."""
-        raise NotImplementedError
-
-    def sentence(self) -> str:
-        """Return its state for a person."""
-        raise NotImplementedError
-
-    def marks(self) -> Mapping[str, object]:
-        """Return what changes with every turn of each loop; None for a loop with nothing to do."""
+    def report(self) -> ProcessReport:
+        """Return how it is now."""
         raise NotImplementedError
 
     def follow(self, settings: Settings) -> None:
         """Take over the live settings of a reload."""
-        raise NotImplementedError
-
-    def frame(self) -> Mapping[str, object]:
-        """Return what the HTTP process needs: connections, troubles, metrics."""
         raise NotImplementedError
 
     def stop(self) -> None:

@@ -15,12 +15,14 @@ from math import exp
 from typing import Any, NamedTuple
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.ports import Store
+from bridge.core.ports import InstanceStore
 from bridge.pipeline.full import Fullness
-from bridge.pipeline.held import Ordered
 from bridge.pipeline.leases import Leases, RoutesElsewhere
+from bridge.pipeline.ordered import Ordered
+from bridge.pipeline.recover import Recovery
 from bridge.process.deal import WINDOW_S, deal
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import STORE
 
 BEAT_S = 1.0
 #: Between two beats an instance checks this often whether it must meet the others now.
@@ -39,16 +41,16 @@ class Said(NamedTuple):
 def read_said(report: str) -> Said:
     """Return what a report announces. One that cannot be read announces nothing, so its instance gets no shard."""
     try:
-        told: dict[str, Any] = json.loads(report)
-        return Said(frozenset(told["routes"]), {int(shard): float(load) for shard, load in told["loads"].items()})
+        data: dict[str, Any] = json.loads(report)
+        return Said(frozenset(data["routes"]), {int(shard): float(load) for shard, load in data["loads"].items()})
     except (ValueError, KeyError, TypeError, AttributeError):
         return Said(frozenset(), {})
 
 
-def candidates(said: Mapping[str, Said]) -> list[str]:
+def candidates(peers: Mapping[str, Said]) -> list[str]:
     """Return the instances that have every route which any of them has. Pure."""
-    every = frozenset().union(*(one.routes for one in said.values()))
-    return [name for name, one in said.items() if one.routes == every]
+    every = frozenset().union(*(peer.routes for peer in peers.values()))
+    return [name for name, peer in peers.items() if peer.routes == every]
 
 
 def read_deal(text: str, shards: int) -> list[str]:
@@ -90,7 +92,9 @@ class Loads:
 class Sharing:
     """This instance's part of the agreement."""
 
-    def __init__(self, store: Store, instance: str, routes: Collection[str], elsewhere: RoutesElsewhere) -> None:
+    def __init__(
+        self, store: InstanceStore, instance: str, routes: Collection[str], elsewhere: RoutesElsewhere
+    ) -> None:
         """``routes`` are those that this instance can deliver."""
         self._store = store
         self._instance = instance
@@ -117,18 +121,18 @@ class Sharing:
             self._last = everything if self._instance in able else frozenset()
             return self._last
         dealt = await self._store.deal("", "")
-        said = {name: read_said(report) for name, report in dealt.reports.items()}
-        self._elsewhere.learn(route for name, one in said.items() if name != self._instance for route in one.routes)
-        having_all = candidates(said)
+        peers = {name: read_said(report) for name, report in dealt.reports.items() if name in able}
+        self._elsewhere.learn(route for name, peer in peers.items() if name != self._instance for route in peer.routes)
+        having_all = candidates(peers)
         if not having_all:
             self._last = everything  # by turns: see Leases.give_way
             return everything
-        return self._settled(await self._agree(dealt.deal, said, having_all))
+        return self._settled(await self._agree(dealt.deal, peers, having_all))
 
-    async def _agree(self, text: str, said: Mapping[str, Said], able: Collection[str]) -> list[str]:
+    async def _agree(self, text: str, peers: Mapping[str, Said], able: Collection[str]) -> list[str]:
         shards = self._store.shards
         held = read_deal(text, shards)
-        loads = [sum(one.loads.get(shard, 0.0) for one in said.values()) for shard in range(shards)]
+        loads = [sum(peer.loads.get(shard, 0.0) for peer in peers.values()) for shard in range(shards)]
         wanted = deal(held, loads, able, turn=self._stood_s(text) >= TURN_S)
         if wanted == held:
             return held
@@ -156,8 +160,9 @@ class Members:
 
     def __init__(
         self,
-        store: Store,
+        store: InstanceStore,
         leases: Leases,
+        recovery: Recovery,
         ttl_ms: int,
         able: Callable[[], bool],
         report: Callable[[], dict[str, object]],
@@ -172,6 +177,7 @@ class Members:
         """
         self._store = store
         self._leases = leases
+        self._recovery = recovery
         self._ttl_ms = ttl_ms
         self._able = able
         self._report = report
@@ -189,9 +195,9 @@ class Members:
             try:
                 await self.once()
             except StoreUnavailable as error:
-                self._health.say("store", f"the store cannot be reached: {error}")
+                self._health.say(STORE, f"the store cannot be reached: {error}")
             else:
-                self._health.say("store", "")
+                self._health.say(STORE, "")
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:
@@ -206,10 +212,13 @@ class Members:
         async with self._meeting:
             if self._left:
                 return
-            report = {**self._report(), **self._sharing.report(self._leases.taken())}
+            shared = self._sharing.report(self._leases.taken())
+            report = {**self._report(), **shared, "takeover_ms": self._ttl_ms}
             self._said_able = self._able()
             try:
                 met = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
+                if met.stepped_s:
+                    self._recovery.clock_stepped(forward=met.stepped_s > 0)
                 self._ordered.learn(met.orders)
                 if self._fullness is not None:
                     await self._fullness.look()
@@ -217,8 +226,7 @@ class Members:
                 if mine != self._leases.shards():
                     self._leases.take_over(mine)
             finally:  # a Cluster keeps the list on one node. Leases on other nodes must survive its absence.
-                await self._leases.renew()
-                await self._leases.recover()
+                await self._recovery.once()
 
     async def leave(self) -> None:
         """Give back every claim and shard, and remove this instance from the list.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bridge.core.errors import PostdateError
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 _EVERY_S = 3.0
 
@@ -33,6 +34,6 @@ class Mend:
         try:
             await asyncio.to_thread(self._declare)
         except PostdateError as error:
-            self._health.say("topology", str(error))
+            self._health.say(Subject("topology"), str(error))
         else:
-            self._health.say("topology", "")
+            self._health.say(Subject("topology"), "")

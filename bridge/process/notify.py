@@ -64,17 +64,17 @@ def inherited(number: int) -> NotifyLine:
 
 def heard(hearing: socket.socket) -> list[tuple[str, str]]:
     """Return what was sent since the last call, as pairs of name and value."""
-    told: list[tuple[str, str]] = []
+    values: list[tuple[str, str]] = []
     while True:
         try:
             text = hearing.recv(_DATAGRAM_MAX).decode(errors="replace")
         except OSError:  # nothing more to read
-            return told
+            return values
         name, _, value = text.partition("=")
-        told.append((name, value))
+        values.append((name, value))
 
 
 def _datagrams() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    return made
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.setblocking(False)
+    return datagrams

@@ -11,15 +11,17 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
 
-from bridge.process.frames import FrameLine
+from bridge.process.frames import FrameLine, trouble_rows
 from bridge.process.notify import ALIVE, READY, RELOADING, STATUS, STOPPING, NotifyLine
 from bridge.settings import Settings
+from bridge.telemetry.subject import Subject, rendered
 
 log = structlog.get_logger("postdate")
 
@@ -27,27 +29,47 @@ log = structlog.get_logger("postdate")
 PATIENCE_S = 10.0
 #: The longest pause between two looks; a status is reported at most this often.
 LOOK_S = 1.0
+#: Without a look for this time the process is not alive.
+_SILENT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """How a process is: for the service manager, for the HTTP process (``frame``) and for the store (``in_store``).
+
+    ``up``: every server it needs is reachable. ``marks`` has a value for each loop that changes with every pass, None
+    for an idle loop. ``peers``: whether each server is connected. ``numbers`` returns those of a frame, and ``work``
+    what `postdate stats` shows of an instance: only who needs them pays for them.
+    """
+
+    up: bool
+    sentence: str
+    marks: Mapping[str, object] = field(default_factory=dict)
+    troubles: Mapping[Subject, str] = field(default_factory=dict)
+    peers: Mapping[str, bool] = field(default_factory=dict)
+    numbers: Callable[[], Mapping[str, object]] = dict
+    work: Callable[[], Mapping[str, object]] = dict
+
+    def frame(self) -> dict[str, object]:
+        """Return what the HTTP process needs."""
+        troubles = trouble_rows(self.troubles)
+        return {"sentence": self.sentence, "peers": self.peers, "troubles": troubles, **self.numbers()}
+
+    def in_store(self) -> dict[str, object]:
+        """Return what the other instances and `postdate stats` get to know."""
+        return {"health": self.sentence, "troubles": rendered(self.troubles), **self.work()}
 
 
 class Reported(Protocol):
-    """What a report is about: the loops of one process, or its workers."""
+    """What is reported about: the loops of one process, or its workers."""
 
     stopping: asyncio.Event
 
-    def up(self) -> bool:
-        """Return whether every server it needs is reachable."""
-
-    def sentence(self) -> str:
-        """Return its health as text."""
-
-    def marks(self) -> Mapping[str, object]:
-        """Return a value for each loop that changes with every pass; None for an idle loop."""
+    def report(self) -> ProcessReport:
+        """Return how it is now."""
 
     def follow(self, settings: Settings) -> None:
         """Take over the live settings of a reload."""
-
-    def frame(self) -> Mapping[str, object]:
-        """Return what else the HTTP process needs: connections, troubles, metrics."""
 
 
 class StuckLoops:
@@ -95,8 +117,9 @@ class Report:
         self._alive_at = -math.inf
         self._ready = self._stopping = False
         self._status = self._stuck = ""
-        self._waits = "Starting."
+        self._before = ProcessReport(False, "Starting.")
         self._reloaded: Settings | None = None
+        self._looked_s = self.started_s
 
     @property
     def wanted(self) -> bool:
@@ -105,7 +128,7 @@ class Report:
 
     def waits(self, sentence: str) -> None:
         """Report what the process waits for before it has loops."""
-        self._waits = f"Waiting: {sentence}."
+        self._before = ProcessReport(False, f"Waiting: {sentence}.")
 
     def of(self, subject: Reported) -> None:
         """Report about ``subject`` from now on."""
@@ -149,40 +172,45 @@ class Report:
 
     def look(self, now_s: float) -> None:
         """Look once, and report what changed."""
-        subject = self._subject
-        marks = subject.marks() if subject is not None and not self._stopping else {}
-        stuck = self._still.stuck(marks, now_s)
+        self._looked_s = now_s
+        report = self._report()
+        stuck = self._still.stuck({} if self._stopping else report.marks, now_s)
         if stuck and not self._stuck:
             log.critical("a loop makes no progress; the service manager gets no sign of life", loop=stuck)
         self._stuck = stuck
         if self._line is not None:
-            self._tell_supervisor(self._line, subject, now_s)
-        self._tell_frame()
+            self._tell_supervisor(self._line, report, now_s)
+        self._tell_frame(report)
 
-    def _tell_supervisor(self, line: NotifyLine, subject: Reported | None, now_s: float) -> None:
-        up = subject is not None and subject.up()
-        if not self._ready and not self._stopping and (up or now_s - self.started_s >= self._patience_s):
+    def not_alive(self) -> str:
+        """Return why the process is not alive; "" if its loops make progress."""
+        if self._stuck:
+            return f"the loop of {self._stuck} makes no progress"
+        still_s = time.monotonic() - self._looked_s
+        return f"nothing has looked at the loops for {still_s:.0f} s" if still_s > _SILENT_S else ""
+
+    def _report(self) -> ProcessReport:
+        return self._before if self._subject is None else self._subject.report()
+
+    def _tell_supervisor(self, line: NotifyLine, report: ProcessReport, now_s: float) -> None:
+        if not self._ready and not self._stopping and (report.up or now_s - self.started_s >= self._patience_s):
             self._ready = line.tell(READY)
-        self._tell_status(line, subject)
+        self._tell_status(line, report.sentence)
         if self._watchdog_s and not self._stuck and now_s - self._alive_at >= self._watchdog_s / 2 and line.tell(ALIVE):
             self._alive_at = now_s
 
-    def _tell_status(self, line: NotifyLine, subject: Reported | None) -> None:
-        status = subject.sentence() if subject is not None else self._waits
+    def _tell_status(self, line: NotifyLine, status: str) -> None:
         if self._stuck:
             status = f"The loop of {self._stuck} makes no progress. {status}"
         if status != self._status and line.tell(STATUS, status):
             self._status = status
 
-    def _tell_frame(self) -> None:
+    def _tell_frame(self, report: ProcessReport) -> None:
         if self.frames is None:
             return
-        subject = self._subject
-        state = "stopping" if self._stopping else "starting" if subject is None else "running"
-        more = subject.frame() if subject is not None else {}
-        sentence = subject.sentence() if subject is not None else self._waits
+        state = "stopping" if self._stopping else "starting" if self._subject is None else "running"
         head = {"process": self.name, "broker": self.broker, "pid": os.getpid(), "state": state}
-        self.frames.tell({**head, "sentence": sentence, "stuck": self._stuck, **more})
+        self.frames.tell({**head, "stuck": self._stuck, **report.frame()})
 
     def _stop(self) -> None:
         """Report that the process stops, once."""
@@ -191,4 +219,4 @@ class Report:
         self._stopping = True
         if self._line is not None:
             self._line.tell(STOPPING)
-        self._tell_frame()
+        self._tell_frame(self._report())

@@ -9,42 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Claim
 from bridge.core.ports import Link, Sink, Source, Store
-from bridge.pipeline.claim import Claimer
-from bridge.pipeline.history import Historian
-from bridge.pipeline.leases import Leases
-from bridge.pipeline.park import Parker
-from bridge.pipeline.publish import Publisher
+from bridge.pipeline.assemble import Stages
 from bridge.pipeline.relay import Relay
-from bridge.pipeline.settle import Settler
-from bridge.pipeline.wake import Wake
-from bridge.process.leftovers import LevelsDrain, StoreDrain
+from bridge.process.drains import LevelsDrain, StoreDrain
 from bridge.process.loops import Running
 from bridge.process.members import Members
+from bridge.process.report import ProcessReport
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.reconnect import Reconnect
+from bridge.telemetry.subject import STORE_AWAY, Subject
 
 log = structlog.get_logger("postdate")
 
 #: After a subscription of this length the next attempt comes at once.
 _LISTENED_S = 10.0
-#: Health has these subjects while the store does not answer.
-_STORE_AWAY = frozenset({"store", "store claim", "store park", "store settle"})
 
 
-def broker_connected(broker: str, able: bool, troubles: Mapping[str, str]) -> bool:
+def broker_connected(broker: str, able: bool, troubles: Iterable[Subject]) -> bool:
     """Return whether a broker is connected and all intakes are consumed. Pure."""
-    return able and not any(subject.startswith(f"{broker} intake") for subject in troubles)
+    return able and not any(subject.is_intake(broker) for subject in troubles)
 
 
 def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str, object]:
@@ -57,29 +53,21 @@ def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str,
 class Parts:
     """Everything that runs in one process with a store.
 
-    ``links`` keep the broker's connections. ``historian`` is None where no history is written. ``leaving`` is None
-    where the broker itself empties stale levels.
+    ``links`` keep the broker's connections. ``leaving`` is None where the broker itself empties stale levels.
     """
 
     store: Store
     source: Source
-    sink: Sink
+    sink: Sink[Claim]
     links: tuple[Link, ...]
-    parker: Parker
-    wake: Wake
-    leases: Leases
-    claimer: Claimer
-    publisher: Publisher
-    settler: Settler
+    stages: Stages
     members: Members
     watch: Watch
     store_watch: StoreWatch
     health: Health
     grace_ms: int
     broker: str
-    metrics: Metrics
     follow: Callable[[Settings], None]
-    historian: Historian | None = None
     leaving: LevelsDrain | None = None
 
 
@@ -89,46 +77,66 @@ class Service(Running):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.grace_ms)
         self._parts = parts
+        self._stages = parts.stages
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        parts = self._parts
+        parts, stages = self._parts, self._stages
         return (
             *(link() for link in parts.links),
-            parts.parker.run(),
-            parts.claimer.run(),
-            parts.publisher.run(),
-            parts.settler.run(),
+            stages.parker.run(),
+            stages.claimer.run(),
+            stages.publisher.run(),
+            stages.settler.run(),
             parts.members.run(),
             parts.watch.run(),
             parts.store_watch.run(),
             parts.health.run(),
             self._listen(),
-            parts.metrics.watch_loop(),
-            *([parts.historian.run()] if parts.historian is not None else []),
+            stages.metrics.watch_loop(),
+            *([stages.historian.run()] if stages.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
         )
 
-    def up(self) -> bool:
-        return self._parts.sink.able() and not self._parts.health.troubles()
+    def report(self) -> ProcessReport:
+        parts, stages = self._parts, self._stages
+        health, metrics, able = parts.health, stages.metrics, parts.sink.able()
+        troubles = health.troubles()
+        return ProcessReport(
+            up=able and not troubles,
+            sentence=health.sentence(),
+            marks={"park": stages.parker.mark(), "claim": stages.claimer.mark()},
+            troubles=troubles,
+            peers={
+                "redis": STORE_AWAY.isdisjoint(troubles),
+                parts.broker: broker_connected(parts.broker, able, troubles),
+            },
+            numbers=partial(numbers_of, metrics, health, parts.store.clock),
+            work=self._work,
+        )
 
-    def sentence(self) -> str:
-        return self._parts.health.sentence()
-
-    def marks(self) -> Mapping[str, object]:
-        return {"park": self._parts.parker.mark(), "claim": self._parts.claimer.mark()}
+    def _work(self) -> dict[str, object]:
+        stages, lateness, watch = self._stages, self._stages.lateness, self._parts.watch
+        return {
+            "shards": sorted(stages.leases.shards()),
+            "received": stages.parker.received,
+            "delivered": stages.settler.delivered,
+            "by_route": stages.metrics.totals(),
+            "claimed": len(stages.leases),
+            "overdue_s": round(watch.overdue_s, 3),
+            "unconfirmed": watch.unconfirmed[0],
+            "unconfirmed_s": round(watch.unconfirmed[1], 3),
+            "lateness_ms": {
+                "p50": lateness.percentile_ms(0.5),
+                "p99": lateness.percentile_ms(0.99),
+                "max": round(lateness.max_ms, 3),
+            },
+            **stages.ordered.report(),
+            **(stages.fullness.report() if stages.fullness is not None else {}),
+        }
 
     def follow(self, settings: Settings) -> None:
         self._grace_ms = settings.bridge.shutdown_grace
         self._parts.follow(settings)
-
-    def frame(self) -> Mapping[str, object]:
-        parts, troubles = self._parts, self._parts.health.troubles()
-        peers = {
-            "redis": _STORE_AWAY.isdisjoint(troubles),
-            parts.broker: broker_connected(parts.broker, parts.sink.able(), troubles),
-        }
-        parts.metrics.recovered = parts.leases.recovered
-        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.store.clock)}
 
     async def _listen(self) -> None:
         """Listen to the store's hints. Without them the look once a second finds everything, but later."""
@@ -136,38 +144,38 @@ class Service(Running):
         while True:
             started = time.monotonic()
             try:
-                await self._parts.store.listen(self._parts.wake.heard)
+                await self._parts.store.listen(self._stages.wake.heard)
             except StoreUnavailable:
                 if time.monotonic() - started > _LISTENED_S:
                     reconnect.worked()
                 await reconnect.wait()
 
     def take_no_more(self) -> int:
-        parts = self._parts
+        parts, stages = self._parts, self._stages
         parts.source.stop()
-        parts.parker.stop()
-        parts.claimer.stop()
-        parts.settler.stop()
+        stages.parker.stop()
+        stages.claimer.stop()
+        stages.settler.stop()
         parts.watch.stop()
         if parts.leaving is not None:
             parts.leaving.stop()
-        return len(parts.leases)
+        return len(stages.leases)
 
     def finished(self) -> bool:
-        parts = self._parts
-        taken_in = parts.source.emptied() and not parts.parker.busy
+        parts, stages = self._parts, self._stages
+        taken_in = parts.source.emptied() and not stages.parker.busy
         drained = parts.leaving is None or parts.leaving.finished()
-        return taken_in and drained and not (len(parts.leases) or parts.settler.pending())
+        return taken_in and drained and not (len(stages.leases) or stages.settler.pending())
 
     async def leave(self) -> int:
-        self._parts.publisher.stop()
+        self._stages.publisher.stop()
         try:
             await asyncio.wait_for(self._parts.members.leave(), 2)
-            if self._parts.historian is not None:
-                await asyncio.wait_for(self._parts.historian.flush(), 2)
+            if self._stages.historian is not None:
+                await asyncio.wait_for(self._stages.historian.flush(), 2)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
-        return len(self._parts.leases)
+        return len(self._stages.leases)
 
 
 @dataclass(frozen=True)
@@ -203,24 +211,21 @@ class RelayService(Running):
             *([self._parts.emptying.run()] if self._parts.emptying is not None else []),
         )
 
-    def up(self) -> bool:
-        return all(relay.able() for relay in self._parts.relays) and not self._parts.health.troubles()
-
-    def sentence(self) -> str:
-        return self._parts.health.sentence()
-
-    def marks(self) -> Mapping[str, object]:
-        return {f"relay {number}": relay.mark() for number, relay in enumerate(self._parts.relays, 1)}
+    def report(self) -> ProcessReport:
+        parts, able = self._parts, all(relay.able() for relay in self._parts.relays)
+        troubles = parts.health.troubles()
+        return ProcessReport(
+            up=able and not troubles,
+            sentence=parts.health.sentence(),
+            marks={f"relay {number}": relay.mark() for number, relay in enumerate(parts.relays, 1)},
+            troubles=troubles,
+            peers={parts.broker: broker_connected(parts.broker, able, troubles)},
+            numbers=partial(numbers_of, parts.metrics, parts.health, parts.clock),
+        )
 
     def follow(self, settings: Settings) -> None:
         self._grace_ms = settings.bridge.shutdown_grace
         self._parts.follow(settings)
-
-    def frame(self) -> Mapping[str, object]:
-        parts, troubles = self._parts, self._parts.health.troubles()
-        able = all(relay.able() for relay in parts.relays)
-        peers = {parts.broker: broker_connected(parts.broker, able, troubles)}
-        return {"peers": peers, "troubles": troubles, **numbers_of(parts.metrics, parts.health, parts.clock)}
 
     async def _tell_time(self) -> None:
         """Observe the machine's clock, which is the reference without a store and may be set."""

@@ -13,12 +13,17 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.delay.duration import write_duration
 from bridge.pipeline.claim import Claimer
+from bridge.pipeline.ordered import Ordered
+from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import Wake
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import STORE_CLOCK, Subject
 
 _EVERY_S = 1.0
 #: Lateness beyond this is trouble and no longer load.
 OVERDUE_S = 10.0
+#: A published message without an answer counts as overdue after this time, and is trouble after the second one.
+LATE_S, UNCONFIRMED_S = 1.0, 3.0
 #: A loop without a pass for this time is stuck: it makes one a second even when there is nothing to do.
 STUCK_S = 15.0
 
@@ -29,15 +34,21 @@ def oldest_overdue_s(now_ms: float, next_dues_ms: Iterable[int | None]) -> float
 
 
 class Watch:
-    """Reports overdue messages, a stuck claim loop, and steps of the store's clock."""
+    """Reports overdue messages and a stuck claim loop."""
 
-    def __init__(self, clock: StoreClock, wake: Wake, claimer: Claimer, health: Health) -> None:
+    def __init__(
+        self, clock: StoreClock, wake: Wake, claimer: Claimer, publisher: Publisher, health: Health, ordered: Ordered
+    ) -> None:
         self._clock = clock
         self._wake = wake
         self._claimer = claimer
+        self._publisher = publisher
         self._health = health
+        self._ordered = ordered
         self._stopping = False
         self.overdue_s = 0.0
+        #: Published messages that wait for the broker's answer too long, and for how long (s).
+        self.unconfirmed = 0, 0.0
 
     def stop(self) -> None:
         """Report no stuck loop any more: the claim loop ends."""
@@ -51,22 +62,25 @@ class Watch:
 
     def once(self) -> None:
         """One pass."""
-        self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, self._wake.known().values())
+        # What a resume let go is overdue since then. Its shard may hide an older message of another route meanwhile.
+        dues_ms = (max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms)
+        self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms)
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
-        self._health.say("overdue", overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
+        self._health.say(Subject("overdue"), overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
+        count, waited_s = self._publisher.unanswered()
+        self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
+        waits = f"the broker has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"
+        self._health.say(Subject("confirms"), waits if waited_s > UNCONFIRMED_S else "", cause="unconfirmed")
         still_s = time.monotonic() - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping
-        self._health.say("claim", f"the claim loop has not run for {still_s:.0f} s" if stuck else "", cause="stuck")
-        if self._clock.jumped_us:
-            jump_s, self._clock.jumped_us = self._clock.jumped_us / 1e6, 0.0
-            self._health.say("clock", f"the store's clock stepped by {jump_s:+.1f} s", cause="step")
-            self._health.say("clock", "")
+        why = f"the claim loop has not run for {still_s:.0f} s" if stuck else ""
+        self._health.say(Subject("claim"), why, cause="stuck")
 
 
 class StoreWatch:
     """Reports what the store says about itself: emptied, nearly full, full of dead letters."""
 
-    def __init__(self, look: Callable[[], Awaitable[Mapping[str, str]]], health: Health) -> None:
+    def __init__(self, look: Callable[[], Awaitable[Mapping[Subject, str]]], health: Health) -> None:
         """``look`` returns a sentence for each subject; "" for one without trouble."""
         self._look = look
         self._health = health
@@ -84,4 +98,5 @@ class StoreWatch:
         except StoreUnavailable:
             return
         for subject, sentence in found.items():
-            self._health.say(subject, sentence, cause=subject)  # they count messages and memory
+            # They count messages and memory; but each step of the clock is another trouble.
+            self._health.say(subject, sentence, cause=None if subject == STORE_CLOCK else subject)

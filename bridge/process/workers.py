@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import structlog
 
 from bridge.process.notify import ALIVE, READY, STATUS, heard
+from bridge.process.report import ProcessReport
 from bridge.settings import Settings
 from bridge.telemetry.health import WELL, Health
 from bridge.telemetry.reconnect import reconnect_wait_s
@@ -125,34 +126,21 @@ class Workers:
             if process.stdin is not None:
                 process.stdin.write(later)
 
-    def up(self) -> bool:
-        """Return whether every worker is ready."""
-        self._hear()
-        return all(one.ready for one in self._told)
-
-    def sentence(self) -> str:
-        """Return the parent's troubles, and the health of the workers that are not well."""
-        said = [f"{text}." for text in self._health.troubles().values()]
-        said += [f"Worker {n}: {one.status}" for n, one in enumerate(self._told, 1) if one.status != WELL]
-        return " ".join(said) or WELL
-
-    def marks(self) -> Mapping[str, object]:
-        """Return each worker's signs of life; None for one that is being restarted."""
-        self._hear()
-        return {f"worker {n}": one.signs if n in self._running else None for n, one in enumerate(self._told, 1)}
+    def report(self) -> ProcessReport:
+        """Return the parent's troubles, and the health of the workers that are not well. Each worker sends the HTTP
+        process a report of its own. The marks are signs of life; None for a worker that is being restarted."""
+        for line, worker in zip(self._lines, self._told, strict=True):
+            for name, value in heard(line.hearing):
+                worker.take(name, value)
+        workers, troubles = list(enumerate(self._told, 1)), self._health.troubles()
+        sentences = [f"{text}." for text in troubles.values()]
+        sentences += [f"Worker {n}: {worker.status}" for n, worker in workers if worker.status != WELL]
+        marks = {f"worker {n}": worker.signs if n in self._running else None for n, worker in workers}
+        return ProcessReport(all(worker.ready for _, worker in workers), " ".join(sentences) or WELL, marks, troubles)
 
     def follow(self, settings: Settings) -> None:
         """Pass the settings of a reload on to the workers."""
         self.on_reload(settings)
-
-    def frame(self) -> Mapping[str, object]:
-        """Return the parent's troubles. Each worker reports its own."""
-        return {"troubles": self._health.troubles()}
-
-    def _hear(self) -> None:
-        for line, one in zip(self._lines, self._told, strict=True):
-            for name, value in heard(line.hearing):
-                one.take(name, value)
 
     def _signal_all(self, number: int) -> None:
         for process in self._running.values():

@@ -7,7 +7,6 @@ To add a setting: a field in ``model.py`` with a rule of ``values.py`` or ``urls
 ``config.example.toml``. What it must agree with goes into ``conflicts.py``.
 """
 
-from bridge.settings.load import load, require_routes, settings_from, settings_of_file, settings_with_routes
 from bridge.settings.model import (
     Auth,
     Bridge,
@@ -20,6 +19,7 @@ from bridge.settings.model import (
     Levels,
     Limits,
     Log,
+    Partitioner,
     RabbitMQ,
     Redis,
     Retry,
@@ -29,7 +29,8 @@ from bridge.settings.model import (
     Ui,
     Webhook,
 )
-from bridge.settings.plan import ProcessPlan, plan
+from bridge.settings.process_plan import ProcessPlan, plan
+from bridge.settings.reading import load, require_routes, settings_from, settings_of_file, settings_with_routes
 from bridge.settings.urls import mask_url
 from bridge.settings.warnings import exposed_files, forgotten_broker, open_routes
 
@@ -45,6 +46,7 @@ __all__ = [
     "Levels",
     "Limits",
     "Log",
+    "Partitioner",
     "ProcessPlan",
     "RabbitMQ",
     "Redis",

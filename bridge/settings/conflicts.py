@@ -10,10 +10,10 @@ from typing import NamedTuple
 from bridge.delay.duration import write_duration
 from bridge.delay.naming import Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
-from bridge.settings.model import RabbitMQ, Redis, Route, Settings
-from bridge.settings.names import ROUTES
+from bridge.settings.model import ROLES, Only, RabbitMQ, Redis, Route, Settings
+from bridge.settings.names import ROUTES, TOKENS
 from bridge.settings.own_names import BACK, own_exchanges, own_queues, takes_level_topic
-from bridge.settings.plan import is_canary
+from bridge.settings.process_plan import is_canary
 from bridge.settings.urls import is_loopback
 from bridge.settings.values import milliseconds
 
@@ -23,23 +23,7 @@ _QUEUE_MAX = 200
 _LEVEL_PREFIX_MAX = 200
 #: RabbitMQ's limit for every TTL: ten years of 365 days.
 _RABBITMQ_TTL_MAX = milliseconds("3650d")
-_RABBITMQ_ONLY = ("queue", "queue_type", "id_from")
-_KAFKA_ONLY = ("also", "binary_numbers", "tombstones", "release", "hold")
-#: A retry route reads no delay headers, so these have no meaning there.
-_DELAY_ONLY = (
-    "allow_to",
-    "binary_numbers",
-    "cancel",
-    "dialects",
-    "on_bad",
-    "on_same_key",
-    "priority",
-    "tombstones",
-)
-_RETRY_ONLY = ("schedule", "first", "factor", "max", "attempts", "then", "hold")
 _GROWING = ("first", "factor", "max", "attempts")
-#: These need messages that wait in the store.
-_STORED_ONLY = ("jitter", "max_rate", "max_parked", "max_parked_bytes", "on_full", "priority", "release", "id_from")
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -113,7 +97,7 @@ def listening_conflicts(settings: Settings) -> Iterator[Conflict]:
     """Conflicts that matter to a process which serves HTTP. Other commands may lack the tokens of a service."""
     http = settings.http
     listen: Path = ("http", "listen")
-    if http.enabled and not is_loopback(http.listen) and not any(_tokens(settings).values()):
+    if http.enabled and not is_loopback(http.listen) and not settings.auth.known():
         text = (
             "lets other machines read and change messages, so it requires auth.admin_token (or operator_token, "
             'viewer_token). Set one, or listen on "127.0.0.1:8480"'
@@ -121,16 +105,9 @@ def listening_conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict((listen, ("auth", "admin_token")), text)
 
 
-def _tokens(settings: Settings) -> dict[str, str]:
-    names = ("viewer_token", "operator_token", "admin_token")
-    return {name: getattr(settings.auth, name).get_secret_value() for name in names}
-
-
 def _http(settings: Settings) -> Iterator[Conflict]:
-    http, tokens = settings.http, _tokens(settings)
-    for one, other in combinations(tokens, 2):
-        if tokens[one] and tokens[one] == tokens[other]:
-            yield Conflict((("auth", one), ("auth", other)), f"must not be equal to auth.{other}: the roles differ")
+    http = settings.http
+    yield from _tokens(settings)
     if bool(http.cert_file) != bool(http.key_file):
         yield Conflict((("http", "cert_file"), ("http", "key_file")), "requires http.cert_file and http.key_file")
     for name, file in {"cert_file": http.cert_file, "key_file": http.key_file}.items():
@@ -139,6 +116,20 @@ def _http(settings: Settings) -> Iterator[Conflict]:
     if settings.canary.every <= settings.canary.delay:
         text = f"must be longer than canary.delay ({write_duration(settings.canary.delay)})"
         yield Conflict((("canary", "every"), ("canary", "delay")), text)
+
+
+def _tokens(settings: Settings) -> Iterator[Conflict]:
+    known = settings.auth.known()
+    for token, other in combinations(known, 2):
+        if known[token][2] == known[other][2]:
+            yield Conflict((token, other), f"must not be equal to {'.'.join(other)}: each token names who acts")
+    for name, named in settings.auth.tokens.items():
+        path: Path = (*TOKENS, name, "token")
+        if not named.token.get_secret_value():
+            yield Conflict((path, (*TOKENS, name, "role")), "must be set. Or name its file in token_file")
+        if name in (*ROLES, "local"):
+            text = "has a name that stands for other callers in the audit log. Choose another name"
+            yield Conflict(((*TOKENS, name, "role"), path), text)
 
 
 def _reserved(settings: Settings) -> Iterator[Conflict]:
@@ -155,31 +146,37 @@ def _pair(mine: str, mine_ms: int, other: str, other_ms: int) -> str:
 
 def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
-    kind: Path = (ROUTES, name, "kind")
     if route.retries:
         yield from _retry(name, route)
-        for field in filter(route.changes, _DELAY_ONLY):
-            yield Conflict(
-                ((ROUTES, name, field), kind), "is only for delay routes: a retry route reads no delay header"
-            )
-    else:
-        for field in filter(route.changes, _RETRY_ONLY):
-            yield Conflict(((ROUTES, name, field), kind), 'is only for retry routes: set kind = "retry", or remove it')
-    mode: Path = (ROUTES, name, "mode")
-    if not route.stored:
-        for field in filter(route.changes, _STORED_ONLY):
-            yield Conflict(((ROUTES, name, field), mode), f"is only for mode redis, not for {route.mode}")
-        if len(route.targets) > 1:
-            yield Conflict(((ROUTES, name, "deliver_to"), mode), f"must be one name if the mode is {route.mode}")
+    yield from _out_of_place(name, route)
+    if not route.stored and len(route.targets) > 1:
+        paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "mode"))
+        yield Conflict(paths, f"must be one name if the mode is {route.mode}")
     if len(route.targets) > 1 and route.broker == "kafka":
         if settings.release_of(name) == "transactional":
-            paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
+            paths = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
             yield Conflict(paths, "must be one name if release is transactional")
         for field in filter(route.changes, ("also", "allow_to")):
             text = "must not be set: deliver_to has several names"
             yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
     if route.changes("on_full") and not (route.max_parked or route.max_parked_bytes):
         yield Conflict(((ROUTES, name, "on_full"),), "requires max_parked or max_parked_bytes")
+
+
+def _out_of_place(name: str, route: Route) -> Iterator[Conflict]:
+    """Yield the fields that have no meaning for this route (``Only``)."""
+    texts = {
+        ("kind", "delay"): "is only for delay routes: a retry route reads no delay header",
+        ("kind", "retry"): 'is only for retry routes: set kind = "retry", or remove it',
+        ("broker", "rabbitmq"): "is only for RabbitMQ: Kafka has no queues",
+        ("broker", "kafka"): 'is only for Kafka: set broker = "kafka" in this route, or remove it',
+        ("mode", "redis"): f"is only for mode redis, not for {route.mode}",
+    }
+    for field, info in filter(lambda item: route.changes(item[0]), Route.model_fields.items()):
+        for only in (entry for entry in info.metadata if isinstance(entry, Only)):
+            for (by, value), text in texts.items():
+                if getattr(only, by) == value != getattr(route, by):
+                    yield Conflict(((ROUTES, name, field), (ROUTES, name, by)), text)
 
 
 def _retry(name: str, route: Route) -> Iterator[Conflict]:
@@ -239,7 +236,7 @@ def _failing_queue(settings: Settings, name: str) -> Iterator[Conflict]:
         yield Conflict((path,), "must name the queue of the consumers")
     if own_queues(settings).fullmatch(queue):
         yield Conflict((path,), f'is "{queue}", an internal queue of postdate: name the queue of the consumers')
-    for other in takewhile(lambda one: one != name, settings.routes_of("rabbitmq")):
+    for other in takewhile(lambda candidate: candidate != name, settings.routes_of("rabbitmq")):
         if settings.routes[other].retries and settings.routes[other].queue == queue:
             text = f'is "{queue}", whose rejected messages {ROUTES}.{other} returns already'
             yield Conflict((path, (ROUTES, other, "queue")), text)
@@ -306,18 +303,16 @@ class _Named(NamedTuple):
 
 
 def _topics(settings: Settings) -> Iterator[Conflict]:
-    for name, route in settings.routes.items():
-        yield from _of_other_broker(name, route)
     named = [
         _Named(name, naming, item)
         for name in settings.routes_of("kafka")
         if settings.routes[name].intercept and settings.routes[name].targets
         for item, naming in _numbered(settings.routes[name])
     ]
-    good = [one for one in named if not mistake(one.naming)]
-    for one in named:
-        if text := mistake(one.naming):
-            yield Conflict((one.path(_wrong_half(one.naming)),), one.says(text))
+    good = [intake for intake in named if not mistake(intake.naming)]
+    for intake in named:
+        if text := mistake(intake.naming):
+            yield Conflict((intake.path(_wrong_half(intake.naming)),), intake.says(text))
     for first, second in combinations(good, 2):
         if (
             (first.route, first.naming.intercept) != (second.route, second.naming.intercept)
@@ -325,8 +320,8 @@ def _topics(settings: Settings) -> Iterator[Conflict]:
             or second.item
         ):
             yield from _overlap(first, second)
-    for one in good:
-        yield from _topic_loops(one, good)
+    for intake in good:
+        yield from _topic_loops(intake, good)
     yield from _allowed_topics(settings, good)
     yield from _last_topics(settings, good)
     for name in settings.routes_of("kafka"):
@@ -339,18 +334,6 @@ def _numbered(route: Route) -> Iterator[tuple[int, Naming]]:
     yield from enumerate(route.namings())
     for naming in route.pairs()[len(route.namings()) :]:
         yield 0, naming
-
-
-def _of_other_broker(name: str, route: Route) -> Iterator[Conflict]:
-    kafka = route.broker == "kafka"
-    text = (
-        "is only for RabbitMQ: Kafka has no queues"
-        if kafka
-        else 'is only for Kafka: set broker = "kafka" in this route, or remove it'
-    )
-    for field in _RABBITMQ_ONLY if kafka else _KAFKA_ONLY:
-        if route.changes(field):
-            yield Conflict(((ROUTES, name, field), (ROUTES, name, "broker")), text)
 
 
 def _wrong_half(naming: Naming) -> str:
@@ -366,15 +349,15 @@ def _overlap(first: _Named, second: _Named) -> Iterator[Conflict]:
         yield Conflict((second.path("intercept"), first.path("intercept")), second.says(text))
 
 
-def _topic_loops(one: _Named, all_named: list[_Named]) -> Iterator[Conflict]:
+def _topic_loops(intake: _Named, all_named: list[_Named]) -> Iterator[Conflict]:
     for other in all_named:
-        if one.naming.always_feeds(other.naming):
-            text = _looping(one.naming.deliver_to, one.route, other.route)
-            yield Conflict((one.path("deliver_to"), other.path("intercept")), one.says(text))
+        if intake.naming.always_feeds(other.naming):
+            text = _looping(intake.naming.deliver_to, intake.route, other.route)
+            yield Conflict((intake.path("deliver_to"), other.path("intercept")), intake.says(text))
 
 
 def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
-    taken = [(one.route, one.naming) for one in named]
+    taken = [(intake.route, intake.naming) for intake in named]
     for name in settings.routes_of("kafka"):
         path: Path = (ROUTES, name, "allow_to")
         for item, topic in enumerate(settings.routes[name].allow_to, start=1):
@@ -386,7 +369,7 @@ def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflic
 
 def _last_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
     """A retry route that reads its own last topic would write to it again at once, for ever."""
-    taken = [(one.route, one.naming) for one in named]
+    taken = [(intake.route, intake.naming) for intake in named]
     for name in settings.routes_of("kafka"):
         topic, path = settings.routes[name].last_target, (ROUTES, name, "then")
         if not topic:
@@ -408,10 +391,10 @@ def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterato
         yield Conflict((("kafka", "group"), mode), text)
     if settings.routes[name].tombstones == "cancel":
         yield Conflict(((ROUTES, name, "tombstones"), mode), "must be deliver if the mode is levels")
-    for one in named:
-        if takes_level_topic(one.naming, prefix):
-            text = f'is "{one.naming.intercept}", which matches the level topics of {ROUTES}.{name}: "{prefix}*"'
-            yield Conflict((one.path("intercept"), mode), one.says(text))
+    for intake in named:
+        if takes_level_topic(intake.naming, prefix):
+            text = f'is "{intake.naming.intercept}", which matches the level topics of {ROUTES}.{name}: "{prefix}*"'
+            yield Conflict((intake.path("intercept"), mode), intake.says(text))
 
 
 # Modes, and what producers may ask for

@@ -74,7 +74,7 @@ def with_live(old: Settings, new: Settings) -> Settings:
         live = {name: getattr(after, name) for name in type(before).model_fields if is_live(f"{section}.{name}")}
         sections[section] = before.model_copy(update=live)
     routes = {
-        name: route.model_copy(update={one: getattr(new.routes[name], one) for one in _LIVE_OF_ROUTES})
+        name: route.model_copy(update={field: getattr(new.routes[name], field) for field in _LIVE_OF_ROUTES})
         if name in new.routes
         else route
         for name, route in old.routes.items()
@@ -94,7 +94,7 @@ def _differing(old: Settings, new: Settings) -> Iterator[str]:
         if name not in old.routes or name not in new.routes:
             yield f"{_ROUTES}.{name}"
             continue
-        one, other = old.routes[name], new.routes[name]
+        past, other = old.routes[name], new.routes[name]
         yield from (
-            f"{_ROUTES}.{name}.{field}" for field in Route.model_fields if getattr(one, field) != getattr(other, field)
+            f"{_ROUTES}.{name}.{field}" for field in Route.model_fields if getattr(past, field) != getattr(other, field)
         )

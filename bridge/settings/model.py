@@ -62,6 +62,10 @@ QueueType = Literal["quorum", "classic"]
 Mode = Literal["redis", "levels", "ladder"]
 RouteKind = Literal["delay", "retry"]
 Release = Literal["plain", "transactional"]
+RoleName = Literal["viewer", "operator", "admin"]
+ROLES: tuple[RoleName, ...] = ("viewer", "operator", "admin")
+Partitioner = Literal["murmur2", "crc32", "same"]
+DelayFrom = Literal["record", "arrival"]
 
 
 class Section(BaseModel):
@@ -84,9 +88,7 @@ class Redis(Section):
     password: Annotated[SecretStr, Secret()] = SecretStr("")
     key_prefix: Annotated[str, _KEY_PREFIX] = "postdate"
     shards: Annotated[int, Whole(1, 256)] = 8
-    durability: Annotated[
-        Literal["always", "everysec", "replicas", "none"], OneOf(("always", "everysec", "replicas", "none"))
-    ] = "everysec"
+    durability: Annotated[Literal["always", "everysec", "replicas", "none"], OneOf()] = "everysec"
     replicas: Annotated[int, Whole(1, 16)] = 1
     timeout: Annotated[int, Duration("10ms", "5m")] = milliseconds("5s")
     connect_timeout: Annotated[int, Duration("10ms", "5m")] = milliseconds("5s")
@@ -104,8 +106,8 @@ class RabbitMQ(Section):
     prefetch: Annotated[int, Whole(1, 65535)] = 2000
     window: Annotated[int, Whole(1, 65535)] = 2000
     confirm_timeout: Annotated[int, Duration("100ms", "1h")] = milliseconds("30s")
-    queue_type: Annotated[QueueType, OneOf(("quorum", "classic"))] = "quorum"
-    delay_from: Annotated[Literal["arrival", "broker"], OneOf(("arrival", "broker"))] = "arrival"
+    queue_type: Annotated[QueueType, OneOf()] = "quorum"
+    delay_from: Annotated[Literal["arrival", "broker"], OneOf()] = "arrival"
     management_url: Annotated[str, WebAddress()] = ""
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
@@ -118,32 +120,31 @@ class Kafka(Section):
     session_timeout: Annotated[int, Duration("1s", "30m")] = milliseconds("6s")
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        OneOf(),
     ] = "PLAINTEXT"
-    sasl_mechanism: Annotated[
-        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], OneOf(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"))
-    ] = "PLAIN"
+    sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], OneOf()] = "PLAIN"
     sasl_username: Annotated[str, _TEXT] = ""
     sasl_password: Annotated[SecretStr, Secret()] = SecretStr("")
     window: Annotated[int, Whole(1, 65535)] = 5000
     confirm_timeout: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
-    compression: Annotated[Literal["none", "gzip"], OneOf(("none", "gzip"))] = "none"
+    compression: Annotated[Literal["none", "gzip"], OneOf()] = "none"
     refresh: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
-    partitioner: Annotated[Literal["murmur2", "crc32", "same"], OneOf(("murmur2", "crc32", "same"))] = "murmur2"
-    timestamp: Annotated[Literal["release", "original"], OneOf(("release", "original"))] = "release"
+    partitioner: Annotated[Partitioner, OneOf()] = "murmur2"
+    delay_from: Annotated[DelayFrom, OneOf()] = "record"
+    timestamp: Annotated[Literal["release", "original"], OneOf()] = "release"
     intake_retention: Annotated[int, Duration("1m", "36500d")] = milliseconds("7d")
-    release: Annotated[Release, OneOf(("plain", "transactional"))] = "plain"
+    release: Annotated[Release, OneOf()] = "plain"
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
 
 
 class Headers(Section):
-    on_bad: Annotated[OnBad, OneOf(("dead", "deliver"))] = "dead"
+    on_bad: Annotated[OnBad, OneOf()] = "dead"
     audit: bool = True
-    compat: Annotated[Literal["none", "plugin"], OneOf(("none", "plugin"))] = "none"
-    on_same_key: Annotated[OnSameKey, OneOf(("replace", "keep", "reject"))] = "replace"
-    message_id: Annotated[MessageId, OneOf(("find", "key", "ignore"))] = "find"
+    compat: Annotated[Literal["none", "plugin"], OneOf()] = "none"
+    on_same_key: Annotated[OnSameKey, OneOf()] = "replace"
+    message_id: Annotated[MessageId, OneOf()] = "find"
     keep_user_id: bool = False
     keep_cc: bool = False
     keep_bcc: bool = False
@@ -181,23 +182,22 @@ class Retry(Section):
 
 
 class Levels(Section):
-    rounding: Annotated[Literal["up", "nearest", "refuse"], OneOf(("up", "nearest", "refuse"))] = "up"
-    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
-    last_hop: Annotated[Literal["bridge", "broker"], OneOf(("bridge", "broker"))] = "bridge"
+    rounding: Annotated[Literal["up", "nearest", "refuse"], OneOf()] = "up"
+    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf()] = ""
+    last_hop: Annotated[Literal["bridge", "broker"], OneOf()] = "bridge"
     alone_after: Annotated[int, Duration("100ms", "1h")] = milliseconds("5s")
     retention: Annotated[int, Duration("1h", "3650d")] = milliseconds("7d")
 
 
 class Log(Section):
-    level: Annotated[Literal["debug", "info", "warning", "error"], OneOf(("debug", "info", "warning", "error"))] = (
-        "info"
-    )
-    format: Annotated[Literal["auto", "text", "json"], OneOf(("auto", "text", "json"))] = "auto"
+    level: Annotated[Literal["debug", "info", "warning", "error"], OneOf()] = "info"
+    format: Annotated[Literal["auto", "text", "json"], OneOf()] = "auto"
 
 
 class Http(Section):
     enabled: bool = True
     listen: Annotated[str, Listen()] = "127.0.0.1:8480"
+    live_listen: Annotated[str, Listen(optional=True)] = ""
     base_path: Annotated[str, _BASE_PATH] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
@@ -205,27 +205,58 @@ class Http(Section):
     requests_per_second: Annotated[int, Whole(1, 100_000)] = 100
 
 
+class NamedToken(Section):
+    """The token of one person or program; the audit log has its name."""
+
+    role: Annotated[RoleName, OneOf(ROLES)] = "viewer"
+    token: Annotated[SecretStr, Token()] = SecretStr("")
+
+
 class Auth(Section):
     viewer_token: Annotated[SecretStr, Token()] = SecretStr("")
     operator_token: Annotated[SecretStr, Token()] = SecretStr("")
     admin_token: Annotated[SecretStr, Token()] = SecretStr("")
     open_metrics: bool = False
+    # A Mapping, as routes.
+    tokens: Mapping[str, NamedToken] = Field(default_factory=dict)
+
+    def known(self) -> dict[tuple[str, ...], tuple[RoleName, str, str]]:
+        """The tokens that are set, by the path of their setting: role, name for the audit log, and token."""
+        found: dict[tuple[str, ...], tuple[RoleName, str, str]] = {}
+        for role in ROLES:
+            found["auth", f"{role}_token"] = role, role, getattr(self, f"{role}_token").get_secret_value()
+        for name, named in self.tokens.items():
+            found["auth", "tokens", name, "token"] = named.role, name, named.token.get_secret_value()
+        return {path: known for path, known in found.items() if known[2]}
 
 
 class Ui(Section):
     enabled: bool = True
-    bodies: Annotated[Literal["on", "masked", "off"], OneOf(("on", "masked", "off"))] = "masked"
+    bodies: Annotated[Literal["on", "masked", "off"], OneOf()] = "masked"
     mask: Annotated[tuple[str, ...], ListOf(_FIELD)] = (
-        "password",
-        "passwd",
-        "secret",
-        "token",
-        "authorization",
-        "card*",
+        "*password*",
+        "*passwd*",
+        "*passphrase*",
+        "*pwd*",
+        "*secret*",
+        "*credential*",
+        "*token*",
+        "*authorization*",
+        "auth",
+        "*apikey*",
+        "*accesskey*",
+        "*privatekey*",
+        "*cookie*",
+        "*sessionid*",
+        "*card*",
         "pan",
-        "cvv",
-        "cvc",
-        "iban",
+        "pin",
+        "*cvv*",
+        "*cvc*",
+        "*iban*",
+        "ssn*",
+        "*ssn",
+        "*socialsecurity*",
     )
 
 
@@ -243,13 +274,23 @@ class Canary(Section):
 
 class Tracing(Section):
     enabled: bool = False
-    propagation: Annotated[Literal["preserve", "link"], OneOf(("preserve", "link"))] = "preserve"
+    propagation: Annotated[Literal["preserve", "link"], OneOf()] = "preserve"
 
 
 class Webhook(Section):
     url: Annotated[SecretStr, Hook()] = SecretStr("")
+    secret: Annotated[SecretStr, Secret()] = SecretStr("")
     overdue_after: Annotated[int, Duration("1s", "24h")] = milliseconds("30s")
     every: Annotated[int, Duration("1s", "24h")] = milliseconds("1m")
+
+
+@dataclass(frozen=True)
+class Only:
+    """Metadata of a field of ``Route`` that has a meaning for one broker, kind or mode alone; "" for any."""
+
+    broker: BrokerKind | Literal[""] = ""
+    kind: RouteKind | Literal[""] = ""
+    mode: Mode | Literal[""] = ""
 
 
 class Route(Section):
@@ -258,39 +299,44 @@ class Route(Section):
     ``Settings`` resolves "", which means "inherited". A number of 0 means that it is not set.
     """
 
-    kind: Annotated[RouteKind, OneOf(("delay", "retry"))] = "delay"
-    broker: Annotated[BrokerKind, OneOf(("rabbitmq", "kafka"))] = "rabbitmq"
+    kind: Annotated[RouteKind, OneOf()] = "delay"
+    broker: Annotated[BrokerKind, OneOf()] = "rabbitmq"
     intercept: Annotated[str, BrokerName()] = ""
     deliver_to: Annotated[str | tuple[str, ...], Destinations()] = ()
-    mode: Annotated[Mode, OneOf(("redis", "levels", "ladder"))] = "redis"
-    order: Annotated[Literal["key", "route", "none"], OneOf(("key", "route", "none"))] = "key"
-    queue: Annotated[str, BrokerName()] = ""
-    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(("", "quorum", "classic"))] = ""
-    dialects: Annotated[tuple[str, ...], ListOf(OneOf(sorted(KNOWN_DIALECTS)))] = ()
-    on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(("", "dead", "deliver"))] = ""
-    cancel: bool = True
-    on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(("", "replace", "keep", "reject"))] = ""
-    id_from: Annotated[Literal["message_id", "correlation_id"], OneOf(("message_id", "correlation_id"))] = "message_id"
-    also: Annotated[tuple[str, ...], ListOf(Mapped())] = ()
-    allow_to: Annotated[tuple[str, ...], ListOf(BrokerName())] = ()
-    binary_numbers: bool = False
-    tombstones: Annotated[Literal["deliver", "cancel"], OneOf(("deliver", "cancel"))] = "deliver"
-    release: Annotated[Literal["", "plain", "transactional"], OneOf(("", "plain", "transactional"))] = ""
+    mode: Annotated[Mode, OneOf()] = "redis"
+    order: Annotated[Literal["key", "route", "none"], OneOf()] = "key"
+    queue: Annotated[str, BrokerName(), Only(broker="rabbitmq")] = ""
+    queue_type: Annotated[Literal["", "quorum", "classic"], OneOf(), Only(broker="rabbitmq")] = ""
+    dialects: Annotated[tuple[str, ...], ListOf(OneOf(sorted(KNOWN_DIALECTS))), Only(kind="delay")] = ()
+    on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(), Only(kind="delay")] = ""
+    cancel: Annotated[bool, Only(kind="delay")] = True
+    on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(), Only(kind="delay")] = ""
+    id_from: Annotated[Literal["message_id", "correlation_id"], OneOf(), Only(broker="rabbitmq", mode="redis")] = (
+        "message_id"
+    )
+    also: Annotated[tuple[str, ...], ListOf(Mapped()), Only(broker="kafka")] = ()
+    allow_to: Annotated[tuple[str, ...], ListOf(BrokerName()), Only(kind="delay")] = ()
+    binary_numbers: Annotated[bool, Only(broker="kafka", kind="delay")] = False
+    round_timestamps: Annotated[bool, Only(broker="rabbitmq", kind="delay")] = False
+    tombstones: Annotated[Literal["deliver", "cancel"], OneOf(), Only(broker="kafka", kind="delay")] = "deliver"
+    release: Annotated[Literal["", "plain", "transactional"], OneOf(), Only(broker="kafka", mode="redis")] = ""
+    partitioner: Annotated[Literal["", Partitioner], OneOf(), Only(broker="kafka")] = ""
+    delay_from: Annotated[Literal["", DelayFrom], OneOf(), Only(broker="kafka", kind="delay")] = ""
     # of retry routes
-    schedule: Annotated[tuple[int, ...], ListOf(Duration("1ms", "365d"))] = ()
-    first: Annotated[int, Duration("0ms", "365d")] = 0
-    factor: Annotated[float, Number(1.0, 100.0)] = 2.0
-    max: Annotated[int, Duration("0ms", "365d")] = 0
-    attempts: Annotated[int, Whole(0, 1000)] = 0
-    then: Annotated[str, LastStep()] = "dead"
-    hold: bool = False
+    schedule: Annotated[tuple[int, ...], ListOf(Duration("1ms", "365d")), Only(kind="retry")] = ()
+    first: Annotated[int, Duration("0ms", "365d"), Only(kind="retry")] = 0
+    factor: Annotated[float, Number(1.0, 100.0), Only(kind="retry")] = 2.0
+    max: Annotated[int, Duration("0ms", "365d"), Only(kind="retry")] = 0
+    attempts: Annotated[int, Whole(0, 1000), Only(kind="retry")] = 0
+    then: Annotated[str, LastStep(), Only(kind="retry")] = "dead"
+    hold: Annotated[bool, Only(broker="kafka", kind="retry")] = False
     # smoothing, limits, priority
-    jitter: Annotated[str, Postponed()] = ""
-    max_rate: Annotated[float, Number(0.0, 1_000_000.0)] = 0.0
-    max_parked: Annotated[int, Whole(0, 10**12)] = 0
-    max_parked_bytes: Annotated[int, Size("0B", "100000GiB")] = 0
-    on_full: Annotated[Literal["pause", "dead"], OneOf(("pause", "dead"))] = "pause"
-    priority: bool = False
+    jitter: Annotated[str, Postponed(), Only(mode="redis")] = ""
+    max_rate: Annotated[float, Number(0.0, 1_000_000.0), Only(mode="redis")] = 0.0
+    max_parked: Annotated[int, Whole(0, 10**12), Only(mode="redis")] = 0
+    max_parked_bytes: Annotated[int, Size("0B", "100000GiB"), Only(mode="redis")] = 0
+    on_full: Annotated[Literal["pause", "dead"], OneOf(), Only(mode="redis")] = "pause"
+    priority: Annotated[bool, Only(kind="delay", mode="redis")] = False
 
     @property
     def stored(self) -> bool:
@@ -331,7 +377,7 @@ class Route(Section):
     def namings(self) -> tuple[Naming, ...]:
         """The pairs of intercepted topic and destination: first ``intercept``, then ``also``."""
         others = (read_naming(text) for text in self.also)
-        return (Naming(self.intercept, self.target), *(one for one in others if one is not None))
+        return (Naming(self.intercept, self.target), *(naming for naming in others if naming is not None))
 
     def pairs(self) -> tuple[Naming, ...]:
         """``namings``, and then those of ``intercept`` and each further destination."""
@@ -455,12 +501,24 @@ class Settings(BaseSettings):
         found = self.routes[route]
         if found.broker == "kafka":
             return "find"
-        told = self.headers.message_id
-        return "find" if found.retries and told == "key" else told
+        wanted = self.headers.message_id
+        return "find" if found.retries and wanted == "key" else wanted
 
     def release_of(self, route: str) -> Release:
         """How a Kafka route's records leave. Raises KeyError for a route that does not exist."""
         return self.routes[route].release or self.kafka.release
+
+    def partitioner_of(self, route: str) -> Partitioner:
+        """How a Kafka route chooses partitions. Raises KeyError for a route that does not exist.
+
+        A record that failed has the partition number of its consumers already, if its error handler kept it.
+        """
+        found = self.routes[route]
+        return found.partitioner or ("same" if found.retries else self.kafka.partitioner)
+
+    def delay_from_of(self, route: str) -> DelayFrom:
+        """When a relative delay of a Kafka route starts. Raises KeyError for a route that does not exist."""
+        return self.routes[route].delay_from or self.kafka.delay_from
 
     def schedule_of(self, route: str) -> tuple[int, ...]:
         """The waits (ms) of a retry route. Raises KeyError for a route that does not exist."""

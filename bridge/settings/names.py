@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from bridge.settings.mistakes import Path, ask, did_you_mean, nearest
-from bridge.settings.model import Route, Settings
+from bridge.settings.model import NamedToken, Route, Section, Settings
 from bridge.settings.values import Rule
 
 PREFIX = "POSTDATE_"
@@ -16,12 +17,27 @@ ROUTES = "routes"
 ROUTE_NAME = r"[a-z][a-z0-9_]*"
 
 
+TOKENS: Path = ("auth", "tokens")
+#: Tables that hold a table for each name: a route, a token.
+NAMED: dict[Path, type[Section]] = {(ROUTES,): Route, TOKENS: NamedToken}
 #: The fields of every section except the routes, by section name.
 SECTIONS = {
-    name: dict(field.annotation.model_fields)
+    name: {own: leaf for own, leaf in field.annotation.model_fields.items() if (name, own) not in NAMED}
     for name, field in Settings.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
+
+
+def leaves_of(settings: Settings) -> Iterator[tuple[Path, FieldInfo, Any]]:
+    """Every setting with its path and value, those of its routes and tokens last."""
+    named = [(TOKENS, name) for name in settings.auth.tokens] + [((ROUTES,), name) for name in settings.routes]
+    paths = [(path, field) for path, field in leaves()]
+    paths += [((*table, name, own), field) for table, name in named for own, field in NAMED[table].model_fields.items()]
+    for path, field in paths:
+        value: Any = settings
+        for name in path:
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        yield path, field, value
 
 
 def leaves(routes: Iterable[str] = ()) -> Iterator[tuple[Path, FieldInfo]]:
@@ -36,8 +52,8 @@ def leaves(routes: Iterable[str] = ()) -> Iterator[tuple[Path, FieldInfo]]:
 
 def field_at(path: Path) -> FieldInfo | None:
     """The field at ``path``, or None if there is no such setting."""
-    if len(path) == 3 and path[0] == ROUTES:
-        return Route.model_fields.get(path[2])
+    if named := NAMED.get(path[:-2]):
+        return named.model_fields.get(path[-1])
     return SECTIONS.get(path[0], {}).get(path[1]) if len(path) == 2 else None
 
 
@@ -68,6 +84,7 @@ def advice_for(path: Path) -> str:
     if not parent:
         here = nearest(word, [*SECTIONS, ROUTES])
     else:
-        here = nearest(word, Route.model_fields if parent[0] == ROUTES else SECTIONS.get(parent[0], {}))
+        named = NAMED.get(parent[:-1])
+        here = nearest(word, named.model_fields if named else SECTIONS.get(parent[0], {}))
     elsewhere = [dotted(known) for known, _ in leaves() if known[-1] == word]
     return ask(here) or ask(*elsewhere) or did_you_mean(dotted(path), [dotted(known) for known, _ in leaves()])

@@ -1,6 +1,6 @@
 """The names of postdate's own queues, exchanges and topics, including those that previous settings have declared.
 
-They follow ``adapters/rabbitmq/levels/plan.py`` and ``adapters/kafka/levels/plan.py``: change these files together.
+They follow ``levels/waits.py`` of RabbitMQ and ``levels/level_topics.py`` of Kafka: change these files together.
 """
 
 from __future__ import annotations

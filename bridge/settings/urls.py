@@ -84,10 +84,14 @@ class Servers(Rule):
 
 @dataclass(frozen=True)
 class Listen(Rule):
-    """An address to listen on: host and port. Port 0 lets the system choose one."""
+    """An address to listen on: host and port. Port 0 lets the system choose one. "" is none, if ``optional``."""
+
+    optional: bool = False
 
     def read(self, value: Any) -> str:
         text = read_text(value).strip()
+        if self.optional and not text:
+            return ""
         host, _, port = text.rpartition(":")
         whole = re.fullmatch(r"\d{1,5}", port, re.ASCII) is not None and int(port) <= 65535
         if not whole or not re.fullmatch(r"\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+", host, re.ASCII):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, time
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -185,7 +185,7 @@ class Destinations(Rule):
             return name.read(value)
         if not value:
             raise wrong("must be a name or a list of names")
-        names = tuple(name.read(one) for one in value)
+        names = tuple(name.read(item) for item in value)
         if len(names) > DESTINATIONS_MAX:
             raise wrong(f"must have at most {DESTINATIONS_MAX} names")
         if len(set(names)) < len(names):
@@ -225,9 +225,9 @@ class Postponed(Rule):
 
 @dataclass(frozen=True)
 class OneOf(Rule):
-    """One of ``choices``. An empty choice is allowed and not listed in the error."""
+    """One of ``choices``, by default those of the field's ``Literal``. "" is allowed and not listed in the error."""
 
-    choices: Sequence[str]
+    choices: Sequence[str] = ()
 
     def read(self, value: Any) -> str:
         if isinstance(value, str) and value in self.choices:
@@ -235,6 +235,10 @@ class OneOf(Rule):
         named = [choice for choice in self.choices if choice]
         advice = did_you_mean(value, named) if isinstance(value, str) else ""
         raise wrong(f"must be one of {', '.join(named)}", advice)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        rule = self if self.choices else OneOf(get_args(source))
+        return core_schema.no_info_before_validator_function(rule.read, handler(source))
 
 
 @dataclass(frozen=True)
@@ -251,7 +255,7 @@ class ListOf(Rule):
             raise wrong("must be a list of texts (in the environment: one text with commas)")
         if len(value) < self.least:
             raise wrong("must not be empty")
-        return [self._read_item(place, one) for place, one in enumerate(value, start=1)]
+        return [self._read_item(place, item) for place, item in enumerate(value, start=1)]
 
     def _read_item(self, place: int, value: Any) -> Any:
         try:
@@ -328,7 +332,7 @@ def _shown(value: Any, words: bool) -> str | None:
         fits = _SHOWN_NUMBER.fullmatch(value) or (words and _SHOWN_WORD.fullmatch(value))
         return f'"{value}"' if fits or not value else None
     if isinstance(value, list | tuple):
-        items = [_shown(one, words) for one in value[:_SHOWN_MAX]]
+        items = [_shown(item, words) for item in value[:_SHOWN_MAX]]
         return f"[{', '.join(map(str, items))}]" if None not in items else None
     if isinstance(value, bool):
         return str(value).lower()

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from urllib.parse import unquote, urlsplit
 
 from bridge.settings.model import Settings
-from bridge.settings.names import SECTIONS, dotted, is_secret
+from bridge.settings.names import dotted, is_secret, leaves_of
 
 #: RabbitMQ's default password. It works only from the broker's own machine and is no secret.
 _PUBLIC = "guest"
@@ -29,17 +29,14 @@ def exposed_files(settings: Settings) -> Iterator[str]:
 
 def _files_with_passwords(settings: Settings) -> Iterator[str]:
     """The settings file and the secret files, once for each password that is in use."""
-    for section, fields in SECTIONS.items():
-        for name, field in fields.items():
-            source = settings.origin.sources.get(dotted((section, name)), "")
-            if not is_secret(field) or not _holds_password(
-                getattr(getattr(settings, section), name).get_secret_value()
-            ):
-                continue
-            if source == settings.file:
-                yield source
-            elif source.startswith("file "):
-                yield source.removeprefix("file ")
+    for path, field, value in leaves_of(settings):
+        source = settings.origin.sources.get(dotted(path), "")
+        if not is_secret(field) or not _holds_password(value.get_secret_value()):
+            continue
+        if source == settings.file:
+            yield source
+        elif source.startswith("file "):
+            yield source.removeprefix("file ")
 
 
 def _holds_password(value: str) -> bool:

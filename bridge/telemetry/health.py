@@ -17,6 +17,7 @@ import structlog
 
 from bridge.core.reasons import Reason
 from bridge.telemetry.printable import brief
+from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
 
@@ -31,7 +32,7 @@ _CALM_S = 5.0
 
 
 @dataclass(slots=True)
-class _Subject:
+class _Trouble:
     """``sentence`` is true now, "" for none. ``logged`` is the last line in the log, "" for "well again"; ``held_back``
     is not logged yet; ``over`` is the line for the end. ``cause`` is the cause of the last sentence."""
 
@@ -51,11 +52,11 @@ class Health:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._subjects: dict[str, _Subject] = {}
-        #: Attempts to connect: by the first word of the subject, connected and failed.
+        self._subjects: dict[Subject, _Trouble] = {}
+        #: Attempts to connect: by peer, connected and failed.
         self.attempts: dict[str, list[int]] = {}
 
-    def say(self, subject: str, sentence: str, for_s: float = math.inf, cause: Hashable = None) -> None:
+    def say(self, subject: Subject, sentence: str, for_s: float = math.inf, cause: Hashable = None) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
 
         A sentence with the ``cause`` of the last line in the log gets no other line. Give one where the sentence has
@@ -64,29 +65,33 @@ class Health:
         After ``for_s`` seconds it is forgotten, where no part can know that it is well again. The log then says "not
         seen again".
         """
-        one = self._subjects.get(subject)
-        if one is None:
+        trouble = self._subjects.get(subject)
+        if trouble is None:
             if not sentence:
                 return
-            one = self._subjects[subject] = _Subject()
+            trouble = self._subjects[subject] = _Trouble()
         now = self._now()
         if sentence:
             sentence = brief(sentence)
-            one.cause = sentence if cause is None else cause
-            one.held_back = "" if one.logged and one.cause == one.logged_cause else sentence
-        elif one.sentence:
-            one.well_since, one.over = now, WELL_AGAIN
-        one.sentence, one.until = sentence, now + for_s
-        self._log(subject, one, now)
+            trouble.cause = sentence if cause is None else cause
+            trouble.held_back = "" if trouble.logged and trouble.cause == trouble.logged_cause else sentence
+        elif trouble.sentence:
+            trouble.well_since, trouble.over = now, WELL_AGAIN
+        trouble.sentence, trouble.until = sentence, now + for_s
+        self._log(subject, trouble, now)
 
-    def attempted(self, subject: str, connected: bool) -> None:
-        """Count an attempt to connect. The first word of ``subject`` names the server."""
-        self.attempts.setdefault(subject.partition(" ")[0], [0, 0])[not connected] += 1
+    def attempted(self, subject: Subject, connected: bool) -> None:
+        """Count an attempt to connect. The peer of ``subject`` is the server."""
+        self.attempts.setdefault(subject.peer, [0, 0])[not connected] += 1
 
-    def troubles(self) -> dict[str, str]:
+    def troubles(self) -> dict[Subject, str]:
         """Return subject and sentence of everything that is wrong now."""
         now = self._now()
-        return {subject: one.sentence for subject, one in self._subjects.items() if one.sentence and one.until >= now}
+        return {
+            subject: trouble.sentence
+            for subject, trouble in self._subjects.items()
+            if trouble.sentence and trouble.until >= now
+        }
 
     def sentence(self) -> str:
         """Return all of it as text."""
@@ -99,29 +104,34 @@ class Health:
                 await asyncio.sleep(_EVERY_S)
                 self.look()
         finally:
-            for subject, one in self._subjects.items():
-                if one.held_back:
-                    log.warning("trouble", subject=subject, what=one.held_back)
+            for subject, trouble in self._subjects.items():
+                if trouble.held_back:
+                    log.warning("trouble", subject=str(subject), what=trouble.held_back)
 
     def look(self) -> None:
         """Log what was held back long enough, and forget what is over."""
         now = self._now()
-        for subject, one in tuple(self._subjects.items()):
-            if one.sentence and one.until < now:
-                one.sentence, one.well_since, one.over = "", now, NOT_SEEN_AGAIN
-            self._log(subject, one, now)
-            if not (one.sentence or one.logged or one.held_back) and now - one.logged_at >= _EVERY_S:
+        for subject, trouble in tuple(self._subjects.items()):
+            if trouble.sentence and trouble.until < now:
+                trouble.sentence, trouble.well_since, trouble.over = "", now, NOT_SEEN_AGAIN
+            self._log(subject, trouble, now)
+            if not (trouble.sentence or trouble.logged or trouble.held_back) and now - trouble.logged_at >= _EVERY_S:
                 del self._subjects[subject]
 
-    def _log(self, subject: str, one: _Subject, now: float) -> None:
-        if now - one.logged_at < _EVERY_S:
+    def _log(self, subject: Subject, trouble: _Trouble, now: float) -> None:
+        if now - trouble.logged_at < _EVERY_S:
             return
-        if one.held_back:
-            log.warning("trouble", subject=subject, what=one.held_back)
-            one.logged, one.logged_cause, one.logged_at, one.held_back = one.held_back, one.cause, now, ""
-        elif one.logged and not one.sentence and now - one.well_since >= _EVERY_S:
-            log.info(one.over, subject=subject)
-            one.logged, one.logged_at = "", now
+        if trouble.held_back:
+            log.warning("trouble", subject=str(subject), what=trouble.held_back)
+            trouble.logged, trouble.logged_cause, trouble.logged_at, trouble.held_back = (
+                trouble.held_back,
+                trouble.cause,
+                now,
+                "",
+            )
+        elif trouble.logged and not trouble.sentence and now - trouble.well_since >= _EVERY_S:
+            log.info(trouble.over, subject=str(subject))
+            trouble.logged, trouble.logged_at = "", now
 
 
 class RefusedRoutes:
@@ -139,7 +149,7 @@ class RefusedRoutes:
         """Note that the destination refused a message of this route."""
         words = f"messages of route {route} are refused, the last one as {reason}"
         self._refused_at[route] = (time.monotonic(), words, reason.cause)
-        self._health.say(f"route {route}", words, _REFUSED_S, reason.cause)
+        self._health.say(Subject("route", route), words, _REFUSED_S, reason.cause)
 
     def delivered(self, routes: AbstractSet[str]) -> None:
         """Note that these routes delivered: one without a refusal for some seconds is well again."""
@@ -148,6 +158,6 @@ class RefusedRoutes:
             at, words, cause = self._refused_at[route]
             if at + _CALM_S < now:
                 del self._refused_at[route]
-                self._health.say(f"route {route}", "")
+                self._health.say(Subject("route", route), "")
             else:
-                self._health.say(f"route {route}", words, at + _CALM_S - now, cause)
+                self._health.say(Subject("route", route), words, at + _CALM_S - now, cause)

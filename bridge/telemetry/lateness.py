@@ -1,4 +1,7 @@
-"""Lateness: the moment a publish was confirmed minus the due moment, by the store's clock."""
+"""Lateness: the moment a publish was confirmed minus the due moment, by the store's clock.
+
+Where an operator's order held the message (a pause, ``max_rate``), it counts from the end of that hold.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Lateness:
         self.max_ms = 0.0
 
     def add(self, now_ms: float, dues_ms: Iterable[int]) -> None:
-        """Add deliveries confirmed at ``now_ms`` and due at these moments (Unix ms by the store's clock)."""
+        """Add deliveries confirmed at ``now_ms``, from whose moments lateness counts (Unix ms by the store's clock)."""
         counts = self.counts
         for due_ms in dues_ms:
             late = now_ms - due_ms

@@ -126,7 +126,7 @@ def _written(value: object) -> str:
         case list() | tuple() | set() | frozenset():
             return ", ".join(map(_written, value))
         case dict():
-            return ", ".join(f"{_written(name)} {_written(one)}" for name, one in value.items())
+            return ", ".join(f"{_written(name)} {_written(item)}" for name, item in value.items())
     return printable(str(value))
 
 

@@ -51,6 +51,7 @@ class RouteNumbers:
         "dead",
         "deduplicated",
         "delay_ms",
+        "held_ms",
         "lateness_ms",
         "parked",
         "passed",
@@ -68,6 +69,8 @@ class RouteNumbers:
         self.dead: dict[str, int] = {}
         self.lateness_ms = Distribution(LATENESS_BOUNDS_MS)
         self.delay_ms = Distribution(DELAY_BOUNDS_MS)
+        #: How long an operator's order held what was delivered.
+        self.held_ms = Distribution(DELAY_BOUNDS_MS)
 
     def died(self, kind: str, on_arrival: bool = False) -> None:
         """Count one dead letter."""
@@ -78,7 +81,7 @@ class RouteNumbers:
     def said(self) -> dict[str, object]:
         """Return the numbers as a snapshot has them."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        return {name: one.said() if isinstance(one, Distribution) else one for name, one in values.items()}
+        return {name: value.said() if isinstance(value, Distribution) else value for name, value in values.items()}
 
 
 class Delivered(Protocol):
@@ -88,6 +91,8 @@ class Delivered(Protocol):
     def route(self) -> str: ...
     @property
     def due_ms(self) -> int: ...
+    @property
+    def late_from_ms(self) -> int: ...
 
 
 class _Routes(dict[str, RouteNumbers]):
@@ -123,24 +128,27 @@ class Metrics:
     def delivered(self, now_ms: float, confirmed: Iterable[Delivered]) -> None:
         """Count messages that the broker confirmed at ``now_ms`` (Unix ms by the store's clock)."""
         numbers = self.routes
-        for one in confirmed:
-            route = numbers[one.route]
+        for claim in confirmed:
+            route = numbers[claim.route]
             route.confirmed += 1
-            route.lateness_ms.add(now_ms - one.due_ms)
+            from_ms = claim.late_from_ms
+            route.lateness_ms.add(now_ms - from_ms)
+            if from_ms > claim.due_ms:
+                route.held_ms.add(from_ms - claim.due_ms)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return what each route received and delivered, for the report of the instance."""
-        return {name: {"received": one.received, "delivered": one.confirmed} for name, one in self.routes.items()}
+        return {name: {"received": route.received, "delivered": route.confirmed} for name, route in self.routes.items()}
 
     def said(self) -> dict[str, object]:
         """Return all numbers as a snapshot."""
         return {
-            "routes": {name: one.said() for name, one in self.routes.items()},
+            "routes": {name: route.said() for name, route in self.routes.items()},
             "damaged": self.damaged,
             "recovered": self.recovered,
             "park_s": self.park_s.said(),
             "publish_s": self.publish_s.said(),
-            "store_s": {call: one.said() for call, one in self.store_s.items()},
+            "store_s": {call: distribution.said() for call, distribution in self.store_s.items()},
             "lag_s": self.lag_s.said(),
         }
 
@@ -152,16 +160,16 @@ class Metrics:
             self.lag_s.add(max(0.0, time.monotonic() - asked_s - _LAG_EVERY_S))
 
 
-def added(one: object, other: object) -> object:
+def added(base: object, other: object) -> object:
     """Return the sum of two snapshots, or of parts of them. What only one of them has is kept. Pure."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        names = dict.fromkeys((*one, *other))
+    if isinstance(base, Mapping) and isinstance(other, Mapping):
+        names = dict.fromkeys((*base, *other))
         return {
-            name: added(one[name], other[name]) if name in one and name in other else one.get(name, other.get(name))
+            name: added(base[name], other[name]) if name in base and name in other else base.get(name, other.get(name))
             for name in names
         }
-    if isinstance(one, list) and isinstance(other, list):
-        return [a + b for a, b in zip(one, other, strict=True)]
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one + other
-    raise TypeError(f"two snapshots differ: {type(one).__name__} and {type(other).__name__}")
+    if isinstance(base, list) and isinstance(other, list):
+        return [a + b for a, b in zip(base, other, strict=True)]
+    if isinstance(base, int | float) and isinstance(other, int | float):
+        return base + other
+    raise TypeError(f"two snapshots differ: {type(base).__name__} and {type(other).__name__}")

@@ -45,13 +45,13 @@ class Notices:
         if name not in causes and len(causes) >= _CAUSES_MAX:
             name = ""
         now = time.monotonic()
-        one = causes.get(name)
-        if one is None:
-            one = causes[name] = _Cause(now - _EVERY_S, reason)
-        if one.held_back or now - one.told_at < _EVERY_S:
-            one.held_back, one.reason, one.facts = one.held_back + 1, reason, facts
+        cause = causes.get(name)
+        if cause is None:
+            cause = causes[name] = _Cause(now - _EVERY_S, reason)
+        if cause.held_back or now - cause.told_at < _EVERY_S:
+            cause.held_back, cause.reason, cause.facts = cause.held_back + 1, reason, facts
         else:
-            one.told_at = now
+            cause.told_at = now
             self._write(event, route=route, reason=brief(str(reason)), messages=1, **facts)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
@@ -71,10 +71,12 @@ class Notices:
         """Log what is held back, and forget causes that had no message for a while."""
         now = time.monotonic()
         for (event, route, _), causes in self._kinds.items():
-            for name, one in tuple(causes.items()):
-                if one.held_back:
-                    self._write(event, route=route, reason=brief(str(one.reason)), messages=one.held_back, **one.facts)
-                    one.told_at, one.held_back = now, 0
-                elif now - one.told_at >= _EVERY_S:
+            for name, cause in tuple(causes.items()):
+                if cause.held_back:
+                    self._write(
+                        event, route=route, reason=brief(str(cause.reason)), messages=cause.held_back, **cause.facts
+                    )
+                    cause.told_at, cause.held_back = now, 0
+                elif now - cause.told_at >= _EVERY_S:
                     del causes[name]
         self._kinds = {kind: causes for kind, causes in self._kinds.items() if causes}

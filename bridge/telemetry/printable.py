@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Do the same, but keep line breaks and tabs."""
-    return "".join(one if one in "\n\t" else _shown(one) for one in text)
+    return "".join(character if character in "\n\t" else _shown(character) for character in text)
 
 
 def brief(text: str) -> str:

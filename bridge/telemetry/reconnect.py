@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from bridge.core.errors import BrokerUnavailable
 from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
 
 FIRST_S = 0.1
 MAX_S = 5.0
@@ -55,7 +56,7 @@ class Reconnect:
 
 
 async def keep_connected(
-    session: Callable[[Reconnect], Awaitable[None]], health: Health, subject: str, meanwhile: str
+    session: Callable[[Reconnect], Awaitable[None]], health: Health, subject: Subject, meanwhile: str
 ) -> NoReturn:
     """Run one ``session`` after the other until cancelled, with a wait between; each ends with ``BrokerUnavailable``.
 

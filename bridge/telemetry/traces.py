@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -67,10 +67,10 @@ class Tracer:
 
     def accepted(self, deliveries: Sequence[Delivery]) -> None:
         """Make a span "park" for each delivery, from its arrival to now."""
-        for one in deliveries:
-            place = self._places.get(one.route, ("", ""))[0]
-            span = self._span(f"park {place}", SpanKind.CONSUMER, one.payload, one.arrived_ms * 1_000_000)
-            span.set_attributes(self._attributes("park", "receive", place, one.route))
+        for delivery in deliveries:
+            place = self._places.get(delivery.route, ("", ""))[0]
+            span = self._span(f"park {place}", SpanKind.CONSUMER, delivery.payload, delivery.arrived_ms * 1_000_000)
+            span.set_attributes(self._attributes("park", "receive", place, delivery.route))
             span.end()
 
     def publishing(self, letters: Sequence[Letter]) -> None:
@@ -87,7 +87,7 @@ class Tracer:
                 del self._open[next(iter(self._open))]
             self._open[id(letter)] = span
 
-    def answered(self, results: Sequence[Result]) -> None:
+    def answered(self, results: Sequence[Result[Any]]) -> None:
         """End the spans of these letters."""
         now_ms = time.time() * 1000
         for letter, outcome, refusal in results:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.browser.stand_in import World, app_of
 from tests.browser.watch import Watched
 from tests.devstack import browser as browsers
-from tests.devstack.fixtures import need
+from tests.devstack.fixtures import in_ci, need
 from tests.devstack.service import free_ports, wait_for
 
 OpenPage = Callable[..., Watched]
@@ -23,8 +23,8 @@ Serve = Callable[[World], str]
 # Of one module only: Playwright's loop would be in the way of the asynchronous tests of others.
 @pytest.fixture(scope="module")
 def chromium(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """A browser. A short test does not install one."""
-    if request.node.get_closest_marker("long"):
+    """A browser. A short test does not install one, except in CI."""
+    if in_ci() or request.node.get_closest_marker("long"):
         path = need(browsers.find_chromium)
     elif (found := browsers.installed_chromium()) is None:
         pytest.skip("Chromium is missing: apt-get install chromium")
@@ -43,8 +43,10 @@ def axe() -> str:
 
 
 @pytest.fixture
-def open_page(chromium: Browser) -> Iterator[OpenPage]:
+def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
     """`open_page(url, width=360, scheme="dark")`. At the end nothing may have been noted on any of the pages."""
+    if "stand_in" in request.fixturenames:  # it ends after the pages, which would note that it is gone
+        request.getfixturevalue("stand_in")
     contexts: list[BrowserContext] = []
     watched: list[Watched] = []
 

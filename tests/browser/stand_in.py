@@ -5,6 +5,7 @@ By hand: ``python -m tests.browser.stand_in 8480``.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -18,10 +19,13 @@ from starlette.responses import JSONResponse, Response
 
 from bridge.http.access import CSP
 from bridge.http.page import page_routes
+from bridge.operate.describe import past_of
+from bridge.parking.history import HistoryRow, PastState
 
 Json = dict[str, Any]
 
 MINUTE, HOUR = 60_000, 3_600_000
+AWAY = "Trouble: Redis does not answer at 127.0.0.1:6379 (Connection refused)."
 ROUTES: Mapping[str, tuple[str, str, str, float]] = {
     "orders": ("rabbitmq", "orders.delay", "orders", 0.4),
     "reminders": ("rabbitmq", "reminders.delay", "reminders", 0.25),
@@ -51,6 +55,13 @@ class World:
         self.many, self.token, self.role = many, token, role
         self.chance = random.Random(7)
         self.well = True
+        #: The store does not answer; the HTTP process does not answer; the only instance is frozen.
+        self.away = self.hung = self.frozen = False
+        #: A request for messages looks at this many.
+        self.look_max = 10**9
+        self.slow_s = 0.0
+        #: Bulk operations have not counted their messages yet.
+        self.counting = False
         self.calls: list[tuple[str, str]] = []
         self.audit: list[Json] = []
         self.operations: list[Json] = []
@@ -92,12 +103,13 @@ class World:
 
     def ended(self, due: int) -> Json:
         found = self.message("delivered", due)
-        state = self.chance.choices(("delivered", "cancelled", "replaced"), (90, 7, 3))[0]
-        found |= {"state": state, "ending": state, "received_ms": due - 2 * HOUR, "parked_ms": due - 2 * HOUR + 3}
-        if state == "delivered":
-            late = int(self.chance.lognormvariate(1.6, 1))
-            found |= {"claimed_ms": due + late // 2, "published_ms": due + late, "confirmed_ms": due + late + 2}
-        return found
+        state = PastState(self.chance.choices(("delivered", "cancelled", "replaced"), (90, 7, 3))[0])
+        late = int(self.chance.lognormvariate(1.6, 1)) if state is PastState.DELIVERED else None
+        claimed, published = (due + late // 2, due + late) if late is not None else (None, None)
+        key = (found["key"] or "").encode()
+        moments = (found["arrived_ms"], due, claimed, published, due + (late or 0) + 2)
+        rest = (found["tries"], found["size"], "", found["broker"])
+        return past_of(HistoryRow(found["id"].encode(), found["route"], key, state, *moments, *rest)).as_dict()
 
     def find(self, one: str) -> Json | None:
         return next((message for message in [*self.messages, *self.history] if message["id"] == one), None)
@@ -126,7 +138,7 @@ class World:
         if verb == "cancel":
             message["state"] = "cancelled"
             self.messages.remove(message)
-            self.history.insert(0, message | {"ending": "cancelled"})
+            self.history.insert(0, message)
         elif verb == "retry":
             message |= {"state": "parked", "due_ms": now_ms(), "due": text(now_ms())}
         else:
@@ -168,11 +180,36 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
     async def guard(request: Request, call_next: Any) -> Response:
         if request.url.path.startswith(api):
             world.calls.append((request.method, request.url.path))
+            while world.hung:  # noqa: ASYNC110 (a test sets it from another thread)
+                await asyncio.sleep(0.05)
+            if world.away:
+                more = verdict() | {"role": world.role, "version": "0.1.0", "bodies": "masked"}
+                return problem(503, AWAY, **(more if request.url.path.endswith("/status") else {}))
             if world.token and request.headers.get("authorization") != f"Bearer {world.token}":
                 return problem(401, "A token is needed. Send the header Authorization: Bearer TOKEN.")
         answer: Response = await call_next(request)
         answer.headers.setdefault("Content-Security-Policy", CSP)
         return answer
+
+    def verdict(count: int = 0) -> Json:
+        if world.away:
+            return {"well": False, "sentence": AWAY, "troubles": [], "instance_states": states()}
+        if world.frozen:
+            text = "instance web-0 has been silent for 9s: it is frozen, or it died. Look at its process"
+            fault = {"instance": "web-0", "subject": "instance", "text": text}
+            return {"well": False, "sentence": f"Trouble: {text}.", "troubles": [fault], "instance_states": states()}
+        said = f"All well: {count:,} parked, nothing overdue." if world.well else "Trouble: RabbitMQ does not answer."
+        fault = {"instance": "web-1", "subject": "rabbitmq", "text": "RabbitMQ does not answer"}
+        troubles = [] if world.well else [fault]
+        return {"well": world.well, "sentence": said, "troubles": troubles, "instance_states": states()}
+
+    def states() -> list[Json]:
+        if world.frozen:
+            return [
+                {"name": "web-0", "state": "stale", "text": "Instance web-0 has been silent for 9s.", "shards": None}
+            ]
+        state = "trouble" if world.away else "well"
+        return [{"name": f"web-{n}", "state": state, "text": "", "shards": 2} for n in range(2)]
 
     @app.get(f"{api}/status")
     def status() -> Json:
@@ -182,17 +219,16 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         dues = sorted(m["due_ms"] for m in parked)
         overdue = [due for due in dues if due < now]
         count = len(parked) + world.many
-        said = f"All well: {count} parked, nothing overdue."
-        troubles = [] if world.well else [{"instance": "web-1", "subject": "redis", "text": "Redis does not answer"}]
         return {
-            "now_ms": now, "well": world.well, "sentence": said if world.well else "Redis does not answer.",
-            "troubles": troubles, "parked": count, "held": 0, "claimed": 3, "dead": dead, "overdue": len(overdue),
+            "now_ms": now, **verdict(count), "overdue": len(overdue),
+            "parked": count, "held": 0, "claimed": 3, "dead": dead,
             "oldest_overdue_ms": now - overdue[0] if overdue else 0, "next_due_ms": dues[0] if dues else None,
             "due_5m": sum(due < now + 5 * MINUTE for due in dues), "parked_bytes": count * 640,
             "lateness": {"p50_ms": 2.4, "p99_ms": 11.8, "window_s": 900},
             "memory": [{"server": "127.0.0.1:6379", "used": 812_646_400, "max": 2_147_483_648}],
             "ever": {"received": 4_210_332, "delivered": 3_009_021}, "received_per_s": 184.2,
-            "delivered_per_s": 171.9, "instances": 2, "version": "0.1.0", "role": world.role, "bodies": "masked",
+            "instances": 0 if world.frozen else 2, "delivered_per_s": 171.9,
+            "version": "0.1.0", "role": world.role, "bodies": "masked",
             "canary": [
                 {"broker": "rabbitmq", "ok": True, "lateness_ms": 2.1, "last_success_ms": now - 12_000},
                 {"broker": "kafka", "ok": True, "lateness_ms": 3.8, "last_success_ms": now - 9_000},
@@ -232,6 +268,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
                 **order, "parked": int(world.many * share) + len(parked), "held": held, "dead": dead, "overdue": 0,
                 "oldest_overdue_ms": 0, "next_due_ms": parked[0]["due_ms"] if parked else None,
                 "received_per_s": round(184 * share, 1), "delivered_per_s": round(171 * share, 1),
+                "served": not world.frozen,
             })  # fmt: skip
         return {"routes": found}
 
@@ -246,10 +283,17 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
     @app.get(f"{api}/messages")
     def messages(request: Request) -> Json:
         asked = request.query_params
-        found = world.wanted(asked)
+        time.sleep(world.slow_s)
+        base = world.wanted({"state": asked.get("state")})
+        wanted = {message["id"] for message in world.wanted(asked)}
         start, limit = int(asked.get("cursor") or 0), int(asked.get("limit") or 50)
-        more = str(start + limit) if start + limit < len(found) else None
-        return {"messages": found[start : start + limit], "next": more, "looked_at": len(found), "now_ms": now_ms()}
+        found: list[Json] = []
+        end = start
+        while end < len(base) and len(found) < limit and end - start < world.look_max:
+            found += [base[end]] if base[end]["id"] in wanted else []
+            end += 1
+        more = str(end) if end < len(base) else None
+        return {"messages": found, "next": more, "looked_at": end - start, "now_ms": now_ms()}
 
     @app.post(f"{api}/messages")
     async def schedule(request: Request) -> Response:
@@ -267,15 +311,14 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         due = message["due_ms"]
         life = [{"what": "received", "at_ms": due - 2 * HOUR}, {"what": "parked", "at_ms": due - 2 * HOUR + 3}]
         life.append({"what": "due", "at_ms": due})
-        moments = ("claimed", "published", "confirmed")
-        life += [{"what": what, "at_ms": message[f"{what}_ms"]} for what in moments if f"{what}_ms" in message]
+        life = message.get("life") or life
         body = '{"order": 4711, "customer": "c-2209", "total": "129.90", "currency": "EUR", "card_number": "••••"}'
         commands = {verb: f"postdate {verb} {one}" for verb in ("show", "cancel", "deliver")}
         return JSONResponse({
             "message": message, "properties": {"content_type": "application/json", "delivery_mode": 2, "priority": 4},
             "headers": {"x-delay": 7_200_000, "tenant": "acme", "priority": "high"},
             "body": {"size": len(body), "text": body, "truncated": False, "hidden": ""},
-            "life": life, "commands": commands,
+            "life": life, "commands": commands, "now_ms": now_ms(),
         })  # fmt: skip
 
     @app.get(f"{api}/messages/{{one}}/body")
@@ -302,11 +345,12 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         chosen = [message for message in found if message]
         extra = world.many if "filter" in asked and asked["filter"].get("state", "parked") == "parked" else 0
         if asked.get("dry_run"):
-            return JSONResponse({"count": len(chosen) + extra, "complete": True, "sample": chosen[:5]})
+            counted = {"count": len(chosen) + extra, "complete": True, "sample": chosen[:5], "now_ms": now_ms()}
+            return JSONResponse(counted)
         operation: Json = {
             "id": f"op{len(world.operations) + 1}", "verb": asked["verb"], "state": "running", "done": 0, "skipped": 0,
-            "total": len(chosen) + extra, "started_ms": now_ms(), "ended_ms": None, "by": "admin",
-            "reason": asked.get("reason", ""), "text": "",
+            "total": None if world.counting else len(chosen) + extra, "started_ms": now_ms(), "ended_ms": None,
+            "by": "admin", "reason": asked.get("reason", ""), "text": "",
         }  # fmt: skip
         world.operations.insert(0, operation)
         due = read_due(asked) if asked["verb"] == "reschedule" else None
@@ -316,6 +360,8 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
 
     def progress(operation: Json) -> Json:
         if operation["state"] == "running":
+            if operation["total"] is None:
+                return operation
             done = min(operation["total"], (now_ms() - operation["started_ms"]) * 40)
             operation["done"] = done
             if done == operation["total"]:
@@ -339,7 +385,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
     @app.get(f"{api}/search")
     def search(q: str = "") -> Json:
         found = [m for m in [*world.messages, *world.history] if q in (m["id"], m["key"])]
-        return {"found": found, "text": "" if found else "not seen in the last 24 h"}
+        return {"found": found, "text": "" if found else "not seen in the last 24 h", "now_ms": now_ms()}
 
     @app.get(f"{api}/dead/reasons")
     def reasons() -> Json:
@@ -348,13 +394,16 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
             if message["state"] == "dead":
                 kind = message["reason"].partition(":")[0]
                 counts[kind] = counts.get(kind, 0) + 1
-        return {"reasons": [{"reason": kind, "count": n} for kind, n in counts.items()], "looked_at": 23}
+        return {"reasons": [{"reason": kind, "count": n} for kind, n in counts.items()], "looked_at": 23,
+                "complete": True, "total": 23}  # fmt: skip
 
     @app.get(f"{api}/instances")
     def instances() -> Json:
         return {"instances": [
-            {"name": f"web-{n}", "version": "0.1.0", "shards": [n * 2, n * 2 + 1], "health": "All well.",
-             "lateness_ms": {"p50": 2.3, "p99": 11.2, "max": 48.0}, "since": text(world.start), "broker": "rabbitmq"}
+            {"name": f"web-{n}", "state": "well", "text": "", "able": True, "shards": [n * 2, n * 2 + 1],
+             "health": "All well.", "received": 104_332, "delivered": 103_119, "claimed": 3, "overdue_s": 0.0,
+             "lateness_ms": {"p50": 2.3, "p99": 11.2, "max": 48.0}, "routes": list(ROUTES), "loads": {"0": 12.5},
+             "by_route": {name: {"received": 21_922, "delivered": 20_118} for name in ROUTES}}
             for n in range(2)
         ]}  # fmt: skip
 
@@ -369,7 +418,8 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
     @app.get(f"{api}/config")
     def config() -> Json:
         return {"settings": [
-            {"name": "redis.url", "value": "redis://127.0.0.1:6379/0", "source": "postdate.toml", "secret": False},
+            {"name": "redis.url", "value": "redis://127.0.0.1:6379/0", "source": "postdate.toml", "secret": True},
+            {"name": "redis.password", "value": "", "source": "default", "secret": True},
             {"name": "auth.admin_token", "value": "••••", "source": "POSTDATE_AUTH__ADMIN_TOKEN", "secret": True},
             {"name": "history.keep", "value": "24h", "source": "default", "secret": False},
         ]}  # fmt: skip
@@ -384,7 +434,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
 
     @app.get(f"{api}/audit")
     def audit() -> Json:
-        return {"entries": world.audit}
+        return {"audit": world.audit}
 
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +10,12 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, Request
 
 #: Chromium logs each answer of 400 and more. The tests ask for some, such as 401 and 409, on purpose.
 _ANSWERS = "Failed to load resource: the server responded with a status of"
+
+#: What is due in this frame is drawn with the next one; effects run after that.
+_TWO_FRAMES = """() => new Promise((done) => {
+    const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1)) : setTimeout(done));
+    frames(2);
+})"""
 
 SCREENS = {
     "overview": "",
@@ -39,21 +46,38 @@ class Watched:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         page.on("request", self._request)
+        self._asked: set[Request] = set()
+        page.on("requestfinished", lambda request: self._asked.discard(request))
+        page.on("requestfailed", lambda request: self._asked.discard(request))
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not message.text.startswith(_ANSWERS):
             self.wrong.append(f"console {message.type}: {message.text}")
 
     def _request(self, request: Request) -> None:
+        self._asked.add(request)
         parts = urlsplit(request.url)
         if parts.scheme in ("http", "https") and parts.netloc != self._host:
             self.wrong.append(f"request to another host: {request.url}")
 
     def go(self, place: str) -> None:
-        """Show a screen by its fragment, and wait until the page has asked for everything."""
+        """Show a screen by its fragment, and wait until it shows the answers to all that it asks for."""
         self.page.goto(f"{self.url}{place}")
         self.page.wait_for_selector("main h1, main .title", state="attached")
-        self.page.wait_for_load_state("networkidle")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the page shows the answers to all its requests.
+
+        The load state "networkidle" does not help: a change of the fragment loads nothing, so it is there already, and
+        the previous list is still shown, dimmed.
+        """
+        self.page.evaluate(_TWO_FRAMES)  # the page follows the new address, and asks
+        give_up = time.monotonic() + 15
+        while self._asked:
+            assert time.monotonic() < give_up, f"no answer to {[request.url for request in self._asked]}"
+            self.page.wait_for_timeout(20)
+        self.page.evaluate(_TWO_FRAMES)  # it shows the last answer
 
     def rows(self) -> Locator:
         """The rows of the list of messages."""

@@ -4,6 +4,7 @@ A subclass says what a message is, and how it is produced and consumed."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Self
 
-from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing
+from tests.chaos.verdict import Owed, Receipt, Verdict, judge, missing, out_of_order
 from tests.devstack.service import wait_for
+from tests.proof.record import record
 
 
 class Accountant(ABC):
@@ -21,8 +23,11 @@ class Accountant(ABC):
     patience_s: ClassVar[float]
 
     def __init__(self) -> None:
+        self._run = random.getrandbits(32)
         self._owed: dict[int, Owed] = {}
         self._receipts: dict[int, list[Receipt]] = {}
+        #: By key and due moment, the numbers of messages as they arrived.
+        self._order: dict[tuple[bytes, float], list[int]] = {}
         self._strangers = 0
         self._stop_producing = threading.Event()
         self._stop_consuming = threading.Event()
@@ -39,9 +44,35 @@ class Accountant(ABC):
         for thread in self._threads:
             thread.join(15)
 
+    def beside(self, producing: Accountant) -> Self:
+        """Expect the messages of another ledger, before this one is entered: they go to two consumers."""
+        self._run, self._owed = producing._run, producing._owed
+        return self
+
     @abstractmethod
     def _consume(self) -> None:
         """Record arrivals until ``_stop_consuming``."""
+
+    @abstractmethod
+    def produce(self, rate: float, delays_ms: tuple[int, int], count: int | None = None) -> None:
+        """Start to produce ``rate`` messages a second, each with a random delay in ``delays_ms``; at most ``count``."""
+
+    @abstractmethod
+    def stop_producing(self) -> None:
+        """Stop, and wait until the broker has confirmed what was produced."""
+
+    def confirmed(self) -> int:
+        """The number of messages that the broker has confirmed."""
+        return sum(bool(owed.confirmed_at) for owed in list(self._owed.values()))
+
+    def late_after(self, healed: float) -> float:
+        """How many seconds a message waited at most, from when all was well, the broker had it, and it was due."""
+        late_s = max(
+            receipts[0].at - max(self._owed[number].due, self._owed[number].confirmed_at, healed)
+            for number, receipts in self._receipts.copy().items()  # at once: another thread goes on adding
+        )
+        record(recovery_s=late_s)
+        return late_s
 
     def arrived(self) -> int:
         """The number of different messages that have arrived."""
@@ -64,7 +95,9 @@ class Accountant(ABC):
 
     def verdict(self) -> Verdict:
         """The verdict at this moment."""
-        return judge(self._owed, self._receipts, self._strangers)
+        found = judge(self._owed, self._receipts, self._strangers)
+        found.misordered = out_of_order(list(self._order.values()))
+        return found
 
     def _raise_failures(self) -> None:
         if self._failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.bridge_line import QUICK, merged
 from tests.bridge_process import Tables
+from tests.chaos.flow import BROKERS, OpenFlow, flow_opener
 from tests.chaos.kafka_line import PARTITIONS, LedgerLine
 from tests.chaos.ledger import Ledger
 from tests.delay_line import Line
@@ -17,10 +19,22 @@ from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
+from tests.devstack.service import Service
 
 OpenLine = Callable[..., Line]
-OpenLedger = Callable[[Line], Ledger]
+OpenLedger = Callable[..., Ledger]
 OpenKafkaLine = Callable[..., LedgerLine]
+#: Freezes that outlive ``redis.timeout``, and the time between two of them.
+FREEZES_S, BETWEEN_S = (4, 12, 22), 3
+
+
+def freeze_again_and_again(server: Service) -> None:
+    """Let a server stand still several times, with too little between for every loop to get well."""
+    for seconds in FREEZES_S:
+        server.pause()
+        time.sleep(seconds)
+        server.resume()
+        time.sleep(BETWEEN_S)
 
 
 @pytest.fixture
@@ -40,7 +54,7 @@ def open_line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> Iterat
 def open_ledger(rabbitmq: RabbitMQ) -> Iterator[OpenLedger]:
     """The ledger of a line. It talks to the broker directly, past any proxy of the bridge."""
     with ExitStack() as opened:
-        yield lambda line: opened.enter_context(Ledger(rabbitmq.url, line.front, line.queue))
+        yield lambda line, **how: opened.enter_context(Ledger(rabbitmq.url, line.front, line.queue, **how))
 
 
 @contextmanager
@@ -83,3 +97,9 @@ def open_cluster_line(kafka_cluster: KafkaCluster, redis_server: Redis, tmp_path
     kafka_cluster.heal()
     for line in lines:
         line.delete()
+
+
+@pytest.fixture(params=BROKERS)
+def open_flow(request: pytest.FixtureRequest) -> OpenFlow:
+    """``open_flow(store_url, settings, **route)`` on each broker: set up, without a bridge."""
+    return flow_opener(request)

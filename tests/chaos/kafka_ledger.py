@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from tests.chaos.accountant import Accountant
-from tests.chaos.verdict import Owed, Receipt, Verdict, out_of_order
+from tests.chaos.verdict import Owed, Receipt
 
 _TURN_S = 0.01
 _GRID_MS = 100
@@ -38,13 +38,11 @@ class KafkaLedger(Accountant):
 
     patience_s = 40.0
 
-    def __init__(self, url: str, intake: str, target: str, partitions: int, seed: int = 7) -> None:
+    def __init__(self, url: str, intake: str, target: str, partitions: int, keys: int = 60, seed: int = 7) -> None:
         super().__init__()
+        self._keys = keys
         self._intake = intake
         self._random = random.Random(seed)
-        self._run = random.getrandbits(32)
-        self._order: dict[tuple[bytes, bytes], list[int]] = {}
-        self._confirmed_at: dict[int, float] = {}
         own = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 300_000}
         self._producer = Producer(
             {"bootstrap.servers": url, "partitioner": "murmur2_random", "retry.backoff.max.ms": 200, **own, **_PATIENT}
@@ -76,23 +74,6 @@ class KafkaLedger(Accountant):
         assert self._producer.flush(deadline_s) == 0, "Kafka did not take every record"
         self._raise_failures()
 
-    def confirmed(self) -> int:
-        """The number of records that Kafka has acknowledged."""
-        return len(self._confirmed_at)
-
-    def verdict(self) -> Verdict:
-        """The verdict at this moment, with the order of records."""
-        found = super().verdict()
-        found.misordered = out_of_order(list(self._order.values()))
-        return found
-
-    def late_after(self, healed: float) -> float:
-        """How many seconds a record waited at most, from when all was well, Kafka had it, and it was due."""
-        return max(
-            receipts[0].at - max(self._owed[number].due, self._confirmed_at.get(number, 0.0), healed)
-            for number, receipts in self._receipts.copy().items()  # at once: another thread goes on adding
-        )
-
     # -- the producer -----------------------------------------------------------------------------------------------
 
     def _produce(self, rate: float, delays_ms: tuple[int, int], count: int | None) -> None:
@@ -113,7 +94,7 @@ class KafkaLedger(Accountant):
             asked = ("x-delay", b"%d" % (due_ms - now_ms))
         headers = [named, *_random_headers(seeded)]
         place = seeded.randint(0, len(headers))
-        key = None if seeded.random() < 0.05 else b"key.%d" % seeded.randrange(60)
+        key = None if seeded.random() < 0.05 else b"key.%d" % seeded.randrange(self._keys)
         value = None if seeded.random() < 0.05 else seeded.randbytes(seeded.randrange(300))
         self._owed[number] = Owed(due_ms / 1000, _digest(key, value, headers))
         carried: Any = [*headers[:place], asked, *headers[place:]]
@@ -127,8 +108,7 @@ class KafkaLedger(Accountant):
 
     def _answered(self, number: int, error: object, message: Message) -> None:
         if error is None:
-            self._owed[number].confirmed = True
-            self._confirmed_at[number] = time.time()
+            self._owed[number].confirmed_at = time.time()
 
     # -- the consumer -----------------------------------------------------------------------------------------------
 
@@ -152,7 +132,7 @@ class KafkaLedger(Accountant):
         digest = _digest(key, value, [one for one in headers if one[0] not in _ADDED])
         receipts = self._receipts.setdefault(number, [])
         if key is not None and not receipts:
-            self._order.setdefault((key, named["x-delay-due"]), []).append(number)
+            self._order.setdefault((key, int(named["x-delay-due"])), []).append(number)
         receipts.append(Receipt(at, named["x-delay-id"], digest, int(named["x-delay-due"]) / 1000))
 
 

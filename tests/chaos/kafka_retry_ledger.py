@@ -25,11 +25,20 @@ from tests.bridge_process import store_client
 from tests.chaos.kafka_line import LedgerLine
 from tests.devstack.service import wait_for
 from tests.kafka_line import Headers
+from tests.proof.record import record
 
 FAIL = 0.3
 REASON = b"ConnectionError: no answer"
 _VALUE = re.compile(rb"retry-ledger ([0-9a-f]+) (\d+);")
-_ADDED = ("x-retry-attempt", "x-retry-reason", "x-retry-first-failed", "x-delay-id", "x-delay-due")
+_ADDED = (
+    "x-retry-attempt",
+    "x-retry-reason",
+    "x-retry-first-failed",
+    "x-retry-id",
+    "x-retry-signature",
+    "x-delay-id",
+    "x-delay-due",
+)
 _HANDLER: Headers = [("kafka_dlt-exception-message", REASON)]
 #: postdate rounds arrival to the nearest millisecond, and the clocks of two processes are read apart.
 _EXACT_S = 0.002
@@ -91,6 +100,7 @@ class KafkaRetryVerdict:
     def assert_kept(self, copies_max: int) -> None:
         """Lost 0, early 0, every attempt right, no copy for the other group, no record parked twice."""
         print(self)
+        record(messages=self.owed, lost=len(self.lost), early=len(self.early), copies=self.published_twice)
         found = (self.lost[:5], self.early[:5], self.wrong[:5], self.mangled[:5], self.other_copies[:5])
         assert found == ([], [], [], [], []), str(self)
         assert self.owed > 0

@@ -13,11 +13,8 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 
-from tests.bridge_line import LEASE_S
 from tests.chaos.accountant import Accountant
-from tests.chaos.verdict import Owed, Receipt, Verdict
-from tests.delay_line import Line
-from tests.devstack.service import wait_for
+from tests.chaos.verdict import Owed, Receipt
 from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
 from tests.unit.raw_properties import Entry, Props, encode_entry, short, sized
 
@@ -31,15 +28,21 @@ class Ledger(Accountant):
 
     patience_s = 30.0
 
-    def __init__(self, broker_url: str, front: str, queue: str, seed: int = 7) -> None:
+    def __init__(
+        self, broker_url: str, front: str, queue: str, keys: int = 50, grid_ms: int = 0, seed: int = 7
+    ) -> None:
+        """``grid_ms``: every due moment is absolute, and a multiple of this; 0 for moments of all kinds."""
         super().__init__()
+        self._keys = keys
+        self._grid_ms = grid_ms
         self._broker_url = broker_url
-        self._front = front
+        #: The exchange that it publishes to. It may change.
+        self.front = front
         self._queue = queue
         self._random = random.Random(seed)
-        self._run = random.getrandbits(32)
-        self._confirmed = 0
         self._number = 0
+        #: Headers that a message may have gained on its way.
+        self.added: tuple[bytes, ...] = (b"x-delay-id", b"x-delay-due")
         self.rate = 0.0
         self.delays_ms = (0, 2000)
         self._left: int | None = None
@@ -63,10 +66,6 @@ class Ledger(Accountant):
         self._threads[-1].join(60)
         self._raise_failures()
 
-    def confirmed(self) -> int:
-        """The number of confirmed publishes."""
-        return self._confirmed
-
     # -- the producer -----------------------------------------------------------------------------------------------
 
     def _produce(self) -> None:
@@ -89,30 +88,27 @@ class Ledger(Accountant):
             self._left -= 1
         delay_ms = seeded.randint(*self.delays_ms)
         due = time.time() + delay_ms / 1000
+        if self._grid_ms:
+            due = int(due * 1000 // self._grid_ms * self._grid_ms) / 1000
         body = _HEAD.pack(number, self._run, due) + seeded.randbytes(seeded.randrange(300))
         headers = _random_headers(seeded)
         others = {"delivery_mode": b"\2"}
         if seeded.random() < 0.5:
             others |= {"type": short(b"a type"), "timestamp": struct.pack(">Q", 1_790_000_000_123)}
-        if seeded.random() < 0.5:
+        if not self._grid_ms and seeded.random() < 0.5:
             asked: Entry = (b"x-delay", "I", struct.pack(">i", delay_ms))
         else:
-            due = int(due * 1000 + 1) / 1000
-            asked = (b"x-deliver-at", "l", struct.pack(">q", int(due * 1000)))
+            due = due if self._grid_ms else int(due * 1000 + 1) / 1000
+            asked = (b"x-deliver-at", "l", struct.pack(">q", round(due * 1000)))
         place = seeded.randint(0, len(headers))
         raw = Props([*headers[:place], asked, *headers[place:]], others).encode()
         digest = _digest([encode_entry(header) for header in headers], parts(raw).before, parts(raw).behind, body)
         self._owed[number] = Owed(due, digest)
-        return number, b"key.%d" % seeded.randrange(50), raw, body
+        return number, b"key.%d" % seeded.randrange(self._keys), raw, body
 
     def confirm(self, number: int) -> None:
         """Record that the broker confirmed a message: it is owed."""
-        self._owed[number].confirmed = True
-        self._confirmed += 1
-
-    @property
-    def front(self) -> str:
-        return self._front
+        self._owed[number].confirmed_at = time.time()
 
     def stopping(self) -> bool:
         return self._done()
@@ -147,17 +143,12 @@ class Ledger(Accountant):
         if message.redelivered and receipts:
             return
         found = parts(message.properties)
-        left = found.without(b"x-delay-id", b"x-delay-due")
+        left = found.without(*self.added)
         public_id = next((entry[-20:] for entry in found.headers if entry[1:11] == b"x-delay-id"), b"")
         digest = _digest(left.headers, left.before, left.behind, message.body)
+        if self._grid_ms and not receipts:
+            self._order.setdefault((message.routing_key, due), []).append(number)
         receipts.append(Receipt(message.at, public_id, digest, due))
-
-
-def settled(line: Line, ledger: Ledger, deadline_s: float = 30.0) -> Verdict:
-    """Wait until everything has arrived and the store is empty; returns the verdict."""
-    ledger.settle(deadline_s, linger_s=0)
-    wait_for(lambda: line.stored() == 0, "the store is empty", LEASE_S + 10)
-    return ledger.settle(1, linger_s=0.3)
 
 
 class _Publishing:

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from tests.bridge_line import SHARDS
 from tests.bridge_process import store_client
 from tests.devstack.service import wait_for
+from tests.proof.record import record
 from tests.raw_amqp import Answer, Closed, Message, RawConnection, parts
 from tests.retry_line import FailingConsumers, RetryLine, retry_headers
 from tests.unit.raw_properties import Props
@@ -85,6 +86,7 @@ class RetryVerdict:
 
     def assert_kept(self) -> None:
         """Lost 0, early 0, every attempt right, no copy elsewhere."""
+        record(messages=self.owed, lost=len(self.lost), early=len(self.early), copies=self.copies)
         found = (self.lost[:5], self.early[:5], self.wrong[:5], self.other_copies[:5])
         assert found == ([], [], [], []), str(self)
 

@@ -12,7 +12,8 @@ from tests.bridge_line import LEASE_S
 from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenLedger, OpenLine
-from tests.chaos.ledger import Ledger, settled
+from tests.chaos.ledger import Ledger
+from tests.chaos.recovery import settled
 from tests.delay_line import Line
 from tests.devstack.service import wait_for
 
@@ -32,6 +33,8 @@ DEATHS = {
     victim.AFTER_CONFIRM: (1, 1, TAKEN + HELD),
 }
 RATE, LONG_RATE = 500.0, 2000.0
+#: RabbitMQ closes the connection of a process that stands still for three of these.
+HEARTBEAT_S = 2
 
 
 def start_victim(line: Line, step: str, nth: int) -> Bridge:
@@ -88,6 +91,24 @@ def test_a_zombie_that_wakes_up_after_its_leases_harms_nothing(open_line: OpenLi
     ledger.stop_producing()
     settled(line, ledger).assert_kept(TAKEN + HELD)
     assert bridge.running()
+
+
+@pytest.mark.long
+def test_what_was_on_its_way_to_an_instance_that_froze_is_parked_under_one_id(
+    open_line: OpenLine, open_ledger: OpenLedger
+) -> None:
+    """RabbitMQ closes the connection of the one and gives its messages to the other; then the one wakes up."""
+    line = open_line({"rabbitmq": {"heartbeat": f"{HEARTBEAT_S}s"}})
+    ledger = open_ledger(line)
+    bridges = [line.bridge().start().wait_ready() for _ in range(2)]
+    ledger.produce(RATE, (0, 2000))
+    for _ in range(2):
+        for bridge in bridges:
+            freeze(bridge, ledger, 4 * HEARTBEAT_S)
+            bridge.wait_health("All well.")
+            ledger.wait_arrivals(200)
+    ledger.stop_producing()
+    settled(line, ledger).assert_kept()
 
 
 def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(

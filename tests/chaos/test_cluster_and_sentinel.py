@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from bridge.parking.identity import shard_of
 from tests.bridge_process import Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
-from tests.chaos.ledger import settled
+from tests.chaos.recovery import settled
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import need
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel, launch_sentinel

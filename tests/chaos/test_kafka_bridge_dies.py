@@ -13,7 +13,8 @@ from tests.bridge_line import LEASE_S
 from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import HEALED_S, LedgerLine
+from tests.chaos.kafka_line import LedgerLine
+from tests.chaos.recovery import HEALED_S, settled
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -54,7 +55,7 @@ def test_a_death_at_this_step_parks_nothing_twice_and_copies_only_what_was_on_it
     restarted = time.time()
     line.bridge(SMALL).start()
     ledger.produced()
-    verdict = line.settled(ledger)
+    verdict = settled(line, ledger)
     verdict.assert_kept(copies_max)
     assert verdict.copies >= copies_min
     assert verdict.misordered <= HELD, "only what was taken over may lose its place"
@@ -72,7 +73,7 @@ def test_an_instance_that_joins_and_leaves_loses_copies_and_misorders_nothing(op
         assert third.terminate() == 0
         ledger.wait_arrivals(3000)
     ledger.stop_producing()
-    verdict = line.settled(ledger)
+    verdict = settled(line, ledger)
     verdict.assert_kept(copies_max=0)
     assert verdict.misordered == 0, str(verdict)
 
@@ -86,7 +87,7 @@ def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(open_
     wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
     ledger.wait_arrivals(12_000)
     ledger.stop_producing()
-    line.settled(ledger).assert_kept(HELD)
+    settled(line, ledger).assert_kept(HELD)
     assert ledger.late_after(killed) < HEALED_S
 
 
@@ -101,7 +102,7 @@ def test_one_that_stands_still_past_its_session_and_its_leases_harms_nothing(ope
     wait_for(lambda: [len(b.report()["shards"]) for b in (first, second)] == [4, 4], "they share again")
     ledger.wait_arrivals(4000)
     ledger.stop_producing()
-    line.settled(ledger).assert_kept(HELD)
+    settled(line, ledger).assert_kept(HELD)
     assert first.running()
     assert ledger.late_after(resumed) < HEALED_S
 
@@ -118,5 +119,5 @@ def test_kills_at_random_moments_under_full_load_lose_nothing(open_kafka_line: O
         bridges[number % 2].start()
     healed = time.time()
     ledger.stop_producing()
-    line.settled(ledger, 60).assert_kept(kills * HELD)
+    settled(line, ledger, 60).assert_kept(kills * HELD)
     assert ledger.late_after(healed) < HEALED_S

@@ -9,7 +9,8 @@ import pytest
 from tests.bridge_line import merged
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_ledger import KafkaLedger
-from tests.chaos.kafka_line import HEALED_S, PARTITIONS, go_on
+from tests.chaos.kafka_line import PARTITIONS
+from tests.chaos.recovery import HEALED_S, go_on
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_cluster import KafkaCluster

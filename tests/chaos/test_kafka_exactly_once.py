@@ -17,6 +17,7 @@ from tests.chaos import victim
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_ledger import KafkaLedger
 from tests.chaos.kafka_line import LedgerLine
+from tests.chaos.recovery import settled
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 
@@ -51,7 +52,7 @@ def test_a_death_after_the_commit_copies_nothing_and_loses_nothing(open_kafka_li
     assert dying.wait_end() == -signal.SIGKILL
     line.bridge().start()
     ledger.produced()
-    line.settled(ledger).assert_kept(copies_max=0)
+    settled(line, ledger).assert_kept(copies_max=0)
 
 
 def feed(open_kafka_line: OpenKafkaLine) -> tuple[LedgerLine, KafkaLedger]:
@@ -63,7 +64,7 @@ def feed(open_kafka_line: OpenKafkaLine) -> tuple[LedgerLine, KafkaLedger]:
 
 def end(line: LedgerLine, ledger: KafkaLedger) -> None:
     ledger.produced(DEADLINE_S)
-    verdict = line.settled(ledger, DEADLINE_S)
+    verdict = settled(line, ledger, DEADLINE_S)
     verdict.assert_kept(copies_max=0)
     assert verdict.owed == RECORDS
 

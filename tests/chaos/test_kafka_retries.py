@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_process import Tables
+from tests.bridge_process import Bridge, Tables
 from tests.chaos.conftest import OpenKafkaLine
+from tests.chaos.flow import freeze
 from tests.chaos.kafka_line import LedgerLine
 from tests.chaos.kafka_retry_ledger import KafkaRetryLedger
 from tests.devstack import kafka_admin
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.kafka import Kafka
 from tests.devstack.redis import Redis
+from tests.devstack.service import Service
 from tests.kafka_line import ROUTE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.long, pytest.mark.timeout(400)]
@@ -66,6 +68,28 @@ def test_with_hold_the_records_of_a_key_return_in_the_order_of_their_failures(op
     verdict = ledger.settle(60)
     verdict.assert_kept(copies_max=0)
     assert verdict.misordered == 0
+
+
+@pytest.mark.parametrize("fault", ["freezes", "dies"])
+@pytest.mark.parametrize("kind", ["redis", "kafka", "instance"])
+def test_with_hold_every_record_ends_through_faults(
+    open_both: Open, redis: Redis, own_kafka: Kafka, kind: str, fault: str
+) -> None:
+    line, ledger = open_both(hold=True, keys=50)
+    servers: dict[str, Service | Bridge] = {"redis": redis, "kafka": own_kafka, "instance": line.bridges[0]}
+    server = servers[kind]
+    for _ in range(TIMES):
+        ledger.go_on()
+        if fault == "freezes":
+            freeze(server)
+        else:
+            server.kill()
+            server.start()
+    ledger.go_on()
+    verdict = ledger.settle(120)
+    verdict.assert_kept(copies_max=TIMES * 2 * WINDOW)
+    if kind == "redis":
+        assert verdict.misordered == 0
 
 
 def test_every_record_ends_through_kills_of_postdate_kafka_and_redis(

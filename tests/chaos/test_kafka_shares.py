@@ -10,6 +10,7 @@ from tests.bridge_line import SHARDS
 from tests.bridge_process import Bridge, store_client
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_line import LedgerLine
+from tests.chaos.recovery import settled
 from tests.devstack.service import wait_for
 from tests.kafka_line import ROUTE
 
@@ -48,7 +49,7 @@ def share_of(line: LedgerLine, count: int) -> float:
         bridge.wait_ready()
     ledger.produce(RATE, (0, 2000), count=count)
     ledger.produced(60 + count / RATE)
-    verdict = line.settled(ledger)
+    verdict = settled(line, ledger)
     verdict.assert_kept(copies_max=0)
     assert verdict.misordered == 0, str(verdict)
     each = delivered(bridges, count)
@@ -66,6 +67,11 @@ def test_two_instances_share_the_records_of_a_topic(open_kafka_line: OpenKafkaLi
 
 
 @pytest.mark.long
+def test_transactions_keep_the_order_of_each_key_while_shards_change_sides(open_kafka_line: OpenKafkaLine) -> None:
+    share_of(open_kafka_line({"kafka": {"release": "transactional"}}, partitions=3), TURNS * COUNT)
+
+
+@pytest.mark.long
 def test_a_topic_of_one_partition_is_one_shard_and_one_instance_delivers_it(open_kafka_line: OpenKafkaLine) -> None:
     line = open_kafka_line(partitions=1)
     part = share_of(line, COUNT // 2)
@@ -79,7 +85,7 @@ def test_without_an_order_the_records_of_one_partition_are_spread(open_kafka_lin
     bridges = [line.bridge().start().wait_ready(), line.bridge().start().wait_ready()]
     ledger.produce(RATE, (0, 2000), count=2000)
     ledger.produced()
-    line.settled(ledger).assert_kept(copies_max=0)
+    settled(line, ledger).assert_kept(copies_max=0)
     parked = parked_in(line)
     assert min(parked) > 0.5 * 2000 / SHARDS, parked
     low, high = FAIR

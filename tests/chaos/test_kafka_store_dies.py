@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from tests.chaos.conftest import OpenKafkaLine
-from tests.chaos.kafka_line import go_on
+from tests.bridge_process import Tables
+from tests.chaos.conftest import OpenKafkaLine, freeze_again_and_again
+from tests.chaos.recovery import go_on, settled
 from tests.devstack import kafka_admin
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.service import wait_for
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 RATE, SLOW_RATE = 2000.0, 1000.0
 WINDOW = 500
-SMALL = {"kafka": {"window": WINDOW}}
+SMALL: Tables = {"kafka": {"window": WINDOW}}
 #: Kafka's own name for it; the bridge that runs here has it set low.
 MAX_POLL_INTERVAL_S = 3.0
 IMPATIENT = ("tests.chaos.impatient", str(int(MAX_POLL_INTERVAL_S * 1000)))
@@ -83,3 +84,23 @@ def test_a_full_redis_delivers_what_it_has_takes_nothing_more_and_goes_on_when_i
     redis.command("CONFIG", "SET", "maxmemory", "0")
     go_on(line, ledger, [bridge], 0, more=3000)
     assert kafka_admin.members(line.url, line.name) == members
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["plain", "transactional"])
+def test_a_redis_that_stands_still_again_and_again_breaks_no_order_of_a_key(
+    open_kafka_line: OpenKafkaLine, start_redis: StartRedis, release: str
+) -> None:
+    redis = start_redis()
+    line = open_kafka_line({"kafka": {"window": WINDOW, "release": release}}, store_url=redis.url)
+    ledger = line.ledger(keys=5)
+    for _ in range(2):
+        line.bridge().start().wait_ready()
+    ledger.produce(80.0, (0, 4000))
+    ledger.wait_arrivals(200)
+    freeze_again_and_again(redis)
+    ledger.wait_arrivals(200)
+    ledger.stop_producing()
+    verdict = settled(line, ledger, 60)
+    verdict.assert_kept(copies_max=0 if release == "transactional" else None)
+    assert verdict.misordered == 0, str(verdict)

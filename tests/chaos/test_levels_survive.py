@@ -82,6 +82,28 @@ def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(
     assert bridge.running()
 
 
+@MODES
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_alarm_on_memory_delays_messages_and_loses_none(
+    open_levels: OpenLevels, open_ledger: OpenLedger, own_rabbitmq: RabbitMQ, mode: str, delays_ms: tuple[int, int]
+) -> None:
+    line = open_levels(mode)
+    ledger = open_ledger(line)
+    bridge = line.run()
+    ledger.produce(RATE, delays_ms)
+    ledger.wait_arrivals(200)
+    own_rabbitmq.alarm(True)
+    bridge.wait_log("RabbitMQ blocks publishers")
+    time.sleep(6)
+    own_rabbitmq.alarm(False)
+    calm = time.time()
+    ledger.wait_arrivals(200)
+    ledger.stop_producing()
+    ledger.settle().assert_kept(copies_max=0)
+    print(f"late at most {ledger.late_after(calm):.1f} s once it was over")
+
+
 def test_a_stop_under_load_ends_with_0_and_leaves_no_copies(open_levels: OpenLevels, open_ledger: OpenLedger) -> None:
     line = open_levels("levels")
     ledger = open_ledger(line)

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from adapters.rabbitmq.migration import apply
-from adapters.rabbitmq.migration.plan import names_of
-from bridge.admin.migration import Means
+from adapters.rabbitmq.migration.move_plan import names_of
+from bridge.desk.migration import Means
 from bridge.settings import load
 from tests.bridge_process import Bridge, Tables
 from tests.chaos.plugin_traffic import BINDINGS, PLUGIN, PluginTraffic, kind_name

@@ -10,7 +10,8 @@ import pytest
 
 from tests.bridge_line import QUICK, merged
 from tests.bridge_process import Bridge, Tables
-from tests.chaos.ledger import Ledger, settled
+from tests.chaos.ledger import Ledger
+from tests.chaos.recovery import settled
 from tests.delay_line import Line
 from tests.devstack.rabbitmq_cluster import RabbitCluster
 from tests.devstack.redis import Redis

@@ -8,7 +8,8 @@ import pytest
 
 from tests.bridge_process import Bridge, Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
-from tests.chaos.ledger import Ledger, settled
+from tests.chaos.ledger import Ledger
+from tests.chaos.recovery import settled
 from tests.delay_line import Line
 from tests.devstack.fixtures import StartProxy
 from tests.devstack.rabbitmq import RabbitMQ
@@ -56,18 +57,23 @@ def test_a_killed_broker_that_comes_back_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    ("rate", "seconds"), [(RATE, 1), pytest.param(LONG_RATE, 60, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
+    ("rate", "seconds", "resource"),
+    [
+        (RATE, 1, "memory"),
+        pytest.param(RATE, 10, "disk", marks=pytest.mark.long),
+        pytest.param(LONG_RATE, 60, "memory", marks=[pytest.mark.long, pytest.mark.timeout(300)]),
+    ],
 )
-def test_a_memory_alarm_stops_deliveries_with_a_sentence_and_they_go_on_when_it_is_over(
-    open_line: OpenLine, open_ledger: OpenLedger, own_rabbitmq: RabbitMQ, rate: float, seconds: float
+def test_an_alarm_stops_deliveries_with_a_sentence_and_they_go_on_when_it_is_over(
+    open_line: OpenLine, open_ledger: OpenLedger, own_rabbitmq: RabbitMQ, rate: float, seconds: float, resource: str
 ) -> None:
     line = open_line()
     ledger = open_ledger(line)
     bridge = flowing(line, ledger, rate, (0, 3000))
-    own_rabbitmq.alarm(True)
+    own_rabbitmq.alarm(True, resource)
     bridge.wait_health("RabbitMQ blocks publishers")
     time.sleep(seconds)
-    own_rabbitmq.alarm(False)
+    own_rabbitmq.alarm(False, resource)
     ledger.wait_arrivals(300)
     bridge.wait_health("All well.")
     ledger.stop_producing()

@@ -11,8 +11,9 @@ import pytest
 from redis.exceptions import RedisError
 
 from tests.bridge_process import Bridge, Tables
-from tests.chaos.conftest import OpenLedger, OpenLine
-from tests.chaos.ledger import Ledger, settled
+from tests.chaos.conftest import OpenLedger, OpenLine, freeze_again_and_again
+from tests.chaos.ledger import Ledger
+from tests.chaos.recovery import settled
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartProxy, StartRedis
 from tests.devstack.redis import Redis
@@ -92,6 +93,25 @@ def test_a_redis_that_stands_still_for_six_seconds_parks_and_claims_nothing_twic
     time.sleep(6)
     redis.resume()
     go_on(line, ledger, bridge, IN_FLIGHT)
+
+
+@pytest.mark.long
+def test_a_redis_that_stands_still_again_and_again_breaks_no_order_of_a_key(
+    open_line: OpenLine, open_ledger: OpenLedger, start_redis: StartRedis
+) -> None:
+    redis = start_redis()
+    line = open_line(SMALL, store_url=redis.url)
+    ledger = open_ledger(line, keys=5, grid_ms=100)
+    for _ in range(2):
+        line.bridge().start().wait_ready()
+    ledger.produce(80.0, (0, 4000))
+    ledger.wait_arrivals(200)
+    freeze_again_and_again(redis)
+    ledger.wait_arrivals(200)
+    ledger.stop_producing()
+    verdict = settled(line, ledger, 60)
+    verdict.assert_kept()
+    assert verdict.misordered == 0, str(verdict)
 
 
 def test_a_park_whose_reply_is_lost_parks_once(

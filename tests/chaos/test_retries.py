@@ -57,6 +57,19 @@ def test_when_nothing_is_down_attempts_and_waits_are_exact(open_both: Open, star
     assert verdict.late(0.9) < 50, str(verdict)
 
 
+def test_an_alarm_on_memory_ends_no_retry(open_both: Open, start_redis: StartRedis, own_rabbitmq: RabbitMQ) -> None:
+    _, ledger = open_both(start_redis().url)
+    ledger.go_on()
+    own_rabbitmq.alarm(True)
+    time.sleep(6)
+    own_rabbitmq.alarm(False)
+    ledger.go_on()
+    verdict = ledger.settle(60)
+    print(verdict)
+    verdict.assert_kept()
+    assert verdict.copies == 0
+
+
 def test_every_message_ends_through_kills_of_postdate_rabbitmq_and_redis(
     open_both: Open, start_redis: StartRedis, own_rabbitmq: RabbitMQ
 ) -> None:

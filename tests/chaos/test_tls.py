@@ -8,7 +8,7 @@ import pytest
 
 from tests.bridge_process import Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
-from tests.chaos.ledger import settled
+from tests.chaos.recovery import settled
 from tests.devstack.certificates import Authority, Signed
 from tests.devstack.fixtures import need
 from tests.devstack.redis import Redis

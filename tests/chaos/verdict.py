@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.proof.record import record
+
 #: A receiver's clock and the sender's are one; this is for the rounding of due moments to milliseconds.
 SLACK_S = 0.001
 
@@ -15,7 +17,8 @@ class Owed:
 
     due: float
     digest: bytes
-    confirmed: bool = False
+    #: When the broker confirmed it (Unix seconds); 0.0 before.
+    confirmed_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -30,8 +33,8 @@ class Receipt:
 
 @dataclass
 class Verdict:
-    """``lost`` and ``mangled`` list message numbers. ``copies`` counts arrivals beyond the first. Only the Kafka ledger
-    counts ``misordered``."""
+    """``lost`` and ``mangled`` list message numbers. ``copies`` counts arrivals beyond the first, and ``misordered``
+    first arrivals behind a later message of the same key and due moment."""
 
     owed: int = 0
     arrived: int = 0
@@ -57,6 +60,13 @@ class Verdict:
     def assert_kept(self, copies_max: int | None = None) -> None:
         """Assert the promises: nothing lost, early or changed; at most ``copies_max`` copies, each with the same id."""
         print(self)
+        record(
+            messages=self.owed,
+            lost=len(self.lost),
+            early=len(self.early),
+            copies=self.copies,
+            misordered=self.misordered,
+        )
         assert self.owed, "nothing was published"
         assert not self.lost, f"lost {len(self.lost)}: {self.lost[:10]}; {self}"
         assert not self.early, f"early by {[f'{seconds * 1000:.1f} ms' for seconds in self.early[:10]]}; {self}"
@@ -71,10 +81,10 @@ def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], s
     """The verdict over all messages by number. ``strangers`` are arrivals without a known number."""
     found = Verdict(strangers=strangers, arrived=len(receipts))
     for number, one in list(owed.items()):
-        found.owed += one.confirmed
-        found.unconfirmed += not one.confirmed
+        found.owed += bool(one.confirmed_at)
+        found.unconfirmed += not one.confirmed_at
         came = receipts.get(number, ())
-        if one.confirmed and not came:
+        if one.confirmed_at and not came:
             found.lost.append(number)
         if came:
             _judge_one(found, number, one, came)
@@ -83,7 +93,7 @@ def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], s
 
 def missing(owed: Mapping[int, Owed], receipts: Mapping[int, object]) -> bool:
     """True while anything owed has not arrived."""
-    return any(one.confirmed and number not in receipts for number, one in list(owed.items()))
+    return any(one.confirmed_at and number not in receipts for number, one in list(owed.items()))
 
 
 def _judge_one(found: Verdict, number: int, owed: Owed, receipts: Sequence[Receipt]) -> None:

@@ -80,7 +80,7 @@ def arm(parts: Any, step: str, nth: int) -> None:
 async def _quiet(parts: Any) -> None:
     """Let the other loops finish: acknowledgements are sent, and what earlier claims took is settled."""
     await asyncio.sleep(_QUIET_S)
-    while parts.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
+    while parts.stages.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
         await asyncio.sleep(0.001)
 
 

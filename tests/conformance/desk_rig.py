@@ -9,19 +9,20 @@ from enum import Enum
 from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemoryStore
-from adapters.memory.desk import MemoryDesk
+from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.store import RedisStore
-from bridge.admin.desk import Desk, Desks, Filter, Row
-from bridge.admin.past import PastCursor, PastFilter
-from bridge.admin.send import Message, send
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim
 from bridge.core.ports import Piece, Store
 from bridge.core.state import State
+from bridge.desk.past import PastCursor, PastFilter
+from bridge.desk.protocol import Desk, Desks
+from bridge.desk.rows import Filter, Row
+from bridge.operate.send import Message, send
 from bridge.parking.history import HistoryRow, PastState, pack_entry
 from bridge.parking.identity import Ids, shard_of
 from bridge.settings import Redis as RedisSettings
@@ -64,6 +65,10 @@ class DeskRig(ABC):
     @abstractmethod
     async def silence(self) -> None:
         """Let the membership of every instance expire."""
+
+    @abstractmethod
+    async def beside(self, instance: str) -> Store:
+        """Return the store as another instance has it."""
 
     async def park(self, due_in_ms: int = HOUR_MS, order_key: bytes = b"k", key: bytes = b"", **more: Any) -> bytes:
         """Park a message with ``send``. Return its id."""
@@ -158,6 +163,9 @@ class MemoryDeskRig(DeskRig):
     async def silence(self) -> None:
         self.clock.advance(HOUR_MS)
 
+    async def beside(self, instance: str) -> Store:
+        return MemoryStore(self.memory, instance)
+
 
 class JoinedDeskRig(MemoryDeskRig):
     """Desks of two stores behind one. All messages are in the second one."""
@@ -187,15 +195,18 @@ class RedisDeskRig(DeskRig):
     async def close(self) -> None:
         await close(self.client)
 
+    async def beside(self, instance: str) -> Store:
+        return RedisStore(self.client, self.prefix, SHARDS, instance, StoreClock(), HISTORY_LIMITS)
+
     async def pass_by(self, moment_ms: int) -> None:
         while await self.desk.now_ms() <= moment_ms:
             pass
 
     async def tamper(self, one: bytes, envelope: bytes | None) -> None:
         if envelope is None:
-            await self.client.hdel(self.keys_of(one).msg, one)
+            await self.client.hdel(self.keys_of(one).messages, one)
         else:
-            await self.client.hset(self.keys_of(one).msg, one, envelope)
+            await self.client.hset(self.keys_of(one).messages, one, envelope)
 
     async def silence(self) -> None:
         for name in await self.client.zrange(self.keys.instances, 0, -1):

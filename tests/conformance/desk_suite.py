@@ -1,4 +1,4 @@
-"""The promises of ``bridge.admin.desk.Desk`` as tests: every store's desk passes them."""
+"""The promises of ``bridge.desk.protocol.Desk`` as tests: every store's desk passes them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,35 @@ from typing import Any
 
 import pytest
 
-from bridge.admin.desk import HEAD_BYTES, Filter, RouteStats, Row
 from bridge.core.errors import Refused
-from bridge.core.orders import RouteOrder, RouteState
-from bridge.core.ports import Batch, Keyed, Release
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.core.ports import Batch, Keyed, Release, Store
 from bridge.core.state import State
+from bridge.desk.numbers import RouteStats
+from bridge.desk.rows import HEAD_BYTES, Filter, Row
 from bridge.parking.envelope import index_field, seal
 from bridge.parking.identity import shard_for
 from tests.conformance.desk_rig import DeskRig, Feature
 from tests.conformance.past_suite import PastSuite
-from tests.conformance.rig import HOUR_MS, SHARDS
+from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS
+
+#: After this time without a report an instance counts as dead.
+TTL_MS = 100
+ADMIN, ANNA = Actor("admin", "api"), Actor("anna", "cli")
+
+
+async def wait_out(desk_rig: DeskRig) -> None:
+    """Let the rig's instance see that no other reports for the time after which it counts as dead."""
+    await desk_rig.store.meet(TTL_MS, True, "{}")
+    await desk_rig.pass_by(await desk_rig.desk.now_ms() + TTL_MS + 1)
+    await desk_rig.store.meet(TTL_MS, True, "{}")
+
+
+async def lose(desk_rig: DeskRig, other: Store) -> None:
+    """Let another instance report beside that of the rig, and then no more."""
+    await desk_rig.store.meet(TTL_MS, True, "{}")
+    await other.meet(TTL_MS, True, "{}")
+    await wait_out(desk_rig)
 
 
 class List:
@@ -212,7 +231,7 @@ class Change:
 
 
 class Send:
-    """``bridge.admin.send``, which works on every store."""
+    """``bridge.operate.send``, which works on every store."""
 
     async def test_a_message_is_parked_with_everything_it_was_given(self, desk_rig: DeskRig) -> None:
         due_ms = desk_rig.store.clock.now_ms() + HOUR_MS
@@ -284,8 +303,56 @@ class Count:
         await desk_rig.park(0)
         (claim,) = await desk_rig.claim()
         await desk_rig.store.release([Release(claim, 60_000, 1, "unroutable: no queue")])
+        due_ms = claim.due_ms
+        await desk_rig.pass_by(due_ms + 5)
         stats = await desk_rig.desk.stats()
-        assert (stats.parked, stats.overdue, stats.refused) == (1, 0, 1)
+        assert (stats.parked, stats.overdue, stats.refused) == (1, 1, 1)
+        orders = stats.by_route["orders"]
+        assert (orders.overdue, orders.refused) == (1, 1)
+        assert 5 <= orders.oldest_overdue_ms == stats.oldest_overdue_ms <= stats.now_ms - due_ms
+        assert orders.next_due_ms is not None
+        assert orders.next_due_ms > stats.now_ms
+
+    @pytest.mark.parametrize("way", ["settled", "bury", "cancel", "reschedule", "held", "replaced", "by hand"])
+    async def test_a_refused_message_counts_until_it_waits_for_no_other_try(self, desk_rig: DeskRig, way: str) -> None:
+        store, desk = desk_rig.store, desk_rig.desk
+        one = await desk_rig.park(0, key=b"a key")
+        await desk_rig.park(0, key=b"another key")
+        await store.release([Release(claim, 0, 1, "unroutable: no queue") for claim in await desk_rig.claim()])
+        assert (await desk.stats()).refused == 2
+        claims = {} if way in ("cancel", "reschedule", "replaced") else {c.id: c for c in await desk_rig.claim()}
+        assert (await desk.stats()).overdue == 2, "refused messages are overdue during a try, and each counts once"
+        match way:
+            case "settled":
+                await store.settle([claims[one]])
+            case "bury":
+                await store.bury([(claims[one], "unroutable: no queue")])
+            case "held":
+                await store.hold([claims[one]])
+            case "cancel":
+                await desk.cancel([one])
+            case "reschedule":
+                await desk.reschedule([one], await desk.now_ms() + HOUR_MS)
+            case "replaced":
+                await desk_rig.park(key=b"a key")
+            case "by hand":
+                await store.release([Release(claim, 60_000, 1, "") for claim in claims.values()])
+                await desk_rig.tamper(one, None)
+                await store.recover(range(SHARDS), LEASE_MS)
+        stats = await desk.stats()
+        assert (stats.refused, stats.by_route["orders"].refused) == (1, 1)
+        assert stats.overdue == 1
+
+    async def test_a_refused_message_that_is_due_for_its_next_try_is_overdue_once(self, desk_rig: DeskRig) -> None:
+        await desk_rig.park_many([0] * 3)
+        claims = await desk_rig.claim()
+        oldest_ms = min(claim.due_ms for claim in claims)
+        await desk_rig.store.release([Release(claim, 1, 1, "unroutable: no queue") for claim in claims])
+        await desk_rig.park(0)
+        await desk_rig.pass_by(max(oldest_ms + 50, desk_rig.store.clock.now_ms()))
+        stats = await desk_rig.desk.stats()
+        assert (stats.overdue, stats.refused, stats.by_route["orders"].overdue) == (4, 3, 4)
+        assert stats.oldest_overdue_ms >= 40
 
     async def test_a_running_instance_is_shown_with_its_report(self, desk_rig: DeskRig) -> None:
         await desk_rig.store.meet(60_000, True, json.dumps({"health": "All well.", "shards": [0, 1]}))
@@ -296,8 +363,54 @@ class Count:
 
     async def test_an_instance_that_went_silent_is_not_counted(self, desk_rig: DeskRig) -> None:
         await desk_rig.store.meet(60_000, True, "{}")
+        assert (await desk_rig.desk.stats()).silent == {}
         await desk_rig.silence()
+        stats = await desk_rig.desk.stats()
+        assert (stats.instances, list(stats.silent)) == ({}, ["tester"])
+        assert stats.silent["tester"] > 0
+
+    async def test_an_instance_that_left_is_not_silent(self, desk_rig: DeskRig) -> None:
+        await desk_rig.store.meet(60_000, True, "{}")
+        await desk_rig.store.meet(0, False, "{}")
+        assert (await desk_rig.desk.stats()).silent == {}
+
+    async def test_an_instance_that_died_before_the_clock_stepped_back_is_not_counted(self, desk_rig: DeskRig) -> None:
+        await desk_rig.store.meet(HOUR_MS, True, json.dumps({"takeover_ms": 4000}))
         assert (await desk_rig.desk.stats()).instances == {}
+
+    async def test_a_lost_instance_is_named_and_counted_until_it_reports_again(self, desk_rig: DeskRig) -> None:
+        other = await desk_rig.beside("other")
+        for losses in (1, 2):
+            await lose(desk_rig, other)
+            stats = await desk_rig.desk.stats()
+            assert stats.instances_lost == losses, "each loss counts, also that of an instance that came back"
+            [warning] = stats.warnings
+            assert warning.startswith("instance other (rabbitmq) stopped reporting at 20")
+            await other.meet(TTL_MS, True, "{}")
+            stats = await desk_rig.desk.stats()
+            assert (list(stats.warnings), stats.instances_lost) == ([], losses), "it has healed"
+
+    async def test_a_lost_instance_is_named_until_another_takes_its_place(self, desk_rig: DeskRig) -> None:
+        await lose(desk_rig, await desk_rig.beside("other"))
+        await desk_rig.store.meet(TTL_MS, True, "{}")
+        assert len((await desk_rig.desk.stats()).warnings) == 1
+        await (await desk_rig.beside("third")).meet(TTL_MS, True, "{}")
+        assert (await desk_rig.desk.stats()).warnings == []
+
+    async def test_an_instance_whose_successor_ran_before_it_was_missed_is_not_named(self, desk_rig: DeskRig) -> None:
+        dead = await desk_rig.beside("dead")
+        await dead.meet(TTL_MS, True, "{}")
+        await wait_out(desk_rig)
+        stats = await desk_rig.desk.stats()
+        assert (list(stats.warnings), stats.instances_lost) == ([], 1)
+
+    async def test_an_instance_that_left_is_no_loss(self, desk_rig: DeskRig) -> None:
+        other = await desk_rig.beside("other")
+        await other.meet(TTL_MS, True, "{}")
+        await other.meet(0, False, "{}")
+        await wait_out(desk_rig)
+        stats = await desk_rig.desk.stats()
+        assert (list(stats.warnings), stats.instances_lost) == ([], 0)
 
     async def test_an_empty_store_has_numbers_too(self, desk_rig: DeskRig) -> None:
         stats = await desk_rig.desk.stats()
@@ -313,6 +426,13 @@ class Lead:
         assert await desk.lead("webhook", "a", 60_000)
         assert not await desk.lead("webhook", "b", 60_000)
         assert await desk.lead("other work", "b", 60_000)
+
+    async def test_a_lease_that_ends_later_than_any_is_cut(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", HOUR_MS)
+        assert not await desk.lead("webhook", "b", 20)
+        await desk_rig.pass_by(await desk.now_ms() + 25)
+        assert await desk.lead("webhook", "b", 60_000)
 
     async def test_an_expired_lease_is_free(self, desk_rig: DeskRig) -> None:
         desk = desk_rig.desk
@@ -363,7 +483,7 @@ class CountByRoute:
         ghost, whole = await desk_rig.park(0), await desk_rig.park(0, route="bills")
         claims = await desk_rig.claim()
         await desk_rig.tamper(ghost, None)
-        await desk_rig.store.recover(range(SHARDS))
+        await desk_rig.store.recover(range(SHARDS), LEASE_MS)
         assert await desk_rig.store.settle(claims) == 2
         assert await self.counts(desk_rig) == {}
         await desk_rig.tamper(await desk_rig.park(0), None)
@@ -400,7 +520,7 @@ class Order:
     async def hold(self, desk_rig: DeskRig, **more: Any) -> Row:
         """Park a message that is due, and hold it as the claim loop does."""
         one = await desk_rig.park(0, **more)
-        await desk_rig.store.release([Release(claim, None, 0, "", held=True) for claim in await desk_rig.claim()])
+        await desk_rig.store.hold(await desk_rig.claim())
         (row,) = await desk_rig.desk.look([one], 0)
         return row
 
@@ -408,26 +528,26 @@ class Order:
         desk = desk_rig.desk
         assert await desk.orders() == {}
         before_ms = await desk.now_ms()
-        await desk.order("orders", RouteState.PAUSED, "admin", 'the bank said "stop" – ü')
-        await desk.order("bills", RouteState.DRAINING, "anna", "")
+        await desk.order("orders", RouteState.PAUSED, ADMIN, 'the bank said "stop" – ü')
+        await desk.order("bills", RouteState.DRAINING, ANNA, "")
         orders = await desk.orders()
         since_ms = orders["orders"].since_ms
         assert before_ms <= since_ms <= await desk.now_ms()
-        assert orders["orders"] == RouteOrder(RouteState.PAUSED, since_ms, "admin", 'the bank said "stop" – ü')
-        assert (orders["bills"].state, orders["bills"].by) == (RouteState.DRAINING, "anna")
+        assert orders["orders"] == RouteOrder(RouteState.PAUSED, since_ms, ADMIN, 'the bank said "stop" – ü')
+        assert (orders["bills"].state, orders["bills"].by) == (RouteState.DRAINING, ANNA)
         assert (await desk_rig.store.meet(60_000, True, "{}")).orders == await desk_rig.store.orders() == orders
-        await desk.order("orders", RouteState.RUNNING, "admin", "")
+        await desk.order("orders", RouteState.RUNNING, ADMIN, "")
         assert (await desk.orders()).keys() == {"bills"}
 
     async def test_an_order_that_is_repeated_keeps_its_moment(self, desk_rig: DeskRig) -> None:
         desk = desk_rig.desk
-        await desk.order("orders", RouteState.PAUSED, "admin", "first")
+        await desk.order("orders", RouteState.PAUSED, ADMIN, "first")
         first = (await desk.orders())["orders"]
         await desk_rig.pass_by(first.since_ms)
-        await desk.order("orders", RouteState.PAUSED, "anna", "second")
+        await desk.order("orders", RouteState.PAUSED, ANNA, "second")
         again = (await desk.orders())["orders"]
-        assert again == RouteOrder(RouteState.PAUSED, first.since_ms, "anna", "second")
-        await desk.order("orders", RouteState.DRAINING, "anna", "third")
+        assert again == RouteOrder(RouteState.PAUSED, first.since_ms, ANNA, "second")
+        await desk.order("orders", RouteState.DRAINING, ANNA, "third")
         assert (await desk.orders())["orders"].since_ms > first.since_ms
 
     async def test_a_held_message_is_shown_and_listed_at_its_due_moment(self, desk_rig: DeskRig) -> None:
@@ -452,6 +572,28 @@ class Order:
         orders = stats.by_route["orders"]
         assert orders == RouteStats(parked=1, held=1)
         assert await desk_rig.desk.density([0, row.due_ms + HOUR_MS * 2]) == [1]
+
+    async def test_what_is_due_on_a_paused_route_is_held_and_overdue_only_from_the_resume_on(
+        self, desk_rig: DeskRig
+    ) -> None:
+        desk = desk_rig.desk
+        await desk.order("orders", RouteState.PAUSED, ADMIN, "")
+        await self.hold(desk_rig)
+        await desk_rig.park(0)
+        await desk_rig.store.release([Release(claim, 60_000, 1, "a reason") for claim in await desk_rig.claim()])
+        last = await desk_rig.park(0)
+        (row,) = await desk.look([last], 0)
+        await desk_rig.pass_by(row.due_ms + 300)
+        stats = await desk.stats()
+        assert (stats.held, stats.overdue, stats.oldest_overdue_ms, stats.refused) == (2, 0, 0, 1)
+        await desk.order("orders", RouteState.RUNNING, ADMIN, "")
+        let_go_ms = (await desk_rig.store.orders())["orders"].let_go_ms
+        assert let_go_ms > row.due_ms + 300
+        await desk_rig.pass_by(let_go_ms + 5)
+        stats = await desk.stats()
+        assert (stats.held, stats.overdue) == (1, 2)
+        assert 0 < stats.oldest_overdue_ms <= stats.now_ms - let_go_ms
+        assert await desk.orders() == {}
 
     async def test_a_held_message_that_is_rescheduled_stays_held_and_a_cancelled_one_is_gone(
         self, desk_rig: DeskRig

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from adapters.memory import ManualClock, MemorySink, MemorySource
-from adapters.memory.sink import HOLD
+from adapters.memory.memory_sink import HOLD
 from bridge.core.message import Claim, Delivery, Refusal
 from bridge.core.ports import Result, Sink, Source
 from bridge.core.reasons import Reason, ReasonKind
@@ -85,11 +85,11 @@ class SinkRig(EndRig, ABC):
     """A broker with a destination, and one sink on it. ``batches`` are the listener's calls."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Result]] = []
+        self.batches: list[list[Result[Claim]]] = []
         self._numbers = count(1)
 
     @abstractmethod
-    async def open(self, window: int = WINDOW) -> Sink:
+    async def open(self, window: int = WINDOW) -> Sink[Claim]:
         """Connect a sink whose results go to ``batches``."""
 
     @abstractmethod
@@ -121,11 +121,11 @@ class SinkRig(EndRig, ABC):
         """Return a letter for a destination that does not exist. Publish it before any other."""
         return self.letter(route="lost")
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[Result[Claim]]:
         """Return every result so far."""
         return [result for batch in self.batches for result in batch]
 
-    async def answers(self, number: int) -> list[Result]:
+    async def answers(self, number: int) -> list[Result[Claim]]:
         """Wait for results. Fail if there are more. Forget them."""
         await until(lambda: len(self.results()) >= number, f"fewer than {number} answers came")
         results = self.results()
@@ -185,8 +185,8 @@ class MemorySinkRig(SinkRig):
 
     features = frozenset({EndFeature.BLOCKS})
 
-    async def open(self, window: int = WINDOW) -> MemorySink:
-        self.sink = MemorySink(window, BYTES_MAX, connected=False)
+    async def open(self, window: int = WINDOW) -> MemorySink[Claim]:
+        self.sink = MemorySink[Claim](window, BYTES_MAX, connected=False)
         self.sink.on_answers(self.batches.append)
         self.sink.connect()
         return self.sink

@@ -69,7 +69,7 @@ class KafkaSinkRig(SinkRig):
         self._topics = topics
         self._sink: RunningSink | None = None
 
-    async def open(self, window: int = WINDOW) -> KafkaSink:
+    async def open(self, window: int = WINDOW) -> KafkaSink[Claim]:
         self._topic = await self._topics.make("target")
         outs = {"orders": self.out(self._topic), "lost": self.out(self._topics.name("lost"))}
         group = self._topics.name("group")
@@ -109,7 +109,7 @@ class KafkaSinkRig(SinkRig):
 class TransactionalSinkRig(KafkaSinkRig):
     """The same sink with transactional routes. All letters are of one shard, because that is the unit of order."""
 
-    async def open(self, window: int = WINDOW) -> KafkaSink:
+    async def open(self, window: int = WINDOW) -> KafkaSink[Claim]:
         await self._topics.make("group.released")
         return await super().open(window)
 

@@ -31,6 +31,9 @@ class MemoryRig(Rig):
     async def after_leases(self) -> None:
         self.clock.advance(max(LEASE_MS, DRAIN_MS) + 1)
 
+    async def stretch(self, ms: int) -> None:
+        self.clock.step(-ms)
+
     async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
         if envelope is None:
             del self._shard(message_id).messages[message_id]

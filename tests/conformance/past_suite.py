@@ -1,4 +1,4 @@
-"""The promises of ``bridge.admin.past.PastDesk`` as tests: every store's desk passes them."""
+"""The promises of ``bridge.desk.past.PastDesk`` as tests: every store's desk passes them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bridge.admin.past import HOUR_MS as SLOT_HOUR_MS
-from bridge.admin.past import PLACES, SLOT_MS, AuditEntry, PastCursor, PastSlot, Remembered
+from bridge.core.orders import Actor
 from bridge.core.ports import DeliveryCount
+from bridge.desk.past import HOUR_MS as SLOT_HOUR_MS
+from bridge.desk.past import PLACES, SLOT_MS, AuditEntry, PastCursor, PastSlot, Remembered
 from bridge.parking.history import PastState
 from tests.conformance.desk_rig import DeskRig
 from tests.conformance.rig import HOUR_MS
@@ -146,11 +147,11 @@ class Audit:
 
     async def test_entries_come_newest_first_and_in_pages(self, desk_rig: DeskRig) -> None:
         for number in range(5):
-            await desk_rig.desk.note(AuditEntry("anna", "cli", "cancel", f"id {number}", number, 'a "reason"'))
+            await desk_rig.desk.note(AuditEntry(Actor("anna", "cli"), "cancel", f"id {number}", number, 'a "reason"'))
         first = await desk_rig.desk.audit(2)
         rest = await desk_rig.desk.audit(10, first[-1].id)
         assert [entry.messages for entry in (*first, *rest)] == [4, 3, 2, 1, 0]
-        assert (first[0].who, first[0].via, first[0].verb, first[0].what) == ("anna", "cli", "cancel", "id 4")
+        assert (first[0].by, first[0].verb, first[0].what) == (Actor("anna", "cli"), "cancel", "id 4")
         assert first[0].reason == 'a "reason"'
         assert abs(first[0].at_ms - await desk_rig.desk.now_ms()) < 60_000
 

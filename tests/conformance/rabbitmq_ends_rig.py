@@ -15,7 +15,7 @@ from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from bridge.core.clock import StoreClock
-from bridge.core.message import Delivery
+from bridge.core.message import Claim, Delivery
 from bridge.settings import RabbitMQ as RabbitSettings
 from bridge.telemetry.health import Health
 from tests.conformance.ends_rig import BYTES_MAX, WINDOW, EndFeature, SinkRig, SourceRig, until
@@ -106,13 +106,13 @@ class RabbitSinkRig(SinkRig):
         self._lost = f"{prefix}lost"
         self._running: asyncio.Task[None] | None = None
 
-    async def open(self, window: int = WINDOW) -> RabbitSink:
+    async def open(self, window: int = WINDOW) -> RabbitSink[Claim]:
         rules = RabbitSettings(url=SecretStr(self._url), window=window)
         outs = {
             route: Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False)
             for route, exchange in (("orders", ""), ("lost", self._lost))
         }
-        sink = RabbitSink(rules, outs, BYTES_MAX, Health())
+        sink = RabbitSink[Claim](rules, outs, BYTES_MAX, Health())
         sink.on_answers(self.batches.append)
         self._running = asyncio.create_task(sink.run())
         await until(sink.ready, "the sink is not ready")

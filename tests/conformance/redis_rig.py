@@ -9,7 +9,7 @@ from typing import Any, cast
 from adapters.memory.store import HISTORY_LIMITS
 from adapters.redis.connect import close, connect
 from adapters.redis.keys import ShardKeys, StoreKeys
-from adapters.redis.scripts import Call, Wait, scripts
+from adapters.redis.scripts import Call, Wait
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -21,6 +21,9 @@ from tests.conformance.rig import SHARDS, Rig
 #: A script, because it must work on a server that is full.
 _MOVE = """#!lua flags=allow-oom
 for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[1], ARGV[1], member) end
+"""
+_STRETCH = """#!lua
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZINCRBY', KEYS[1], ARGV[1], member) end
 """
 
 
@@ -62,18 +65,26 @@ class RedisRig(Rig):
             await self._move(keys.claimed, past_ms)
         await self._move(self._keys.instances, past_ms)
 
+    async def stretch(self, ms: int) -> None:
+        for keys in self._keys.shards:
+            await self.client.eval(_STRETCH, 1, keys.claimed, ms)
+            left_ms = await self.client.pttl(keys.drain)
+            if left_ms > 0:
+                await self.client.pexpire(keys.drain, left_ms + ms)
+        await self.client.eval(_STRETCH, 1, self._keys.instances, ms)
+
     async def _move(self, key: str, moment_ms: int) -> None:
         await self.client.eval(_MOVE, 1, key, moment_ms)
 
     async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
-        key = self.keys_of(message_id).msg
+        key = self.keys_of(message_id).messages
         if envelope is None:
             await self.client.hdel(key, message_id)
         else:
             await self.client.hset(key, message_id, envelope)
 
     async def envelope(self, message_id: bytes) -> bytes | None:
-        return cast("bytes | None", await self.client.hget(self.keys_of(message_id).msg, message_id))
+        return cast("bytes | None", await self.client.hget(self.keys_of(message_id).messages, message_id))
 
     async def word(self, message_id: bytes) -> str:
         keys = self.keys_of(message_id)
@@ -94,7 +105,7 @@ class RedisRig(Rig):
         return {message_id: reason.decode() for message_id, reason in reasons.items()}
 
     async def index_fields(self, shard: int = 0) -> set[bytes]:
-        return set(await self.client.hkeys(self._keys.shards[shard].keys))
+        return set(await self.client.hkeys(self._keys.shards[shard].index))
 
     async def counts(self, shard: int = 0) -> dict[str, int]:
         counts = await self.client.hgetall(self._keys.shards[shard].counts)
@@ -102,18 +113,16 @@ class RedisRig(Rig):
 
     async def retry(self, store: Store, message_id: bytes) -> bool:
         keys = self.keys_of(message_id)
-        names = (keys.due, keys.msg, keys.dead, keys.why, keys.counts)
-        reply = await self._run(store, "retry", names, (keys.wake, message_id))
+        reply = await self._run(store, keys.call("retry", (keys.wake, message_id)))
         return bool(reply == [1])
 
     async def reschedule(self, store: Store, message_id: bytes, due_ms: int) -> str:
         keys = self.keys_of(message_id)
-        args = (keys.wake, due_ms, message_id)
-        [word] = await self._run(store, "reschedule", (keys.due, keys.msg, keys.dead), args)
+        [word] = await self._run(store, keys.call("reschedule", (keys.wake, due_ms, message_id)))
         return str(word.decode())
 
-    async def _run(self, store: Store, name: str, keys: tuple[str, ...], args: tuple[Any, ...]) -> Any:
-        return await cast(RedisStore, store)._runner.one(Call(scripts()[name], keys, args))
+    async def _run(self, store: Store, call: Call) -> Any:
+        return await cast(RedisStore, store)._runner.one(call)
 
     def lose_reply(self, store: Store) -> None:
         runner: Any = cast(RedisStore, store)._runner

@@ -41,6 +41,10 @@ class Rig(ABC):
         """Time passes until every lease, drain and membership has ended."""
 
     @abstractmethod
+    async def stretch(self, ms: int) -> None:
+        """Let every lease, drain and membership end later, as after a step of the clock back. Negative: forward."""
+
+    @abstractmethod
     async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
         """Change or delete an envelope behind the store's back."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bridge.core.message import Outcome, Refusal
+from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Result
 from tests.conformance.ends_rig import BYTES_MAX, EndFeature, SinkRig, until
 
 ODD_BODIES = [b"", bytes(range(256)), b"\0", b"\xff\xfe", "ключ ☂".encode(), b"x" * 300_000]
 
 
-def outcomes(results: list[Result]) -> set[Outcome]:
+def outcomes(results: list[Result[Claim]]) -> set[Outcome]:
     """Return the outcomes that occur."""
     return {result.outcome for result in results}
 
@@ -56,11 +56,11 @@ class Publish:
 
 
 class Room:
-    """``room``, ``ready`` and ``able``: when there may be published."""
+    """``room`` and ``able``: when there may be published."""
 
     async def test_the_room_is_the_window_without_what_has_no_answer(self, sink_rig: SinkRig) -> None:
         sink = await sink_rig.open(window=10)
-        assert (sink.ready(), sink.able(), sink.room()) == (True, True, (10, BYTES_MAX))
+        assert (sink.able(), sink.room()) == (True, (10, BYTES_MAX))
         await sink_rig.hold()
         sink.publish([sink_rig.letter(b"x" * 1000) for _ in range(4)])
         messages, room_bytes = sink.room()
@@ -86,32 +86,30 @@ class Room:
         assert [(result.outcome, result.refusal) for result in results] == [(Outcome.UNKNOWN, None)] * 20
         assert {id(result.letter) for result in results} == set(map(id, letters))
         await until(lambda: not sink.able(), "it still calls itself connected")
-        assert (sink.ready(), sink.room()) == (False, (0, 0))
+        assert sink.room() == (0, 0)
         sink.publish([sink_rig.letter()])
         assert outcomes(await sink_rig.answers(1)) == {Outcome.UNKNOWN}
 
     async def test_an_empty_batch_says_that_there_is_room_after_a_new_connection(self, sink_rig: SinkRig) -> None:
         sink = await sink_rig.open(window=10)
         await sink_rig.lose_connection()
-        await until(lambda: not sink.ready(), "it still calls itself connected")
+        await until(lambda: not sink.able(), "it still calls itself connected")
         sink_rig.batches.clear()
         await sink_rig.heal()
-        await until(lambda: [] in sink_rig.batches and sink.ready(), "the listener is not told")
+        await until(lambda: [] in sink_rig.batches and sink.room()[0], "the listener is not told")
         assert sink.room() == (10, BYTES_MAX)
         sink.publish([sink_rig.letter()])
         assert outcomes(await sink_rig.answers(1)) == {Outcome.CONFIRMED}
 
-    async def test_a_blocked_sink_is_able_not_ready_and_has_no_room_until_the_block_ends(
-        self, sink_rig: SinkRig
-    ) -> None:
+    async def test_a_blocked_sink_is_able_and_has_no_room_until_the_block_ends(self, sink_rig: SinkRig) -> None:
         sink_rig.need(EndFeature.BLOCKS)
         sink = await sink_rig.open()
         sink_rig.block(True)
-        await until(lambda: not sink.ready(), "it is not blocked")
+        await until(lambda: sink.room() == (0, 0), "it is not blocked")
         assert (sink.able(), sink.room()) == (True, (0, 0))
         sink_rig.batches.clear()
         sink_rig.block(False)
-        await until(lambda: [] in sink_rig.batches and sink.ready(), "the listener is not told")
+        await until(lambda: [] in sink_rig.batches and sink.room()[0], "the listener is not told")
         assert sink.room()[0] > 0
 
 

@@ -11,9 +11,10 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Batch, Claimed, Found, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, unseal
 from bridge.parking.identity import shard_of
+from tests.conformance.clock_suite import ClockSteps
 from tests.conformance.holding_suite import Holding
 from tests.conformance.origins_suite import Origins
-from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
+from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
 FIELD = index_field(b"orders", b"k")
 #: Emptied, cut off twice, and of a version that there cannot be.
@@ -402,7 +403,7 @@ class Claims:
         assert ids(await claim(store)) == [messages[2][0]]
         assert await claim(store) == Claimed([], None, None, 0, [])
         await rig.after_leases()
-        assert await store.recover([0]) == 3
+        assert await store.recover([0], LEASE_MS) == 3
         assert unread(await claim(store)) == [messages[0][0]]
         assert await rig.envelope(messages[0][0]) == envelope
 
@@ -429,7 +430,7 @@ class Claims:
         claimed = await claim(store)
         assert (claimed.newer, list(claimed.damaged)) == ([message[0]], [])
         await rig.after_leases()
-        assert await store.recover([0]) == 1
+        assert await store.recover([0], LEASE_MS) == 1
         await rig.tamper(message[0], message[2])  # stands for an instance that reads version 2
         assert [one.due_ms for one in (await claim(store)).claims] == [message[1]]
 
@@ -505,7 +506,7 @@ class Endings:
         one, other = await rig.open("a"), await rig.open("b")
         claims = await rig.claimed(one, 4)
         await rig.after_leases()
-        assert await other.recover([0]) == 4
+        assert await other.recover([0], LEASE_MS) == 4
 
         assert await one.renew(claims, HOUR_MS) == 0
         assert await one.settle(claims[:1]) == 0
@@ -523,12 +524,12 @@ class Endings:
         claims = await rig.claimed(store)
         await rig.after_leases()
         assert await store.settle(claims) == 1
-        assert await store.recover([0]) == 0
+        assert await store.recover([0], LEASE_MS) == 0
 
     async def test_a_lease_that_runs_is_not_recovered(self, rig: Rig) -> None:
         store = await rig.open()
         [one] = await rig.claimed(store)
-        assert await store.recover([0]) == 0
+        assert await store.recover([0], LEASE_MS) == 0
         assert await rig.word(one.id) == "claimed"
 
     async def test_a_renewed_lease_runs_longer(self, rig: Rig) -> None:
@@ -536,19 +537,42 @@ class Endings:
         claims = await rig.claimed(store)
         await rig.after_leases()
         assert await store.renew(claims, HOUR_MS) == 1
-        assert await store.recover([0]) == 0
+        assert await store.recover([0], LEASE_MS) == 0
         assert await store.settle(claims) == 1
 
-    async def test_a_claim_whose_reply_was_lost_is_given_back_at_once(self, rig: Rig) -> None:
+    async def test_what_claims_without_a_reply_took_leaves_before_newer_messages(self, rig: Rig) -> None:
         store = await rig.open()
-        messages = await rig.overdue(3)
-        await park(store, *messages)
+        messages = await rig.overdue(5)
+        for message in messages[:2]:
+            await park(store, message)
+            rig.lose_reply(store)
+            with pytest.raises(StoreUnavailable, match="lost"):
+                await claim(store)
+        await park(store, *messages[2:])
+        assert await store.recover([0], LEASE_MS) == 0, (
+            "only the next claim gives them back, so that nothing passes them"
+        )
+        assert ids(await claim(store)) == [message[0] for message in messages]
+        assert (await rig.counts())["recovered"] == 3, "the first one twice"
+
+    async def test_a_shard_is_handed_over_with_what_claims_without_a_reply_took(self, rig: Rig) -> None:
+        one, other = await rig.open("a"), await rig.open("b")
+        messages = await rig.overdue(2)
+        await park(one, messages[0])
+        rig.lose_reply(one)
+        with pytest.raises(StoreUnavailable, match="lost"):
+            await claim(one)
+        await park(one, messages[1])
+        await one.hand_over([0])
+        assert ids(await claim(other)) == [message[0] for message in messages]
+
+    async def test_a_claim_without_a_reply_in_another_shard_is_given_back_at_once(self, rig: Rig) -> None:
+        store = await rig.open()
+        await park(store, *(await rig.overdue(3)))
         rig.lose_reply(store)
         with pytest.raises(StoreUnavailable, match="lost"):
             await claim(store)
-        assert ids(await claim(store)) == []  # they are claimed, by a claim whose reply was lost
-        assert await store.recover([]) == 3
-        assert ids(await claim(store)) == [message[0] for message in messages]
+        assert await store.recover([1], LEASE_MS) == 3
 
     async def test_giving_back_a_lost_claim_takes_nothing_from_another(self, rig: Rig) -> None:
         store = await rig.open()
@@ -557,7 +581,7 @@ class Endings:
         rig.lose_reply(store)
         with pytest.raises(StoreUnavailable):
             await claim(store)
-        assert await store.recover([0]) == 1
+        assert len((await claim(store)).claims) == 1
         assert await store.settle(known) == 2
 
     async def test_only_the_shards_asked_for_are_recovered(self, rig: Rig) -> None:
@@ -567,8 +591,8 @@ class Endings:
             await park(store, rig.message(due_ms, shard), shard=shard)
             await claim(store, shard)
         await rig.after_leases()
-        assert await store.recover([1]) == 1
-        assert await store.recover([0, 1]) == 1
+        assert await store.recover([1], LEASE_MS) == 1
+        assert await store.recover([0, 1], LEASE_MS) == 1
 
 
 class DeadLetters:
@@ -767,5 +791,5 @@ class Instances:
             await asyncio.gather(listening, return_exceptions=True)
 
 
-class StoreSuite(Park, Keys, Origins, Claims, Endings, DeadLetters, Holding, Instances):
+class StoreSuite(Park, Keys, Origins, Claims, Endings, DeadLetters, Holding, Instances, ClockSteps):
     """All of it."""

@@ -52,9 +52,9 @@ async def test_a_lease_ends_in_its_millisecond_and_not_before(rig: MemoryRig) ->
     store = await rig.open()
     await rig.claimed(store)
     rig.clock.advance(LEASE_MS - 1)
-    assert await store.recover([0]) == 0
+    assert await store.recover([0], LEASE_MS) == 0
     rig.clock.advance(1)
-    assert await store.recover([0]) == 1
+    assert await store.recover([0], LEASE_MS) == 1
 
 
 async def test_a_store_that_is_away_fails_every_call_and_changes_nothing(rig: MemoryRig) -> None:
@@ -66,7 +66,7 @@ async def test_a_store_that_is_away_fails_every_call_and_changes_nothing(rig: Me
     with pytest.raises(StoreUnavailable, match="the machine is off"):
         await claim(store)
     with pytest.raises(StoreUnavailable, match="the machine is off"):
-        await store.recover([0])
+        await store.recover([0], LEASE_MS)
     rig.memory.away = ""
     assert len((await claim(store)).claims) == 1
 

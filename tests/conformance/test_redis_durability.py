@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -15,8 +16,9 @@ from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.core.ports import Batch
+from bridge.telemetry.subject import Subject
 from tests.conformance.redis_rig import RedisRig
-from tests.conformance.rig import SHARDS, claim, park
+from tests.conformance.rig import LEASE_MS, SHARDS, claim, ids, park
 from tests.devstack import redis as redis_servers
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.redis import Redis
@@ -230,6 +232,21 @@ async def test_instances_must_agree_on_the_number_of_shards(redis_url: str, key_
     await rig.close()
 
 
+async def test_instances_sign_with_one_secret_that_outlives_them_and_an_emptied_store(start_redis: StartRedis) -> None:
+    rig = RedisRig(start_redis().url, "signing")
+    store, other = await rig.open("a"), await rig.open("b")
+    first = store.secret()
+    assert (other.secret(), (await rig.open("c")).secret()) == (first, first)
+    await rig.client.flushall()
+    await other.look()
+    await store.look()
+    assert (other.secret(), store.secret()) == (first, first)
+    await rig.client.hdel("{signing}:store", "secret")  # made by an earlier version
+    await store.look()
+    assert (await rig.open("d")).secret() == first
+    await rig.close()
+
+
 async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_again(start_redis: StartRedis) -> None:
     rig = RedisRig(start_redis().url, "emptied")
     store, other = await rig.open("a"), await rig.open("b")
@@ -239,7 +256,7 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_agai
     made = await read_agreement(rig.client, "emptied")
     await rig.client.flushall()
     for one in (store, other):
-        assert (await one.look())["store contents"].endswith("Messages lost: about 3")
+        assert (await one.look())[Subject("store", "contents")].endswith("Messages lost: about 3")
     assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
@@ -253,7 +270,7 @@ async def test_another_store_at_the_same_address_is_seen(start_redis: StartRedis
     await park(store, *(await rig.overdue(2)))
     await store.look()
     await rig.client.hset("{foreign}:store", "id", 1)
-    assert (await store.look())["store contents"].endswith("Messages lost: about 2")
+    assert (await store.look())[Subject("store", "contents")].endswith("Messages lost: about 2")
     assert (await read_agreement(rig.client, "foreign"))["id"] == 1
     await rig.close()
 
@@ -283,6 +300,32 @@ async def test_scripts_forgotten_within_one_round_trip_are_sent_again(redis_url:
     await rig.close()
 
 
+async def test_a_frozen_redis_carries_out_no_claim_that_was_given_up(rig_on: MakeRig, start_redis: StartRedis) -> None:
+    server = start_redis()
+    rig = rig_on(server, "everysec")
+    one, other = await rig.open("a"), await rig.open("b")
+    messages = await rig.overdue(2)
+    await park(one, *messages)
+    server.pause()
+    with pytest.raises(StoreUnavailable):
+        await claim(one)
+    server.resume()
+    assert ids(await claim(other)) == [message[0] for message in messages]
+
+
+async def test_after_a_step_of_redis_own_clock_a_claim_takes_nothing_once(redis_url: str, key_prefix: str) -> None:
+    rig = RedisRig(redis_url, key_prefix)
+    store = await rig.open()
+    messages = await rig.overdue(2)
+    await park(store, *messages)
+    now_s, hour_us = time.monotonic(), 3_600_000_000
+    store.clock.observe(now_s, now_s, int(store.clock.now_us()) - hour_us)
+    given_up = await claim(store)
+    assert (given_up.claims, given_up.next_due_ms) == ([], 0), "it is to ask again at once"
+    assert ids(await claim(store)) == [message[0] for message in messages]
+    await rig.close()
+
+
 async def test_a_claim_whose_call_is_cancelled_is_given_back(redis_url: str, key_prefix: str) -> None:
     rig = RedisRig(redis_url, key_prefix)
     store = await rig.open()
@@ -294,6 +337,6 @@ async def test_a_claim_whose_call_is_cancelled_is_given_back(redis_url: str, key
     if not claiming.done():
         claiming.cancel()
     got = await asyncio.gather(claiming, return_exceptions=True)
-    recovered = await store.recover([])
+    recovered = await store.recover([1], LEASE_MS)
     assert recovered == (3 if isinstance(got[0], asyncio.CancelledError) else 0)
     await rig.close()

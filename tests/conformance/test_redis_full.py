@@ -9,7 +9,7 @@ import pytest
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Release
 from tests.conformance.redis_rig import RedisRig
-from tests.conformance.rig import HOUR_MS, claim, park
+from tests.conformance.rig import HOUR_MS, LEASE_MS, claim, park
 from tests.devstack.fixtures import StartRedis
 
 pytestmark = pytest.mark.redis
@@ -49,7 +49,7 @@ async def test_a_full_redis_still_delivers(rig: RedisRig) -> None:
     assert await store.release([Release(claims[1], None, 1, "nacked: full")]) == 1
     assert await store.bury([(claims[2], "unroutable: no queue"), (claims[3], "unroutable: no queue")]) == 2
     await rig.after_leases()
-    assert await store.recover([0]) == 1
+    assert await store.recover([0], LEASE_MS) == 1
     assert await rig.retry(store, claims[2].id)
     assert await rig.reschedule(store, claims[1].id, 0) == "parked"
     assert await store.cancel([claims[3].id, claims[4].id], True) == {claims[3].id: "dead", claims[4].id: "parked"}

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.connection import ConnectionPool
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import InvalidResponse, NoScriptError
 from redis.exceptions import TimeoutError as SlowLink
 
+from adapters.redis.connect import connect
 from adapters.redis.link import Link
+from bridge.core.errors import PostdateError
+from bridge.settings import Redis as RedisSettings
 
 TIMEOUT_S = 0.3
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -182,3 +186,13 @@ def test_calls_that_wait_for_one_connection_fail_together_when_it_cannot_be_open
             assert [type(answer) for answer in answers] == [LinkError] * 3
 
     asyncio.run(run())
+
+
+def test_a_redis_py_without_the_internals_that_postdate_uses_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect(RedisSettings())
+    without = type("Without", (ConnectionPool,), {"__init__": lambda self: None})
+    monkeypatch.setattr("adapters.redis.link.ConnectionPool", without)
+    with pytest.raises(PostdateError, match="postdate does not work with redis-py"):
+        connect(RedisSettings())

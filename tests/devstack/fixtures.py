@@ -6,10 +6,12 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
 
+from tests.devstack import browser as browsers
 from tests.devstack import kafka as kafka_servers
 from tests.devstack import kafka_admin, rabbitmq4
 from tests.devstack import kafka_cluster as kafka_clusters
@@ -21,6 +23,7 @@ from tests.devstack.kafka_cluster import KafkaCluster
 from tests.devstack.kafka_java import QUICK
 from tests.devstack.kafka_secure import SecureKafka
 from tests.devstack.kafka_tools import KafkaTools, find_kcat, find_tools
+from tests.devstack.moved_clock import MovedClock
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.rabbitmq_cluster import RabbitCluster
@@ -38,12 +41,17 @@ class MakeTopic(Protocol):
     def __call__(self, partitions: int = 1, **configs: str) -> str: ...
 
 
+def in_ci() -> bool:
+    """Whether this is a run of CI, which may skip nothing because of what the machine lacks."""
+    return os.environ.get("CI", "").lower() in ("true", "1")
+
+
 def need(find: Callable[[], T]) -> T:
     """What ``find`` finds or starts. A laptop may lack a server; CI may not, or a green run would mean nothing."""
     try:
         return find()
     except Unavailable as reason:
-        if os.environ.get("CI", "").lower() in ("true", "1"):
+        if in_ci():
             pytest.fail(f"CI=true and a server is missing: {reason}", pytrace=False)
         pytest.skip(f"a server is missing: {reason}")
 
@@ -66,6 +74,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    # A test may ask for its broker while it runs: by its mark, then.
+    needed |= {mark.name for item in session.items for mark in item.iter_markers()}
     fetches: list[Callable[[], object]] = []
     if needed & {"redis_server", "start_redis", "redis_cluster", "redis_sentinel"}:
         fetches.append(redis_servers.prepare)
@@ -75,6 +85,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         fetches.append(kafka_servers.prepare)
     if needed & {"kafka_cluster", "secure_kafka"}:
         fetches.append(kafka_clusters.prepare)
+    if "chromium" in needed and in_ci():
+        fetches.append(browsers.find_chromium)
     for fixture, find in (("kafka_tools", find_tools), ("kcat", find_kcat)):
         if fixture in needed:
             fetches.append(find)
@@ -121,6 +133,12 @@ def start_redis() -> Iterator[StartRedis]:
         yield start
 
 
+@pytest.fixture
+def moved_clock(tmp_path: Path) -> MovedClock:
+    """A clock for a Redis of the test's own, which the test moves: `Redis.launch_process(env=moved_clock.env)`."""
+    return need(lambda: MovedClock(tmp_path))
+
+
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[RedisCluster]:
     """Three masters, always our own. Leave all of them running."""
@@ -161,9 +179,9 @@ def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     rabbitmq.calm()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def managed_rabbitmq() -> Iterator[RabbitMQ]:
-    """A RabbitMQ with the management API, always our own."""
+    """A RabbitMQ with the management API, always our own. A test takes back its policies and users."""
     server = need(lambda: (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch(management=True))
     with server:
         yield server

@@ -1,4 +1,7 @@
-"""Helm, kubeconform and the schemas of Kubernetes: what judges the chart. Built once, from Go modules."""
+"""Helm, kubeconform and the schemas of Kubernetes: what judges the chart. Built once, from Go modules.
+
+`python -m tests.devstack.helm` builds them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def present_tools() -> ChartTools:
     """What a run of the long tests has left on this machine."""
     tools = _tools()
     if missing := [one.name for one in tools if not one.exists()]:
-        raise Unavailable(f"{', '.join(missing)} not built yet: `make test-long` builds it with Go")
+        raise Unavailable(f"{', '.join(missing)} not built yet: `make test-helm` builds it with Go")
     return tools
 
 
@@ -159,3 +162,7 @@ def _strict(schema: Any) -> Any:
     if result.get("x-kubernetes-int-or-string"):
         result.pop("type", None)
     return result
+
+
+if __name__ == "__main__":
+    build_tools()

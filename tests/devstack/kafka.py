@@ -14,8 +14,8 @@ from typing import Self
 from tests.devstack import kafka_admin
 from tests.devstack.container import ContainerRunner, engine_answers, require_engine
 from tests.devstack.kafka_java import QUICK, VERSION, KafkaInstall, find_place, run_tool
-from tests.devstack.process import Launch, ProcessRunner, clean_env
-from tests.devstack.service import Service, find_or_start, free_ports, machine_lock, new_folder
+from tests.devstack.process import Launch, ProcessRunner
+from tests.devstack.service import Service, clean_env, find_or_start, free_ports, machine_lock, new_folder
 
 URL_VARIABLE = "POSTDATE_TEST_KAFKA"
 IMAGE = f"apache/kafka:{VERSION}"
@@ -77,14 +77,14 @@ class Kafka(Service):
         """
         folder = new_folder(f"kafka-{port}")
         file, logging = folder / "server.properties", folder / "log4j2.properties"
-        more = {"log.dirs": str(folder / "data")}
-        file.write_text("".join(f"{name}={value}\n" for name, value in {**SETTINGS, **settings, **more}.items()))
+        wanted = {**SETTINGS, "log.dirs": str(folder / "data"), **settings}
+        file.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
         logging.write_text(LOGGING)
         env, log = clean_env(), f"-Dlog4j2.configurationFile={logging}"
         runner = ProcessRunner(Launch((*java, log, "kafka.Kafka", str(file)), folder, env))
         run_tool((*tool, log, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)), env)
         node = cls(f"127.0.0.1:{port}", runner)
-        node.data = folder / "data"
+        node.data = Path(wanted["log.dirs"])
         return node
 
     @classmethod
@@ -135,12 +135,12 @@ def prepare() -> None:
         ready_place()
 
 
-def launch(*options: str) -> Kafka:
+def launch(*options: str, settings: Mapping[str, str] | None = None) -> Kafka:
     place = ready_place()
-    return _alone(place.command(HEAP, *options), place).start_new()
+    return _alone(place.command(HEAP, *options), place, settings).start_new()
 
 
-def _alone(java: tuple[str, ...], place: KafkaInstall) -> Kafka:
+def _alone(java: tuple[str, ...], place: KafkaInstall, own: Mapping[str, str] | None = None) -> Kafka:
     port, controller_port, inner, outer = free_ports(4)
     plain = listening(port, controller_port)
     settings = {
@@ -149,6 +149,7 @@ def _alone(java: tuple[str, ...], place: KafkaInstall) -> Kafka:
         "advertised.listeners": f"{plain['advertised.listeners']},DETOUR://127.0.0.1:{outer}",
         "listener.security.protocol.map": f"{SETTINGS['listener.security.protocol.map']},DETOUR:PLAINTEXT",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        **(own or {}),
     }
     node = Kafka.in_place(java, place.command(*QUICK), settings, port)
     node.detour = inner, outer

@@ -88,7 +88,16 @@ def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
 
 def count(bootstrap: str, topic: str) -> int:
     """How many offsets of a topic are taken: its records, and the marks that end transactions."""
-    admin, spec = client(bootstrap), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return _offsets(bootstrap, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def removed(bootstrap: str, topic: str) -> int:
+    """How many offsets of a topic Kafka has removed."""
+    return _offsets(bootstrap, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
+def _offsets(bootstrap: str, topic: str, spec: OffsetSpec) -> int:
+    admin = client(bootstrap)
     asked = {TopicPartition(topic, number): spec for number in partitions(bootstrap, topic)}
     return sum(found.result(TIMEOUT_S).offset for found in admin.list_offsets(asked).values())
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.devstack import debian
-from tests.devstack.process import clean_env
-from tests.devstack.service import Unavailable, devstack_folder, machine_lock
+from tests.devstack.service import Unavailable, clean_env, devstack_folder, machine_lock
 
 VERSION = "4.3.1"
 OLDEST_JAVA = 17  # Kafka's brokers need it since 4.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.devstack.kafka_java import QUICK, KafkaInstall, find_place, program, run_tool, tools_jars
-from tests.devstack.process import clean_env
+from tests.devstack.service import clean_env
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.devstack import debian
 from tests.devstack.engine import Engine, EngineFailed
-from tests.devstack.process import Launch, ProcessRunner, clean_env
-from tests.devstack.service import StartFailed, Unavailable, devstack_folder, new_folder, wait_for
+from tests.devstack.process import Launch, ProcessRunner
+from tests.devstack.service import StartFailed, Unavailable, clean_env, devstack_folder, new_folder, wait_for
 
 PACKAGES = ("podman", "runc", "netavark", "aardvark-dns", "catatonit", "iptables", "iproute2")
 

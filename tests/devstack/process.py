@@ -186,11 +186,6 @@ def _end_other(pid: int, created: float, deadline_s: float) -> None:
             return
 
 
-def clean_env(**more: str) -> dict[str, str]:
-    """What every server gets from us and nothing else."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **more}
-
-
 @atexit.register
 def _stop_what_is_left() -> None:
     give_up = time.monotonic() + 20.0

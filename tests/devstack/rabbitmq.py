@@ -16,13 +16,27 @@ import pika
 
 from tests.devstack import debian
 from tests.devstack.container import ContainerRunner, engine_answers, require_engine
-from tests.devstack.process import Launch, ProcessRunner, clean_env
-from tests.devstack.service import Runner, Service, Unavailable, find_or_start, free_ports, new_folder, wait_for
+from tests.devstack.process import Launch, ProcessRunner
+from tests.devstack.service import (
+    Runner,
+    Service,
+    Unavailable,
+    clean_env,
+    find_or_start,
+    free_ports,
+    new_folder,
+    wait_for,
+)
 
 URL_VARIABLE = "POSTDATE_TEST_RABBITMQ_URL"
 IMAGE = "rabbitmq:3.13"
 COOKIE = "postdate-devstack"
-WATERMARK = "2GiB"
+WATERMARK, DISK_FREE = "2GiB", "50MB"
+#: By resource: the command that sets its limit, the words for a limit that is passed, and those for the usual one.
+ALARMS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "memory": ("set_vm_memory_high_watermark", ("0",), ("absolute", WATERMARK)),
+    "disk": ("set_disk_free_limit", (str(10**15),), (DISK_FREE,)),
+}
 
 # Debian's /usr/sbin/rabbitmq-server changes the user and insists on the global folders; this one takes ours.
 DEBIAN_SCRIPTS = "/usr/lib/rabbitmq/bin"
@@ -30,7 +44,7 @@ DEBIAN_SCRIPTS = "/usr/lib/rabbitmq/bin"
 CONFIG = f"""\
 listeners.tcp.1 = 127.0.0.1:{{port}}
 vm_memory_high_watermark.absolute = {WATERMARK}
-disk_free_limit.absolute = 50MB
+disk_free_limit.absolute = {DISK_FREE}
 log.file = false
 log.console = true
 log.console.level = warning
@@ -68,7 +82,7 @@ class RabbitMQ(Service):
     def __init__(self, url: str, runner: Runner | None = None, ctl: str = "rabbitmqctl") -> None:
         super().__init__(url, runner)
         self._ctl = ctl
-        self._alarmed = False
+        self._alarmed: set[str] = set()
         self.management_url = ""
         self.node_name = ""
 
@@ -126,20 +140,22 @@ class RabbitMQ(Service):
     def version(self) -> str:
         return self.ctl("eval", "rabbit_misc:version().").strip().strip('"')
 
-    def alarm(self, on: bool) -> None:
-        """The memory alarm; returns when it is set or cleared, so that publishers are blocked or free."""
-        self._alarmed = True  # also if this fails half way
-        self.ctl("set_vm_memory_high_watermark", *(["0"] if on else ["absolute", WATERMARK]))
-        wait_for(lambda: self._has_memory_alarm() == on, f"the memory alarm is {'on' if on else 'off'}")
-        self._alarmed = on
+    def alarm(self, on: bool, resource: str = "memory") -> None:
+        """The alarm of memory or disk; returns when it is set or cleared, so that publishers are blocked or free."""
+        self._alarmed.add(resource)  # also if this fails half way
+        command, passed, usual = ALARMS[resource]
+        self.ctl(command, *(passed if on else usual))
+        wait_for(lambda: self._has_alarm(resource) == on, f"the {resource} alarm is {'on' if on else 'off'}")
+        if not on:
+            self._alarmed.remove(resource)
 
     def calm(self) -> None:
-        """Ends the alarm if `alarm()` has set it; to ask the broker takes seconds."""
-        if self._alarmed:
-            self.alarm(False)
+        """Ends the alarms that `alarm()` has set; to ask the broker takes seconds."""
+        for resource in sorted(self._alarmed):
+            self.alarm(False, resource)
 
-    def _has_memory_alarm(self) -> bool:
-        return "memory" in self.ctl("eval", "rabbit_alarm:get_alarms().")
+    def _has_alarm(self, resource: str) -> bool:
+        return resource in self.ctl("eval", "rabbit_alarm:get_alarms().")
 
     def connect(self, vhost: str | None = None) -> pika.BlockingConnection:
         """A plain connection; the caller closes it."""
@@ -220,6 +236,7 @@ def _add_management(folder: Path, port: int) -> None:
     (folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
     with (folder / "rabbitmq.conf").open("a") as conf:
         conf.write(f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n")
+        conf.write("collect_statistics_interval = 1000\n")  # a test would wait 5 s for a new count
 
 
 def find() -> RabbitMQ:

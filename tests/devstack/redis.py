@@ -17,11 +17,12 @@ from redis.retry import Retry
 
 from tests.devstack import debian
 from tests.devstack.container import ContainerRunner, engine_answers, require_engine
-from tests.devstack.process import Launch, ProcessRunner, clean_env
+from tests.devstack.process import Launch, ProcessRunner
 from tests.devstack.service import (
     Runner,
     Service,
     Unavailable,
+    clean_env,
     find_or_start,
     free_ports,
     new_folder,
@@ -65,7 +66,7 @@ class Redis(Service):
             return cls.launch_process(config)
 
     @classmethod
-    def launch_process(cls, config: Mapping[str, str] | None = None) -> Self:
+    def launch_process(cls, config: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Self:
         """As a process in any case: nodes that must reach each other (cluster, Sentinel) need one address for all."""
         binary = find_binary()
         port = free_ports(1)[0]
@@ -73,7 +74,7 @@ class Redis(Service):
         settings = {**DEFAULTS, "port": str(port), "bind": "127.0.0.1", "dir": str(folder), **(config or {})}
         # A file, not arguments: Sentinel and CONFIG REWRITE change it, and a restart must find what they wrote.
         file = write_config(folder / "redis.conf", settings)
-        launch = Launch(command=(binary, str(file)), folder=folder, env=clean_env(HOME=str(folder)))
+        launch = Launch(command=(binary, str(file)), folder=folder, env=clean_env(HOME=str(folder), **(env or {})))
         return cls(f"redis://127.0.0.1:{port}/0", ProcessRunner(launch), port).start_new()
 
     @classmethod
@@ -193,13 +194,13 @@ class RedisSentinel:
         """An orderly change of roles; returns the new master once it takes writes."""
         old = self.master
         self.sentinel.command("SENTINEL", "FAILOVER", self.MASTER)
-        return self._wait_for_other_than(old)
+        return self.wait_for_other_than(old)
 
     def kill_master(self) -> Redis:
         """SIGKILL to the master; returns the new one once it takes writes. The old one may be `start()`ed again."""
         old = self.master
         old.kill()
-        return self._wait_for_other_than(old)
+        return self.wait_for_other_than(old)
 
     def wait_steady(self, deadline_s: float = 30.0) -> None:
         """A replica is connected and Sentinel knows it: from here on a failover can succeed."""
@@ -219,7 +220,7 @@ class RedisSentinel:
         known = self.sentinel.command("SENTINEL", "REPLICAS", self.MASTER)
         return bool(online) and any(_is_healthy(replica) for replica in known)
 
-    def _wait_for_other_than(self, old: Redis) -> Redis:
+    def wait_for_other_than(self, old: Redis) -> Redis:
         def changed() -> bool:
             new = self.master
             with new.client() as client:
@@ -235,16 +236,18 @@ def _is_healthy(replica: Any) -> bool:
     return fields[b"master-link-status"] == b"ok" and b"down" not in fields[b"flags"]
 
 
-def launch_sentinel(down_after_ms: int = 1000, hurried: bool = True) -> RedisSentinel:
+def launch_sentinel(
+    down_after_ms: int = 1000, hurried: bool = True, envs: Sequence[Mapping[str, str]] = ({}, {})
+) -> RedisSentinel:
     """``hurried``: Sentinel looks after its servers every 0.3 s. Else it does so as in production, and so lets an old
-    master that comes back be a master for some ten seconds."""
+    master that comes back be a master for some ten seconds. ``envs``: of the master and of the replica."""
     started: list[Redis] = []
     try:
         # A master waits five seconds for more replicas before it sends its data; here there will be no more.
         at_once = {"repl-diskless-sync-delay": "0"}
-        master = Redis.launch_process(at_once)
+        master = Redis.launch_process(at_once, envs[0])
         started.append(master)
-        replica = Redis.launch_process({"replicaof": f"127.0.0.1 {master.port}", **at_once})
+        replica = Redis.launch_process({"replicaof": f"127.0.0.1 {master.port}", **at_once}, envs[1])
         started.append(replica)
         sentinel = _prepare_sentinel(master, down_after_ms)
         started.append(sentinel)

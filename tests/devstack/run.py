@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from tests.devstack import debian, kafka, kafka_java, rabbitmq, rabbitmq4, redis
@@ -37,30 +38,42 @@ def run(names: Sequence[str], command: Sequence[str], servers: Servers, running:
     `servers`: the environment's name of the tests and the finder of each; `running`: URLs of what `up` started.
     """
     environ = dict(os.environ)
+    wanted = [name for name in names if not os.environ.get(SETTINGS[name.removesuffix("?")])]
+    starting = [name for name in (word.removesuffix("?") for word in wanted) if name not in running]
     with ExitStack() as started:
-        for wanted in names:
-            name = wanted.removesuffix("?")
-            variable, find = servers[name]
-            if os.environ.get(SETTINGS[name]):
-                continue
-            try:
-                url = running.get(name) or started.enter_context(_start(name, find)).url
-            except (Unavailable, StartFailed) as reason:
-                print(f"{TITLES[name]} cannot be started here: {reason}", file=sys.stderr)
-                if name == wanted:
+        try:
+            found = _start({name: servers[name][1] for name in starting})
+        except KeyboardInterrupt:
+            return 130
+        for service in found.values():
+            if isinstance(service, Service):
+                started.enter_context(service)
+        for word in wanted:
+            name = word.removesuffix("?")
+            server = found.get(name)
+            if isinstance(server, Exception):
+                print(f"{TITLES[name]} cannot be started here: {server}", file=sys.stderr)
+                if name == word:
                     return 1
                 continue
-            except KeyboardInterrupt:
-                return 130
-            environ[SETTINGS[name]] = environ[variable] = url
+            environ[SETTINGS[name]] = environ[servers[name][0]] = server.url if server else running[name]
         return _run(command, environ)
 
 
-def _start(name: str, find: Callable[[], Service]) -> Service:
-    with _progress(f"Starting {TITLES[name]}") as say:
+def _start(finders: Mapping[str, Callable[[], Service]]) -> dict[str, Service | Unavailable | StartFailed]:
+    """Return each server, started side by side, or why it cannot be had."""
+    if not finders:
+        return {}
+    found: dict[str, Service | Unavailable | StartFailed] = {}
+    with _progress(f"Starting {', '.join(TITLES[name] for name in finders)}") as say, ThreadPoolExecutor() as pool:
         debian.announce = lambda packages: say(f"Installing {' and '.join(packages)} from Debian, once")
-        kafka_java.announce = lambda: say(f"Fetching {TITLES[name]} from Maven Central, 43 MB, once")
-        return find()
+        kafka_java.announce = lambda: say("Fetching Apache Kafka from Maven Central, 43 MB, once")
+        for name, starting in [(name, pool.submit(find)) for name, find in finders.items()]:
+            try:
+                found[name] = starting.result()
+            except (Unavailable, StartFailed) as reason:
+                found[name] = reason
+    return found
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:

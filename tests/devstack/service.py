@@ -240,6 +240,11 @@ def new_folder(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=devstack_folder()))
 
 
+def clean_env(**more: str) -> dict[str, str]:
+    """What every server gets from us and nothing else."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **more}
+
+
 @contextmanager
 def machine_lock(name: str) -> Iterator[None]:
     """One at a time among all processes that share the devstack folder (installing, building the Debian root)."""

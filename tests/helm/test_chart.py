@@ -56,10 +56,14 @@ def test_the_least_values_make_these_objects_with_secure_defaults(tools: ChartTo
         "capabilities": {"drop": ["ALL"]},
     }
     assert container(made)["image"] == "postdate:0.1.0"
-    for name, path in (("startup", "/startupz"), ("liveness", "/livez"), ("readiness", "/readyz")):
-        assert container(made)[f"{name}Probe"]["httpGet"] == {"path": path, "port": "http"}
-    (port,) = container(made)["ports"]
-    assert (port["name"], port["containerPort"]) == ("http", 8480)
+    for name, path, port in (
+        ("startup", "/startupz", "http"),
+        ("liveness", "/livez", "live"),
+        ("readiness", "/readyz", "http"),
+    ):
+        assert container(made)[f"{name}Probe"]["httpGet"] == {"path": path, "port": port}
+    ports = [(port["name"], port["containerPort"]) for port in container(made)["ports"]]
+    assert ports == [("http", 8480), ("live", 8481)]
 
 
 def test_every_object_has_the_standard_labels_and_is_in_the_namespace_of_the_release(tools: ChartTools) -> None:
@@ -96,6 +100,7 @@ def test_postdate_accepts_the_settings_and_stops_before_kubernetes_kills_it(
     environ = {one["name"]: one.get("value", f"made-up-{one['name'].lower()}") for one in container(made)["env"]}
     settings = load(file, environ)
     assert settings.http.listen == "0.0.0.0:8480"
+    assert settings.http.live_listen == "0.0.0.0:8481"
     grace = made["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert settings.bridge.shutdown_grace == (grace - 15) * 1000
 

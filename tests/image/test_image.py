@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.bridge_line import QUICK, merged
-from tests.chaos.ledger import Ledger, settled
+from tests.chaos.ledger import Ledger
+from tests.chaos.recovery import settled
 from tests.delay_line import Line, delay
 from tests.devstack import images
 from tests.devstack.engine import Engine

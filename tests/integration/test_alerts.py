@@ -91,3 +91,8 @@ def test_every_metric_of_rules_and_dashboard_is_on_the_page(
     there |= {f"{name}_bucket" for name in re.findall(r"^# TYPE (postdate_[a-z_]+) histogram", page, re.MULTILINE)}
     assert named() - there == set()
     checked(promtool, "check", "metrics", text=page)
+
+
+def test_every_alert_is_tried_on_a_running_postdate() -> None:
+    tried = (ROOT / "tests/integration/test_alerts_live.py").read_text()
+    assert [rule["alert"] for rule in rules() if f'"{rule["alert"]}"' not in tried] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,22 +13,16 @@ import pytest
 from tests.bridge_process import store_client
 from tests.devstack.kafka import Kafka
 from tests.integration.test_demo import NOBODY, environment, left_on_kafka
+from tests.preloaded import run_postdate
 
-COMMAND = (sys.executable, "-m", "bridge.cli", "bench", "--quick")
+COMMAND = ("bench", "--quick")
 LATENESS = {"p50_ms", "p99_ms", "p999_ms", "max_ms", "growing", "lost", "duplicates", "early", "refused"}
 
 
 def benched(environ: Mapping[str, str], folder: Path, *options: str) -> tuple[str, Any]:
     """What a tiny bench prints, and its document."""
-    done = subprocess.run(
-        (*COMMAND, "--rates", "100", "--duration", "1s", "--backlog", "300", "--out", "b.json", *options),
-        env=environ,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    tiny = ("--rates", "100", "--duration", "1s", "--backlog", "300", "--out", "b.json")
+    done = run_postdate([*COMMAND, *tiny, *options], folder, environ, 90)
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads((folder / "b.json").read_text())
 
@@ -94,9 +87,7 @@ def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(
 ) -> None:
     options = ("--broker", "rabbitmq", "--only", "rate", "--rates", "50", "--duration", "1s", "--out", "/dev/full")
     environ = environment(redis_url, rabbitmq_vhost)
-    done = subprocess.run(
-        (*COMMAND, *options), env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_postdate([*COMMAND, *options], tmp_path, environ)
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("/dev/full cannot be written (No space left on device)")
     assert "rate 50" in done.stdout
@@ -106,9 +97,7 @@ def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(
 def test_a_required_broker_that_does_not_answer_ends_the_bench_with_4(redis_url: str, tmp_path: Path) -> None:
     environ = environment(redis_url, f"amqp://{NOBODY}/")
     for options in (("--broker", "kafka"), ()):
-        done = subprocess.run(
-            (*COMMAND, *options), env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
-        )
+        done = run_postdate([*COMMAND, *options], tmp_path, environ)
         assert done.returncode == 4, done.stderr
         assert f"no broker of {NOBODY} answers" in done.stderr
         assert "make demo" in done.stderr
@@ -119,8 +108,6 @@ def test_wrong_numbers_are_refused_with_2_before_anything_starts(tmp_path: Path)
     environ = environment("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/")
     wrong = (("--only", "all"), ("--rates", "fast"), ("--duration", "60"), ("--burst", "0"))
     for option, value in (*wrong, ("--out", "no/such/folder.json"), ("--out", ".")):
-        done = subprocess.run(
-            (*COMMAND, option, value), env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = run_postdate([*COMMAND, option, value], tmp_path, environ)
         assert done.returncode == 2, done.stderr
         assert option in done.stderr

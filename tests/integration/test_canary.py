@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.app.brokers import broker_of
-from bridge.app.canary import Canaries, probe
-from bridge.settings.plan import canary_settings
+from bridge.app.canaries import Canaries, probe
+from bridge.settings.process_plan import canary_settings
 from bridge.telemetry.health import WELL
 from tests.bridge_line import BridgeLine
 from tests.delay_line import Line
@@ -70,7 +70,7 @@ async def test_a_canary_that_comes_too_late_is_no_dead_letter(
         settings = line.loaded(CANARY)
         route = canary_settings(settings, "rabbitmq")
         # It is given up before it is due.
-        assert await asyncio.to_thread(broker_of("rabbitmq").round_trip, route, 500, -0.4) is None
+        assert await asyncio.to_thread(broker_of("rabbitmq").canary.round_trip, route, 500, -0.4) is None
         wait_for(lambda: bridge.report()["delivered"] == 1, "it was delivered")
         assert line.dead() == {}
         bridge.wait_health(WELL)

@@ -19,6 +19,7 @@ from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import free_ports, wait_for
 from tests.integration.test_demo import environment, left_behind
+from tests.preloaded import run_postdate
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
 TINY = ("--modes", "plain", "--rates", "50", "--duration", "1s", "--count", "50")
@@ -29,15 +30,7 @@ PICTURES = {f"{name}{ground}.png" for name in ("lateness", "delays", "throughput
 def compare(
     redis_url: str, rabbitmq_url: str, folder: Path, *options: str, timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        (*COMMAND, *options),
-        env=environment(redis_url, rabbitmq_url),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return run_postdate(["compare", *options], folder, environment(redis_url, rabbitmq_url), timeout)
 
 
 def steps_of(found: dict[str, Any], mode: str) -> dict[str, dict[str, Any]]:

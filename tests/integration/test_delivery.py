@@ -21,6 +21,7 @@ from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Message, parts
 from tests.unit.raw_properties import Entry, Props, short, sized
+from tests.unit.test_amqp10 import CAPTURED
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
@@ -351,7 +352,7 @@ def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
 
     for task in ("task-1", "task-2"):
         ids = {"correlation_id": short(task.encode()), "message_id": short(b"not this")}
-        line.publish(Props([delay(900)], ids), task.encode(), exchange=f"{line.name}.tasks.delay")
+        line.publish(Props([delay(60_000)], ids), task.encode(), exchange=f"{line.name}.tasks.delay")
     wait_for(lambda: line.waiting() == 2, "both wait", 5)
     (listed,) = order("list", "task-1")
     assert listed["key"] == "task-1"
@@ -359,6 +360,7 @@ def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
     (cancelled,) = order("cancel", "task-1")
     assert (cancelled["id"], cancelled["state"]) == (listed["id"], "gone")
     assert order("list", "not this") == []
+    order("deliver", "task-2")
     assert bodies(line.receive_until(2, 1.2)) == {b"task-2"}
 
 
@@ -399,12 +401,25 @@ def test_with_the_default_exchange_the_routing_key_is_the_queue(to_queues: Line)
     assert {message.exchange for message in got} == {b""}
 
 
+def test_with_the_default_exchange_a_header_is_read_that_rabbitmq_3_packs_for_amqp_1_0(to_queues: Line) -> None:
+    line, key = to_queues, to_queues.queue.encode()
+    packed = (b"x-amqp-1.0-app-properties", "x", sized(CAPTURED["int"][0]))
+    sent = time.time()
+    put(line, b"delayed", packed, key=key)
+    put(line, b"unreadable", (packed[0], "x", sized(CAPTURED["int"][0][:-1])), key=key)
+    (message,) = line.receive()
+    assert message.body == b"delayed"
+    assert message.at >= sent + 2
+    assert packed[0] in message.properties, "they belong to the producer"
+    wait_for(lambda: any(why.startswith("bad_header") for why in line.dead().values()), "a dead letter", 10)
+
+
 def test_a_message_to_the_intake_queue_itself_does_not_go_round_for_ever(to_queues: Line) -> None:
     line = to_queues
     put(line, b"round and round", delay(10), key=line.intake.encode())
     put(line, b"neighbour", delay(10), key=line.queue.encode())
     assert line.receive()[0].body == b"neighbour"
-    assert line.wait_dead()[0].startswith("loop: ")
+    wait_for(lambda: any(why.startswith("loop: ") for why in line.dead().values()), "a dead letter", 10)
     assert line.depth(line.intake) == 0
 
 

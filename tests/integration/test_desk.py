@@ -9,10 +9,9 @@ import pytest
 
 from adapters.redis import desk as desk_module
 from adapters.redis.desk import RedisDesk
-from bridge.app.views import message as as_dict
-from bridge.app.views import open_payload
 from bridge.core.errors import StoreUnfit
 from bridge.core.state import State
+from bridge.operate.describe import message_of, open_payload
 from tests.conformance.desk_rig import RedisDeskRig
 from tests.conformance.rig import HOUR_MS, SHARDS
 
@@ -56,7 +55,7 @@ async def test_commands_show_an_envelope_that_cannot_be_opened(rig: RedisDeskRig
     one, envelope = await rig.park(), b"\x63" + b"whatever" * 10
     await rig.tamper(one, envelope)
     (row,) = await rig.desk.look([one], -1)
-    assert as_dict(row)["reason"] == row.reason
+    assert message_of(row).reason == row.reason
     assert row.reason.startswith("damaged: ")
     assert open_payload(row)[3:] == (envelope, len(envelope))
 

@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 
-from bridge.admin.diagnosis import CheckResult, Severity
+from bridge.desk.severity import CheckResult, Severity
 from bridge.http import status, system
 from bridge.http.access import Role
 from bridge.http.app import create_app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import struct
 import threading
@@ -14,7 +15,8 @@ import pytest
 from tests.delay_line import Line
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
-from tests.http_line import HttpLine
+from tests.devstack.service import wait_for
+from tests.http_line import HttpLine, children_of
 from tests.raw_amqp import Message, RawConnection
 from tests.unit.raw_properties import Props
 
@@ -36,12 +38,38 @@ def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, http: HttpLine
 
 def test_a_blocked_dispatch_loop_fails_livez(line: Line, http: HttpLine) -> None:
     quick = {"redis": {"timeout": "100ms", "connect_timeout": "100ms"}}
-    bridge = line.bridge(quick, ("tests.chaos.blocked",)).start()
+    bridge = line.bridge({**quick, **http.with_live()}, ("tests.chaos.blocked",)).start()
     http.wait("/readyz", 200)
-    assert http.get("/livez").status == 200
+    assert http.get("/livez").status == http.live() == 200
     bridge.signal(signal.SIGUSR1)
     assert http.wait("/livez?verbose", 503).text.startswith("[-]loops the loop of claim makes no progress in ")
+    wait_for(lambda: http.live() == 503, "the address for /livez alone says so, too")
     bridge.kill()
+
+
+@pytest.mark.long
+def test_a_worker_that_hangs_fails_livez_also_at_its_own_address(line: Line, http: HttpLine) -> None:
+    bridge = line.bridge({"bridge": {"workers": 2}, **http.with_live()}).start()
+    http.wait("/readyz", 200)
+    assert http.live() == 200
+    first, _ = children_of(bridge.pid, "run_worker")
+    os.kill(first, signal.SIGSTOP)
+    wait_for(lambda: http.live() == 503, "a worker hangs", 60)
+    os.kill(first, signal.SIGCONT)
+    wait_for(lambda: http.live() == 200, "it goes on")
+
+
+def test_an_http_process_that_hangs_or_dies_leaves_livez_at_its_own_address(line: Line, http: HttpLine) -> None:
+    bridge = line.bridge(http.with_live()).start()
+    http.wait("/readyz", 200)
+    (child,) = children_of(bridge.pid, "bridge.http.server")
+    os.kill(child, signal.SIGSTOP)
+    assert http.get("/livez", timeout_s=1).status == 0
+    assert http.live() == 200
+    os.kill(child, signal.SIGKILL)
+    assert http.live() == 200
+    http.wait("/livez", 200)
+    assert bridge.terminate() == 0
 
 
 @pytest.mark.long

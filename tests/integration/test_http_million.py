@@ -14,14 +14,14 @@ import pytest
 
 from adapters.redis.connect import close, connect
 from adapters.redis.store import RedisStore
-from bridge.admin.payload import Draft
 from bridge.app.brokers import broker_of
-from bridge.app.open_desk import KeptStores
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Batch, Keyed
+from bridge.desk.payload import Draft
 from bridge.http.app import create_app
 from bridge.http.line import Processes
+from bridge.operate.stores import KeptStores
 from bridge.parking.envelope import index_field, seal
 from bridge.parking.identity import Ids
 from bridge.settings import Redis as RedisSettings
@@ -48,7 +48,7 @@ async def fill(settings: Settings, count: int) -> None:
     store = RedisStore(client, settings.redis.key_prefix, SHARDS, "filler", clock)
     await store.open("none", 1, 30_000)
     now_ms = clock.now_ms()
-    payload = broker_of("rabbitmq").pack(settings, "orders", Draft(b"x" * 100, {"tenant": "a"}, "new")).payload
+    payload = broker_of("rabbitmq").payloads.pack(settings, "orders", Draft(b"x" * 100, {"tenant": "a"}, "new")).payload
     for at in range(0, count, BATCH * SHARDS):
         batches = {}
         for shard in range(SHARDS):

@@ -7,8 +7,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.http_line import HttpLine, children_of
+from tests.preloaded import run_postdate
 from tests.unit.raw_properties import Props
 
 pytestmark = pytest.mark.rabbitmq
@@ -47,7 +50,9 @@ def delivers(line: Line) -> None:
 
 def test_a_killed_http_process_is_restarted_and_the_bridge_goes_on_delivering(line: Line, http: HttpLine) -> None:
     bridge = line.start()
-    assert http.wait("/readyz?verbose", 200).text.splitlines() == ["[+]rabbitmq ok", "[+]redis ok", "ok"]
+    lines = http.wait("/readyz?verbose", 200).text.splitlines()
+    assert lines[:3] == ["[+]rabbitmq ok", "[+]redis ok", "ok"]
+    assert lines[3].startswith(("All well: ", "Trouble: "))  # the report in the store may be a beat behind
     before = http_process(bridge)
     os.kill(before, signal.SIGKILL)
     delivers(line)
@@ -78,11 +83,11 @@ def test_the_http_process_ends_with_a_bridge_that_was_killed(line: Line, http: H
 
 def test_one_address_serves_for_a_parent_and_its_workers(line: Line, http: HttpLine) -> None:
     bridge = line.bridge({"bridge": {"workers": 2}}).start()
-    http.wait("/readyz", 200)
+    http.wait("/readyz", 200, 60)
     first, _ = children_of(bridge.pid, "run_worker")
     os.kill(first, signal.SIGKILL)
     delivers(line)
-    http.wait("/readyz", 200)
+    http.wait("/readyz", 200, 60)
     assert bridge.terminate() == 0
 
 
@@ -110,6 +115,82 @@ def test_a_reload_takes_over_what_it_can_and_a_broken_file_changes_nothing(line:
     delivers(line)
 
 
+class Asking:
+    """Asks a path every 20 ms, each time over a new connection."""
+
+    def __init__(self, http: HttpLine, path: str) -> None:
+        self.path = path
+        self.answers: Counter[tuple[int, str]] = Counter()
+        self.ended = threading.Event()
+        self._http = http
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self.ended.wait(0.02):
+            answer = self._http.get(self.path, timeout_s=30)
+            self.answers[answer.status, "" if answer.status == 200 else answer.text[:80]] += 1
+
+
+@contextmanager
+def asked(http: HttpLine, *paths: str) -> Iterator[None]:
+    """Ask all paths meanwhile: each answer is a 200."""
+    asking = [Asking(http, path) for path in paths]
+    try:
+        yield
+    finally:
+        for each in asking:
+            each.ended.set()
+        for each in asking:
+            each.thread.join(60)
+    assert [(each.path, each.answers) for each in asking if [status for status, _ in each.answers] != [200]] == []
+
+
+def wait_replaced(bridge: Bridge, before: int) -> None:
+    wait_for(lambda: before not in children_of(bridge.pid, "bridge.http.server"), "another one has taken over", 60)
+
+
+def test_page_probes_and_metrics_answer_through_reloads_and_broken_files(line: Line, http: HttpLine) -> None:
+    bridge = line.bridge({"canary": {"every": "30s"}}).start()
+    http.wait("/readyz", 200)
+    file = bridge.settings_file
+    good = file.read_text()
+    with asked(http, "/livez", "/readyz", "/startupz", "/metrics", "/"):
+        for number in range(3):
+            before = http_process(bridge)
+            file.write_text(good.replace("30s", f"{31 + number}s"))
+            bridge.signal(signal.SIGHUP)
+            wait_for(lambda: len(children_of(bridge.pid, "bridge.http.server")) == 2, "another HTTP process starts", 60)
+            file.write_text("[limits]\nmax_delai = '1m'\n")
+            bridge.signal(signal.SIGHUP)
+            wait_replaced(bridge, before)
+    bridge.wait_log("reload failed, and nothing was changed")
+    assert "never retrieved" not in bridge.log()
+    assert "Traceback" not in bridge.log()
+    delivers(line)
+    assert bridge.terminate() == 0
+
+
+def test_a_reload_whose_http_process_does_not_start_leaves_the_one_before(
+    line: Line, http: HttpLine, tmp_path: Path
+) -> None:
+    bridge = line.start()
+    http.wait("/readyz", 200)
+    before = http_process(bridge)
+    good = bridge.settings_file.read_text()
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("no certificate")
+    files = f'cert_file = "{tmp_path}/cert.pem"\nkey_file = "{tmp_path}/key.pem"\n'
+    with asked(http, "/livez", "/readyz"):
+        bridge.settings_file.write_text(good.replace("[http]\n", f"[http]\n{files}"))
+        bridge.signal(signal.SIGHUP)
+        bridge.wait_log("the HTTP process with the new settings does not start", 60)
+        bridge.settings_file.write_text(good)
+        bridge.signal(signal.SIGHUP)
+        wait_replaced(bridge, before)
+    assert bridge.terminate() == 0
+
+
 def test_workers_follow_a_reload_of_their_parent(line: Line, http: HttpLine) -> None:
     bridge = line.bridge({"bridge": {"workers": 2}}).start()
     http.wait("/readyz", 200)
@@ -129,5 +210,4 @@ def test_healthcheck_asks_the_running_bridge(line: Line, http: HttpLine) -> None
 
 
 def healthcheck(line: Line, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bridge.cli", "healthcheck", "--config", str(line.file()), *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return run_postdate(["healthcheck", "--config", str(line.file()), *options], ROOT)

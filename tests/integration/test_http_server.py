@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from bridge.cli import run_command
+from bridge.desk.severity import CheckResult, Severity
 from bridge.settings import Redis as RedisSettings
 from bridge.settings import Settings
 from tests.api import ADMIN, AUTH, ROUTES, VIEWER
@@ -109,6 +110,8 @@ def test_commands_print_the_same_over_the_api_as_at_the_store(console: Console) 
     assert console("pause", "orders", "-o", "json", api=True)[0] == 0
     assert json.loads(console("stats", "-o", "json", api=True)[1])["parked"] == 0
     assert console("resume", "orders", api=True)[0] == 0
+    noted = json.loads(console("audit", "-o", "json", api=True)[1])
+    assert {entry["verb"] for entry in noted} >= {"pause", "resume"}
 
 
 def without_waits(told: tuple[int, str, str]) -> tuple[int, str, str]:
@@ -171,7 +174,11 @@ TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
         (b"GET /api/v1/me\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", (400,)),
         (
             b"GET http://evil.example/api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            (400, 401, 404),
+            (401,),
+        ),
+        (
+            b"GET http://localhost/api/v1/me HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Connection: close\r\n\r\n",
+            (200,),
         ),
         (b"TRACE /api/v1/me HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Connection: close\r\n\r\n", (405,)),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (400,)),
@@ -226,6 +233,16 @@ def test_connections_without_a_request_make_room_for_others(port: int, monkeypat
         assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
 
 
+def test_requests_that_do_not_end_make_room_for_others(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.patience.CONNECTIONS_MAX", 20)
+    post = b"POST /api/v1/bulk HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Content-Length: 100\r\n\r\n{"
+    with ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 5)).sendall(post)
+        for _ in range(5):
+            assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+
+
 def test_the_setting_of_the_environment_finds_the_api(
     console: Console, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,6 +263,41 @@ def test_the_setting_of_the_environment_finds_the_api(
     assert "Set POSTDATE_API_TOKEN" in capsys.readouterr().err
 
 
+def test_commands_over_the_api_know_the_routes_of_the_api_and_not_those_of_local_settings(
+    console: Console, tmp_path: Path
+) -> None:
+    routes = ", ".join(ROUTES)
+    (tmp_path / "postdate.toml").write_text("")
+    for state in ("parked", "history"):
+        code, _, err = console("list", "--route", "orders", "--key", "nothing", "--state", state, api=True)
+        assert (code, err) == (0, "")
+    assert console("list", "--route", "nothing", api=True)[::2] == (
+        2,
+        f"Route 'nothing' is not configured. Configured routes: {routes}.\n",
+    )
+    code, _, err = console("show", "--key", "nothing", api=True)
+    assert (code, err) == (2, f"--key needs --route. Configured routes: {routes}.\n")
+    code, _, err = console("retry", "--all", "--route", "orders", "--yes", api=True)
+    assert (code, err) == (0, "")
+
+
+def test_doctor_over_the_api_prints_what_the_api_found_without_local_settings(
+    console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        CheckResult(Severity.OK, "redis", "answers in 1 ms"),
+        CheckResult(Severity.WARN, "orders", "a queue is full", advice="Empty it"),
+    ]
+    monkeypatch.setattr("bridge.http.system.examine_all", lambda _: found)
+    (tmp_path / "postdate.toml").write_text("")
+    code, out, _ = console("doctor", "-o", "json", api=True)
+    names = ("level", "subject", "text", "advice")
+    rows = [("OK", "redis", "answers in 1 ms", ""), ("WARN", "orders", "a queue is full", "Empty it")]
+    assert (code, json.loads(out)) == (1, [dict(zip(names, row, strict=True)) for row in rows])
+    code, out, _ = console("doctor", "--probe", "-o", "json", api=True)
+    assert (code, json.loads(out)[0]["level"]) == (2, "FAIL")
+
+
 def test_serve_serves_until_it_is_told_to_end_and_refuses_a_public_address(
     given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +306,7 @@ def test_serve_serves_until_it_is_told_to_end_and_refuses_a_public_address(
     with Bridge(tmp_path, {"redis": store, **http.settings}, ("bridge.cli", "serve"), name="served") as bridge:
         bridge.start()
         http.wait("/readyz", 200)
-        assert json.loads(http.get("/api/v1/me").text) == {"role": "admin"}
+        assert json.loads(http.get("/api/v1/me").text) == {"role": "admin", "name": "local"}
         assert bridge.terminate() == 0
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POSTDATE_HTTP__ENABLED", "false")

@@ -62,7 +62,8 @@ def test_a_step_whose_queue_was_deleted_makes_nothing_early(rabbitmq: RabbitMQ, 
 def test_every_property_and_header_arrives_as_it_was_written(line: LevelLine) -> None:
     kept: list[Entry] = [COLOUR, (b"at", "T", struct.pack(">Q", 1_790_000_000_123)), (b"x", "f", struct.pack(">f", 1))]
     others = {"type": short(b"a type"), "expiration": short(b"60000"), "reply_to": short(b"somebody")}
-    put(line, b"\0\xff", kept[0], delay(3000), *kept[1:], **others)
+    native: Entry = (b"x-opt-delivery-time", "l", struct.pack(">q", 1_600_000_000_000))  # the one header that goes
+    put(line, b"\0\xff", kept[0], delay(3000), native, *kept[1:], **others)
     (got,) = line.receive()
     wanted, found = parts(Props(kept, {"delivery_mode": b"\2", **others}).encode()), parts(got.properties)
     assert (found.before, found.behind) == (wanted.before, wanted.behind)

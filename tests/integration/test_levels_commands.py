@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import STEP_HEADERS, plan_waits
+from adapters.rabbitmq.levels.waits import STEP_HEADERS, plan_waits
 from bridge.cli import run_command
 from tests.bridge_line import merged
 from tests.bridge_process import Tables, toml

@@ -15,11 +15,11 @@ import pika
 import pytest
 from pika.exceptions import NackError
 
-from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.levels.waits import plan_waits
+from adapters.rabbitmq.topology.declaring import declare, verify
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Effect, Harm, PolicyFinding
-from adapters.rabbitmq.topology.plan import plan
-from adapters.rabbitmq.topology.setup import declare, verify
-from bridge.admin.topology import Standing
+from adapters.rabbitmq.topology.route_topology import plan
+from bridge.desk.topology import Standing
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from adapters.rabbitmq.declarations import Queue
 from adapters.rabbitmq.management import Governed
-from adapters.rabbitmq.topology.declarations import Queue
+from adapters.rabbitmq.topology.declaring import declare
 from adapters.rabbitmq.topology.findings import Effect, Harm
 from adapters.rabbitmq.topology.policies import harms_of
-from adapters.rabbitmq.topology.setup import declare
 from bridge.cli.commands import app
 from bridge.settings import load
 from tests.devstack.rabbitmq import RabbitMQ

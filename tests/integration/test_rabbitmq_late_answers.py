@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.broker import out
+from adapters.rabbitmq.broker_ends import out
 from adapters.rabbitmq.connection import HotConnection, check_seams
 from adapters.rabbitmq.raw.payload import pack
 from adapters.rabbitmq.sink import RabbitSink
@@ -33,19 +33,19 @@ def line(rabbitmq: RabbitMQ, tmp_path: Path) -> Line:
 
 
 @pytest.fixture
-async def results() -> list[Result]:
+async def results() -> list[Result[Claim]]:
     return []
 
 
 @pytest.fixture
-async def sink(line: Line, results: list[Result]) -> AsyncIterator[RabbitSink]:
+async def sink(line: Line, results: list[Result[Claim]]) -> AsyncIterator[RabbitSink[Claim]]:
     file = line.folder / "sink.toml"
     file.write_text(toml(line.settings))
     file.chmod(0o600)
     settings = load(file, {})
     check_seams()
     with line:
-        sink = RabbitSink(settings.rabbitmq, {"orders": out(settings, "orders")}, 1 << 20, Health())
+        sink = RabbitSink[Claim](settings.rabbitmq, {"orders": out(settings, "orders")}, 1 << 20, Health())
         sink.on_answers(results.extend)
         running = asyncio.create_task(sink.run())
         yield sink
@@ -66,13 +66,13 @@ async def until(condition: Callable[[], object], deadline_s: float = 10.0) -> No
             await asyncio.sleep(0.01)
 
 
-def connection_of(sink: RabbitSink) -> HotConnection:
+def connection_of(sink: RabbitSink[Claim]) -> HotConnection:
     assert sink._link is not None
     return sink._link.connection
 
 
 async def test_a_late_confirm_of_an_old_connection_confirms_nothing_on_the_new_one(
-    sink: RabbitSink, results: list[Result]
+    sink: RabbitSink[Claim], results: list[Result[Claim]]
 ) -> None:
     await until(sink.ready)
     old = connection_of(sink)
@@ -93,7 +93,7 @@ async def test_a_late_confirm_of_an_old_connection_confirms_nothing_on_the_new_o
     await until(lambda: len(results) == 6)
 
 
-async def test_an_abandoned_connection_is_closed(sink: RabbitSink, results: list[Result]) -> None:
+async def test_an_abandoned_connection_is_closed(sink: RabbitSink[Claim], results: list[Result[Claim]]) -> None:
     await until(sink.ready)
     old = connection_of(sink)
     old.pause_reading()

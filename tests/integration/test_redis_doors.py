@@ -15,6 +15,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.certificates import Authority
 from tests.devstack.fixtures import need
+from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.redis import Redis, RedisCluster
 from tests.devstack.service import free_ports
 
@@ -124,6 +125,20 @@ def test_a_server_at_its_maxclients_is_named() -> None:
         first.config_set("maxclients", 1)
         words = "Redis has reached its maxclients. Raise maxclients"
         assert said(f"redis://127.0.0.1:{small.port}") == words
+
+
+def test_a_server_that_hangs_up_and_answered_before_is_not_said_to_require_tls() -> None:
+    with need(Redis.launch_process) as server, ThreadedProxy("127.0.0.1", server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}"
+        assert said(url) == ""
+        server.kill()
+        words = "it closes new connections at once, and accepted them before"
+        # Sometimes the connection is reset while it is made, before the server could greet.
+        answers = [said(url) for _ in range(10)]
+        assert any(
+            answer.startswith(f"Redis does not answer at 127.0.0.1:{proxy.port} ({words})") for answer in answers
+        )
+        assert not any("TLS" in answer for answer in answers)
 
 
 class TestTLS:

@@ -14,8 +14,8 @@ from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Message, parts
-from tests.retry_line import FailingConsumers, RetryLine, long, others, retry_headers, returned_as
-from tests.unit.raw_properties import Props, every_property
+from tests.retry_line import FailingConsumers, RetryLine, long, others, retry_headers, retry_id, returned_as
+from tests.unit.raw_properties import Entry, Props, encode_entry, every_property, sized
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
@@ -24,8 +24,12 @@ SENT = every_property([long("tenant", 7), long("x-delay", 60_000)])
 SENT.others |= {"user_id": b"\5guest", "expiration": b"\x0560000", "delivery_mode": b"\2", "priority": b"\3"}
 PLAIN = Props([long("tenant", 7)], {"delivery_mode": b"\2"}).encode()
 EXPIRING = Props([long("tenant", 7)], {"expiration": b"\x03150"}).encode()
-KEPT = Props([long("tenant", 7)], {"expiration": b"\x0560000"}).encode()
 IMPATIENT = {"retry": {"first": "100ms", "factor": 1, "max": "100ms", "attempts": 2}}
+
+
+def text(name: bytes, value: bytes) -> Entry:
+    return (name, "S", sized(value))
+
 
 Consumers = dict[str, FailingConsumers]
 
@@ -66,6 +70,7 @@ def test_a_rejected_message_returns_by_the_schedule_and_then_is_a_dead_letter(
     assert retry_headers(first) is None
     failed_ms = time.time() * 1000
     failing.reject(first)
+    ids = set()
     for attempt, wait_s in ((1, 0.2), (2, 0.4)):
         rejected_s = time.time()
         returned = failing.next()
@@ -75,12 +80,14 @@ def test_a_rejected_message_returns_by_the_schedule_and_then_is_a_dead_letter(
         assert abs(moment_ms - failed_ms) < 1000
         assert (returned.body, returned.routing_key) == (body, key)
         as_sent(returned, first)
+        ids.add(retry_id(returned))
         failing.reject(returned)
     reason = failing.wait_dead()
     assert reason.startswith(f"exhausted: the consumers of queue '{failing.queue}' failed 3 times, first at ")
     assert reason.endswith("the last reason: rejected")
     assert line.copies(body) == 1, "no other queue gets a copy but the producer's own"
     assert line.depth(failing.queue) == 0
+    assert len(ids) == 1, "one id names the message over all its attempts"
 
 
 def as_sent(returned: Message, first: Message) -> None:
@@ -101,6 +108,8 @@ def test_show_tells_the_attempt_for_which_a_message_waits(
     assert run_command(["show", name, "--config", str(line.file()), "-o", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["retry"]["attempt"], shown["retry"]["attempts"]) == (3, 2)
+    assert shown["tries"] == 3, "the consumers' failures"
+    assert shown["retry"]["id"] not in ("", name), "that of the first return, and not of this dead letter"
     assert shown["routing_key"] == "quorum.new"
 
 
@@ -115,14 +124,33 @@ def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, 
 
 def test_after_the_last_attempt_a_message_goes_to_the_exchange_in_then(line: RetryLine, consumers: Consumers) -> None:
     failing = consumers["ending"]
-    key = failing.publish(KEPT, b"one")
+    delays = [text(b"x-delay-cancel", b"another"), text(b"x-delay-key", b"k"), long("x-delay", 60_000)]
+    key = failing.publish(Props([long("tenant", 7), *delays], {"expiration": b"\x0560000"}).encode(), b"one")
     failing.reject(failing.next())
     returned = failing.next()
     assert b"\x0560000" in returned.properties
+    assert b"x-delay-cancel" in returned.properties, "on a return, a delay header belongs to the consumers"
     failing.reject(returned)
     (last,) = line.receive(1, queue=f"{line.name}.last")
     assert (last.body, last.routing_key, returned_as(last)) == (b"one", key, (2, "rejected"))
     assert b"60000" not in last.properties, "it must not expire in the queue that keeps it"
+    assert retry_id(last) == retry_id(returned)
+    assert others(last) == {encode_entry(long("tenant", 7))}, "it must not be delayed again, or cancel another"
+
+
+def test_the_header_by_which_rabbitmq_delays_is_off_what_returns_and_what_goes_on(
+    line: RetryLine, consumers: Consumers
+) -> None:
+    failing = consumers["ending"]
+    native = long("x-opt-delivery-time", 1_600_000_000_000)  # past, or a RabbitMQ 4.4 would hold it here for the test
+    failing.publish(Props([native, long("tenant", 7)], {"delivery_mode": b"\2"}).encode(), b"native")
+    failing.reject(failing.next())
+    returned = failing.next()
+    assert b"tenant" in returned.properties
+    assert b"x-opt-delivery-time" not in returned.properties
+    failing.reject(returned)
+    (last,) = line.receive(1, queue=f"{line.name}.last")
+    assert b"x-opt-delivery-time" not in last.properties
 
 
 @pytest.mark.parametrize(("sent", "queue"), [(PLAIN, "_ttl"), (EXPIRING, "")], ids=["queue TTL", "expiration"])
@@ -177,6 +205,25 @@ def test_a_message_that_its_consumer_publishes_once_more_starts_over(line: Retry
     failing.accept(again)
 
 
+def test_a_forged_state_skips_no_wait_and_names_no_moment(line: RetryLine, consumers: Consumers) -> None:
+    failing = consumers["ending"]
+    year_9999 = 253_370_764_800_000
+    texts = {b"queue": failing.queue, b"exchange": f"postdate.{failing.route}.back", b"reason": "rejected"}
+    table = [encode_entry((name, "S", sized(text.encode()))) for name, text in texts.items()]
+    death: Entry = (b"x-death", "A", sized(b"F" + sized(b"".join(table))))
+    state = [long("x-retry-attempt", 99), long("x-retry-first-failed", year_9999)]
+    signature: Entry = (b"x-retry-signature", "S", sized(b"0" * 32))
+    failing.publish(Props([death, *state, signature], {"delivery_mode": b"\2"}).encode(), b"forged")
+    failing.reject(failing.next())
+    returned = failing.next()
+    attempt, reason, first_ms = retry_headers(returned) or (0, "", 0)
+    assert (returned.body, attempt, reason) == (b"forged", 1, "rejected")
+    assert abs(first_ms / 1000 - time.time()) < 60
+    failing.reject(returned)
+    (last,) = line.receive(1, queue=f"{line.name}.last")
+    assert returned_as(last) == (2, "rejected")
+
+
 def test_an_operators_retry_gives_an_exhausted_message_one_more_attempt(line: RetryLine, consumers: Consumers) -> None:
     failing = consumers["limited"]
     (name,) = [name for name, why in line.dead().items() if failing.queue in why]
@@ -204,7 +251,10 @@ def test_setup_names_what_the_consumers_queue_needs(line: RetryLine, capsys: pyt
     queue, route = f"{line.name}.quorum", f"{line.name}_quorum"
     (asked,) = [row for row in rows if row["name"] == queue]
     assert asked["state"] == "asked"
-    assert asked["arguments"] == {"x-dead-letter-exchange": "postdate.retry", "x-dead-letter-routing-key": route}
+    routing = {"dead-letter-exchange": "postdate.retry", "dead-letter-routing-key": route}
+    safe = {"dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
+    assert asked["arguments"] == {f"x-{name}": value for name, value in {**routing, **safe}.items()}
+    assert "For a classic queue leave out dead-letter-strategy and overflow" in asked["text"]
     assert f"rabbitmqctl set_policy -p / --apply-to queues postdate.{route}" in asked["text"]
     (policy,) = [row for row in rows if row["name"] == f"postdate.{route}" and row["kind"] == "policy"]
-    assert policy["arguments"]["dead-letter-routing-key"] == route
+    assert {**routing, **safe}.items() <= policy["arguments"].items()

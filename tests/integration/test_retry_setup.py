@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adapters.rabbitmq.topology.rejections import redelivery_troubles
 from bridge.cli import run_command
+from bridge.settings import Settings, settings_from
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 
@@ -26,6 +29,9 @@ class Setup:
             f'[rabbitmq]\nurl = "{broker.url}"\nmanagement_url = "{broker.management_url}"\n'
             '[routes.again]\nkind = "retry"\nqueue = "work"\nschedule = ["1s"]\n'
         )
+
+    def settings(self) -> Settings:
+        return settings_from(self._file)
 
     def run(self, *words: str) -> list[dict[str, Any]]:
         self._capsys.readouterr()
@@ -84,3 +90,24 @@ def test_a_queue_under_another_policy_is_left_alone_and_the_warning_says_what_to
     assert level == "WARN"
     assert "Policy 'theirs' governs it" in text
     assert "add dead-letter-exchange and dead-letter-routing-key to that policy" in text
+
+
+def test_check_names_a_queue_whose_consumers_requeue_what_fails(setup: Setup, managed_rabbitmq: RabbitMQ) -> None:
+    with managed_rabbitmq.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("work", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish("", "work", b"one")
+
+        def is_named() -> bool:
+            """RabbitMQ computes its rates from samples of several seconds."""
+            until = time.monotonic() + 2
+            while time.monotonic() < until:
+                message, _, _ = channel.basic_get("work")
+                if message is not None:
+                    channel.basic_nack(message.delivery_tag, requeue=True)
+            return any(level == "WARN" and "redelivers" in text for level, text in setup.said())
+
+        wait_for(is_named, "a warning", 60)
+        assert list(map(str, redelivery_troubles(setup.settings()))) == ["rabbitmq consumers of again"], (
+            "what a bridge reports"
+        )

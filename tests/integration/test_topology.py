@@ -9,9 +9,9 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.topology.setup import declare, verify
-from bridge.admin.topology import Standing
+from adapters.rabbitmq.topology.declaring import declare, verify
 from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
+from bridge.desk.topology import Standing
 from bridge.settings import Settings, load
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import free_ports

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
 from tests.level_line import LevelLine
+from tests.preloaded import run_postdate
 from tests.unit.raw_properties import Entry, Props, short, sized
 
 pytestmark = pytest.mark.rabbitmq
@@ -35,8 +35,7 @@ def command(line: Line, *words: str) -> subprocess.CompletedProcess[str]:
     file = line.folder / f"{line.name}.command.toml"
     file.write_text(toml(line.settings))
     file.chmod(0o600)
-    call = [sys.executable, "-m", "bridge.cli", *words, "--config", str(file)]
-    return subprocess.run(call, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False)
+    return run_postdate([*words, "--config", str(file)], ROOT)
 
 
 def to_queues(allow_to: list[str] | None = None, **route: object) -> Tables:

@@ -17,10 +17,9 @@ import pytest
 from tests.bridge_line import QUICK, merged
 from tests.bridge_process import ROOT
 from tests.delay_line import Line, delay
-from tests.devstack.process import clean_env
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
-from tests.devstack.service import free_ports, wait_for
+from tests.devstack.service import clean_env, free_ports, wait_for
 from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -23,7 +23,7 @@ from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import HELD_MS
-from bridge.core.ports import FIRST_HELD, Batch, Claimed, Keyed, Parked, Release
+from bridge.core.ports import FIRST_HELD, Batch, Claimed, HeldStep, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, route_in, seal
 from bridge.parking.history import unpack_entries
 from bridge.parking.identity import Ids, shard_of
@@ -74,7 +74,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.known: list[bytes] = []  # every id there ever was
         self.claims: list[Claim] = []  # every claim there ever was
         self.parks: list[tuple[str, int, Batch]] = []
-        self.lost: dict[str, list[tuple[int, bytes]]] = {"a": [], "b": []}
+        #: By instance and shard, the first and the last token of the claims whose reply was lost.
+        self.lost: dict[str, dict[int, tuple[bytes, bytes]]] = {"a": {}, "b": {}}
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         # Not the runner's own run(): it looks after SIGINT at each call, and there are ten thousands of them.
@@ -213,6 +214,7 @@ class StoreMachine(RuleBasedStateMachine):
         reply = self.do(self.stores[instance].claim([shard], limit, bytes_max, HOUR_MS, HOUR_MS))[shard]
         assert isinstance(reply, Claimed)
         model = self.model[shard]
+        self.give_back(instance, shard)
         assert reply.owner == model.owner(instance, HOUR_MS)
         if reply.owner is not None:
             assert reply.claims == []
@@ -238,10 +240,16 @@ class StoreMachine(RuleBasedStateMachine):
         store = self.stores[instance]
         self.rig.lose_reply(store)
         self.do(store.claim([shard], limit, 1 << 20, HOUR_MS, HOUR_MS))
-        token = store._lost[-1][1]
+        first, token = store._lost[shard]
+        if shard in self.lost[instance]:
+            self.model[shard].recover(0, self.lost[instance][shard])
+        self.lost[instance][shard] = first, token
         if self.model[shard].owner(instance, HOUR_MS) is None:
             self.model[shard].claim(token, HOUR_MS, limit, 1 << 20)
-        self.lost[instance].append((shard, token))
+
+    def give_back(self, instance: str, shard: int) -> int:
+        lost = self.lost[instance].pop(shard, None)
+        return self.model[shard].recover(0, lost) if lost else 0
 
     def some(self, picked: list[int]) -> list[Claim]:
         """Mostly of the youngest, which are held still; each at most once."""
@@ -264,28 +272,31 @@ class StoreMachine(RuleBasedStateMachine):
         wait_ms=st.sampled_from([None, None, HOUR_MS]),
         tries=st.integers(0, 9),
     )
-    def release(self, picked: list[int], wait_ms: int | None, tries: int, held: bool = False) -> None:
+    def release(self, picked: list[int], wait_ms: int | None, tries: int) -> None:
         claims, reason = self.some(picked), "nacked: full" if tries else ""
-        releases = [Release(claim, wait_ms, tries, reason, held) for claim in claims]
+        releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
         expected = 0
         for one in releases:
             model = self.model[one.claim.shard]
-            expected += model.release([(one.claim.id + one.claim.token, wait_ms, tries, reason, held)])
+            expected += model.release([(one.claim.id + one.claim.token, wait_ms, tries, reason)])
         assert self.do(self.stores["a"].release(releases)) == expected
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
     def hold(self, picked: list[int]) -> None:
-        self.release(picked, None, 0, held=True)
+        claims = self.some(picked)
+        expected = sum(self.model[claim.shard].hold([claim.id + claim.token]) for claim in claims)
+        assert self.do(self.stores["a"].hold(claims)) == expected
 
-    @rule(instance=instances, shard=shards, paused=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
-    def unhold(self, instance: str, shard: int, paused: set[str], limit: int, steps: int) -> None:
+    @rule(instance=instances, shard=shards, limited=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
+    def let_go(self, instance: str, shard: int, limited: set[str], limit: int, steps: int) -> None:
         after = FIRST_HELD
         for _ in range(steps):
-            expected = self.model[shard].unhold(instance, after, paused, limit)
-            [reply] = self.do(self.stores[instance].unhold({shard: after}, paused, limit)).values()
+            step = HeldStep(after, dict.fromkeys(limited, 0), True)
+            expected = self.model[shard].let_go(instance, step, limit, 0)
+            [reply] = self.do(self.stores[instance].let_go({shard: step}, limit)).values()
             assert reply == expected
-            if not expected.rest:
+            if not expected.owned or expected.ended:
                 return
             after = expected.last
 
@@ -316,13 +327,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(instance=instances, shard=shards)
     def recover(self, instance: str, shard: int) -> None:
-        expected = sum(self.model[number].recover(token) for number, token in self.lost[instance])
-        self.lost[instance] = []
-        expected += self.model[shard].recover(b"")
-        assert self.do(self.stores[instance].recover([shard])) == expected
+        expected = sum(self.give_back(instance, number) for number in range(SHARDS) if number != shard)
+        expected += self.model[shard].recover(HOUR_MS)
+        assert self.do(self.stores[instance].recover([shard], HOUR_MS)) == expected
 
     @rule(instance=instances, shard=shards)
     def hand_over(self, instance: str, shard: int) -> None:
+        self.give_back(instance, shard)
         self.model[shard].hand_over(instance)
         self.do(self.stores[instance].hand_over([shard]))
 
@@ -377,6 +388,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert real["dead"] == model.dead.keys()
         assert real["messages"] == model.messages
         assert real["why"] == model.why
+        assert real["refused"] == sorted(model.refused)
         counts: dict[bytes, int] = {name.encode(): number for name, number in model.counts.items() if number}
         counts |= {b"\0%s\0%s" % (state.encode(), route): number for (state, route), number in model.routes.items()}
         assert real["counts"] == counts
@@ -412,15 +424,16 @@ class StoreMachine(RuleBasedStateMachine):
         pipe.zrange(keys.due, 0, -1, withscores=True)
         pipe.zrange(keys.claimed, 0, -1)
         pipe.zrange(keys.dead, 0, -1)
-        pipe.hgetall(keys.msg).hgetall(keys.why).hgetall(keys.keys).hgetall(keys.counts)
-        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets).xrange(keys.history)
-        due, claimed, dead, stored, why, index, counts, recent, offsets, history = await pipe.execute()
+        pipe.hgetall(keys.messages).hgetall(keys.why).hgetall(keys.index).hgetall(keys.counts)
+        pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets).xrange(keys.history).zrange(keys.refused, 0, -1)
+        due, claimed, dead, stored, why, index, counts, recent, offsets, history, refused = await pipe.execute()
         return {
             "due": {message_id: int(score) for message_id, score in due},
             "claimed": set(claimed),
             "dead": set(dead),
             "messages": stored,
             "why": {message_id: reason.decode() for message_id, reason in why.items()},
+            "refused": refused,
             "keys": index,
             "counts": {name: int(number) for name, number in counts.items() if int(number)},
             "recent": b"".join(entry[8:] for entry in recent),

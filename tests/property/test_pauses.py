@@ -8,11 +8,13 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.core.orders import RouteOrder, RouteState
-from bridge.pipeline import held
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.pipeline import gate
 from tests.unit.house import House
 
 ROUTES = ("orders", "bills")
+#: How many a property has by default; few in the fast tier.
+EXAMPLES = settings().max_examples
 
 #: Publish messages of both routes; order what is paused; let an instance meet the others; let it deliver; pass time.
 steps = st.one_of(
@@ -39,7 +41,7 @@ class Pair:
         """Make one step."""
         memory = self.houses[0].memory
         if isinstance(value, set):
-            memory.orders = {route: RouteOrder(RouteState.PAUSED, 1, "a test", "") for route in value}
+            memory.orders = {route: RouteOrder(RouteState.PAUSED, 1, Actor("a test"), "") for route in value}
         elif what == "publish":
             for _ in range(value):
                 self.number += 1
@@ -70,7 +72,7 @@ class Pair:
                 return
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * EXAMPLES)
 @given(st.lists(steps, max_size=40), st.integers(1, 6))
 def test_every_message_leaves_once_and_each_route_keeps_its_order(
     made: list[tuple[str, int | set[str]]], step_max: int
@@ -82,7 +84,7 @@ def test_every_message_leaves_once_and_each_route_keeps_its_order(
         await pair.end()
         return pair
 
-    with patch.object(held, "_STEP_MAX", step_max):
+    with patch.object(gate, "_STEP_MAX", step_max):
         pair = asyncio.run(play())
     assert pair.houses[0].parked() == 0
     assert sorted(pair.left) == [f"{number:05}" for number in range(1, pair.number + 1)]

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
 from bridge.core.message import Claim, HeaderValue
 from bridge.delay.header import HeaderRules
 from bridge.parking.identity import Ids
-from bridge.pipeline.claim import Claimer, ClaimRules
+from bridge.pipeline.assemble import PipelineRules, assemble
+from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
-from bridge.pipeline.held import Ordered
-from bridge.pipeline.leases import Leases
-from bridge.pipeline.park import Parker, ParkLimits
-from bridge.pipeline.publish import Publisher
-from bridge.pipeline.settle import RetryRules, Settler
-from bridge.pipeline.wake import Wake
+from bridge.pipeline.park import ParkLimits
+from bridge.pipeline.settle import RetryRules
 from bridge.process.members import Members, Sharing
 from bridge.telemetry.health import Health
-from bridge.telemetry.lateness import Lateness
+from bridge.telemetry.metrics import Metrics
 
 SHARDS = 4
 LEASE_MS = 15_000
@@ -53,25 +50,24 @@ class House:
         self.store = MemoryStore(self.memory, instance)
         self.health = Health()
         self.source = MemorySource(self.clock)
-        self.wake = Wake(self.clock, ahead_ms)
-        self.lateness = Lateness()
-        self.sink = MemorySink(window)
-        self.ordered = Ordered({}, self.source.hold, self.wake.nudge)
-        self.leases = Leases(self.store, self.wake, rules.lease_ms)
-        self.settler = Settler(self.store, self.clock, RETRY, self.lateness, self.leases, self.health)
-        self.publisher = Publisher(self.sink, self.settler, self.leases, self.wake, self.clock)
-        self.sink.on_answers(self.publisher.answered)
-        parts = (self.store, self.wake, self.leases, self.publisher, rules, self.health, self.ordered)
-        self.claimer = Claimer(*parts, rates or {})
+        self.sink = MemorySink[Claim](window)
         routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
-        self.parker = Parker(self.source, self.store, routes, Ids(instance), self.wake.heard, self.health, limits)
+        assembled = PipelineRules(routes, rules, RETRY, limits, rates or {}, ahead_ms=ahead_ms)
+        self.metrics = Metrics(routes)
+        ends = self.store, self.source, self.sink
+        stages = assemble(*ends, assembled, Ids(instance), {}, self.health, self.metrics)
+        self.wake, self.leases, self.ordered = stages.wake, stages.leases, stages.ordered
+        self.recovery = stages.recovery
+        self.parker, self.claimer, self.lateness = stages.parker, stages.claimer, stages.lateness
+        self.publisher, self.settler = stages.publisher, stages.settler
         self.leases.take_over(frozenset(range(SHARDS)))
 
     def members(self, *routes: str) -> Members:
         """Its place among the instances; it can deliver these routes."""
         sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.leases.elsewhere)
-        return Members(self.store, self.leases, DRAIN_MS, self.sink.able, dict, self.health, sharing, self.ordered)
+        here = self.store, self.leases, self.recovery
+        return Members(*here, DRAIN_MS, self.sink.able, dict, self.health, sharing, self.ordered)
 
     def publish(self, body: str, delay_ms: HeaderValue = 0, order_key: str = "", **how: Any) -> None:
         """A producer sends a message to be delivered later."""
@@ -90,7 +86,7 @@ class House:
 
     def claims(self) -> list[Claim]:
         """Return the claims that were published, in order."""
-        return cast("list[Claim]", self.sink.published)
+        return self.sink.published
 
     def bodies(self) -> list[str]:
         """What was published, in order."""

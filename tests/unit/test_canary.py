@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.app.canary import LOST_S, Canaries
+from bridge.app.canaries import LOST_S, Canaries
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Settings, load, plan
-from bridge.settings.plan import canary_brokers, canary_name, is_canary
+from bridge.settings.process_plan import canary_brokers, canary_name, is_canary
 
 ROUTES = {
     "routes.orders": {"intercept": "orders.delay", "deliver_to": "orders"},
@@ -66,6 +66,17 @@ class TestStates:
         assert (self.state.late_s, self.state.trouble) == (0.012, "it did not come back within 10 s of its due moment")
         await self.canaries.once(self.state)
         assert self.state.trouble == "no broker answers"
+
+    async def test_it_is_missing_from_the_first_that_is_lost_or_late(self) -> None:
+        rules = settings().canary
+        assert self.state.missing(rules, self.now_s) == ""
+        assert self.state.missing(rules, self.now_s + 37) == "none for 37 s"
+        self.answers = [0.01, None]
+        await self.canaries.once(self.state)
+        assert self.state.missing(rules, self.now_s + 36) == ""
+        await self.canaries.once(self.state)
+        assert self.state.missing(rules, self.now_s).startswith("it did not come back")
+        assert self.canaries.overdue() == ""
 
     async def test_it_is_overdue_after_three_intervals_without_a_success(self) -> None:
         assert self.canaries.overdue() == ""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.admin.leftovers import Remains
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
+from bridge.desk.leftovers import Remains
 from bridge.pipeline.relay import Relay
-from bridge.process.leftovers import LevelsDrain, StoreDrain
+from bridge.process.drains import LevelsDrain, StoreDrain
 
 
 class Broker:

@@ -12,12 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.memory import Memory
-from adapters.memory.sink import HOLD
+from adapters.memory.memory_sink import HOLD
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Outcome
 from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules
+from bridge.telemetry.subject import STORE_CLAIM
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -146,7 +147,7 @@ async def test_a_lease_that_ended_and_could_not_be_released_is_not_renewed_for_e
     with pytest.raises(StoreUnavailable):
         await house.claimer.once()
     assert house.leases.held() == []
-    assert await house.store.recover([SHARD]) == 3
+    assert await house.store.recover([SHARD], LEASE_MS) == 3
 
 
 async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +177,9 @@ async def test_leases_are_renewed_while_the_broker_takes_its_time() -> None:
     for claim in house.leases.held():
         claim.lease_ends -= LEASE_MS / 2000  # half of it has passed
     house.clock.advance(LEASE_MS / 2)
-    await house.leases.renew()
+    await house.recovery.renew()
     house.clock.advance(LEASE_MS * 0.9)
-    assert await house.store.recover(range(SHARDS)) == 0
+    assert await house.store.recover(range(SHARDS), LEASE_MS) == 0
     house.sink.answer_held()
     await turns()
     await house.settler.once()
@@ -190,7 +191,7 @@ async def test_young_leases_are_left_alone() -> None:
     house.sink.answer = HOLD
     await house.claimer.once()
     house.memory.away = "nobody should ask"
-    await house.leases.renew()
+    await house.recovery.renew()
 
 
 # -- shares ---------------------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
     house.memory.away = "the store is away"
     async with running(house):
         async with asyncio.timeout(5):
-            while "store claim" not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+            while STORE_CLAIM not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
                 await asyncio.sleep(0.001)
         house.memory.away = ""
         await until(house, 3)
@@ -447,7 +448,7 @@ async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_oth
         while await house.deliver():
             pass
         house.clock.advance(LEASE_MS + 1)
-        await house.store.recover(range(SHARDS))
+        await house.store.recover(range(SHARDS), LEASE_MS)
         await house.deliver()
     assert house.bodies() == numbers(3)[1:]
     assert [why.partition(":")[0] for why in house.dead()] == ["damaged"]
@@ -461,7 +462,7 @@ async def test_a_message_of_a_newer_version_waits_is_named_once_and_health_says_
         for _ in range(3):
             await house.deliver()
             house.clock.advance(LEASE_MS + 1)
-            await house.store.recover(range(SHARDS))
+            await house.store.recover(range(SHARDS), LEASE_MS)
     assert house.bodies() == numbers(3)[1:]
     assert [line["ids"] for line in lines if line["event"] != "trouble"] == [[one.decode()]]
     assert "start an instance of that version" in house.health.sentence()

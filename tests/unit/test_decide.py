@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.pipeline.decide import Neighbours
@@ -27,10 +27,31 @@ def test_records_that_mean_one_moment_are_never_due_before_those_in_front_of_the
         before_ms = due_ms
 
 
-@given(st.lists(st.integers(1000, 1030), max_size=50))
-def test_no_message_is_due_early_or_more_than_eight_milliseconds_late(asked_ms: list[int]) -> None:
+#: Around the end of a word, in which moments are remembered.
+EDGES_MS = st.integers(1000, 1050)
+
+
+@given(st.lists(EDGES_MS, max_size=50))
+@example([1000, 1007, 1000, 1000, 1012, 1000])
+def test_no_record_is_due_before_an_earlier_one_unless_it_would_wait_for_it_for_more_than_eight_milliseconds(
+    asked_ms: list[int],
+) -> None:
     neighbours = Neighbours()
-    assert all(0 <= neighbours.due_ms(LOG, due_ms) - due_ms <= 8 for due_ms in asked_ms)
+    due_ms = [neighbours.due_ms(LOG, moment_ms) for moment_ms in asked_ms]
+    assert all(0 <= due - asked <= 8 for due, asked in zip(due_ms, asked_ms, strict=True))
+    for later, asked in enumerate(asked_ms):
+        assert all(due_ms[later] >= earlier for earlier in due_ms[:later] if earlier <= asked + 8)
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 8)), max_size=100))
+def test_records_of_moments_that_lie_apart_keep_their_order_however_they_alternate(
+    asked: list[tuple[int, int]],
+) -> None:
+    neighbours, latest_ms = Neighbours(), dict[int, int]()
+    for moment, off_ms in asked:
+        due_ms = neighbours.due_ms(LOG, 1000 + moment * 100 + off_ms)
+        assert due_ms >= latest_ms.get(moment, 0)
+        latest_ms[moment] = due_ms
 
 
 def test_another_log_is_no_neighbour() -> None:
@@ -42,11 +63,12 @@ def test_another_log_is_no_neighbour() -> None:
     ]
 
 
-def test_a_log_of_long_ago_is_forgotten_and_does_no_harm() -> None:
+def test_moments_of_long_ago_are_forgotten_and_do_no_harm() -> None:
     neighbours = Neighbours()
-    for number in range(10_000):
-        assert neighbours.due_ms(b"%d" % number, 1000) == 1000
-    assert len(neighbours._last_ms) < 5000
+    for number in range(50_000):
+        assert neighbours.due_ms(LOG, number * 1000) == number * 1000
+    assert len(neighbours._words) + len(neighbours._older) < 20_000
+    assert neighbours.due_ms(LOG, 49_999_000 - 5) == 49_999_000, "those of late are remembered"
 
 
 async def test_a_delay_keeps_its_place_in_the_log_and_a_moment_is_exact() -> None:

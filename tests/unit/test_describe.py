@@ -4,15 +4,16 @@ import json
 import math
 import struct
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rabbitmq.raw.properties import header_tag, read
-from adapters.rabbitmq.raw.values import DEPTH_MAX, UNREADABLE, build, describe
+from adapters.rabbitmq.raw.values import DEPTH_MAX, NESTED_MAX, UNREADABLE, build, describe
 from bridge.core.message import HeaderValue, Timestamp, Unreadable
-from tests.unit.raw_properties import PROPS, Props, sized
+from tests.unit.raw_properties import PROPS, Entry, Props, sized
 
 
 def test_every_property_and_type_is_shown() -> None:
@@ -169,3 +170,14 @@ def test_what_does_not_fit_is_refused() -> None:
         build(timestamp=-1)
     with pytest.raises(ValueError, match="255 bytes"):
         build({"n" * 256: 1})
+
+
+def test_nested_values_are_bounded_and_what_stands_behind_them_is_read() -> None:
+    nested = sized(b"\1aV" * (NESTED_MAX + 1))
+    headers: list[Entry] = [(b"big", "F", nested), (b"list", "A", sized(b"V")), (b"plain", "S", sized(b"text"))]
+    shown: Any = describe(Props(headers).encode())["headers"]
+    why = f"more than {NESTED_MAX} nested values"
+    assert len(shown["big"]) == NESTED_MAX + 1
+    assert shown["big"][UNREADABLE] == why
+    assert shown["list"] == [f"{UNREADABLE} {why}"]
+    assert shown["plain"] == "text"

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
 
-from adapters.kafka.diagnosis import judged
-from adapters.rabbitmq.diagnosis import alarms_of, plugin_exchange, shortcuts
+import pytest
+
+from adapters.kafka.nodes import judged
+from adapters.rabbitmq.nodes import alarms_of, plugin_exchange, shortcuts
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
-from bridge.admin.desk import ServerMemory, Stats
-from bridge.admin.diagnosis import CheckResult, Severity, fail, ok, warn
-from bridge.app.doctor import exit_code, judged_orders, judged_state, live_url
-from bridge.core.orders import RouteOrder, RouteState
+from bridge.cli import doctor as command
+from bridge.cli import run_command
+from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.desk.numbers import RouteStats, ServerMemory, Stats
+from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
+from bridge.operate import doctor
+from bridge.operate.check import judged_instances
+from bridge.operate.doctor import exit_code, judged_orders, judged_state, live_url
+from bridge.operate.verdict import Known, judge
 from bridge.settings import Http, Settings
 from bridge.telemetry.health import WELL
+from tests.api import ROUTES
 
 CALM = Stats(10_000, 5, 0, 0, 0, 20_000, {}, {"a-1": {"health": WELL}}, ())
 
@@ -32,20 +43,21 @@ def test_the_exit_code_is_that_of_the_worst_result() -> None:
 
 class TestState:
     def test_calm_is_ok(self) -> None:
-        assert levels(list(judged_state(CALM))) == ["OK", "OK"]
+        assert levels([*judged_instances(CALM), *judged_state(CALM)]) == ["OK", "OK"]
 
     def test_overdue_messages_fail_and_name_the_oldest(self) -> None:
-        late = replace(CALM, overdue=3, next_due_ms=-65_000)
+        late = replace(CALM, overdue=3, by_route={"orders": RouteStats(overdue=3, oldest_overdue_ms=75_000)})
         found = [one for one in judged_state(late) if one.level is Severity.FAIL]
         assert [one.text for one in found] == ["overdue messages: 3, the oldest by 1m 15s"]
         assert found[0].advice
 
     def test_a_moment_of_lateness_is_load_and_no_failure(self) -> None:
-        assert levels(list(judged_state(replace(CALM, overdue=3, next_due_ms=9_000)))) == ["OK", "OK"]
+        late = replace(CALM, overdue=3, by_route={"orders": RouteStats(overdue=3, oldest_overdue_ms=1000)})
+        assert levels(list(judged_state(late))) == ["OK"]
 
     def test_dead_letters_refusals_and_an_instance_in_trouble_are_warnings_with_advice(self) -> None:
         ill = replace(CALM, dead=2, refused=1, instances={"a-1": {"health": "the store does not answer."}})
-        found = [one for one in judged_state(ill) if one.level is Severity.WARN]
+        found = [one for one in (*judged_instances(ill), *judged_state(ill)) if one.level is Severity.WARN]
         assert [one.subject for one in found] == ["instance a-1", "messages", "messages"]
         assert all(one.advice for one in found)
 
@@ -116,8 +128,8 @@ def test_the_page_is_asked_at_an_address_that_this_machine_reaches() -> None:
 
 def test_a_paused_or_drained_route_is_named_with_the_command_that_ends_it() -> None:
     orders = {
-        "orders": RouteOrder(RouteState.PAUSED, 0, "anna", ""),
-        "bills": RouteOrder(RouteState.DRAINING, 0, "anna", ""),
+        "orders": RouteOrder(RouteState.PAUSED, 0, Actor("anna", "cli"), ""),
+        "bills": RouteOrder(RouteState.DRAINING, 0, Actor("anna", "cli"), ""),
     }
     found = list(judged_orders(CALM, orders))
     assert [(one.subject, one.level, one.advice) for one in found] == [
@@ -126,3 +138,34 @@ def test_a_paused_or_drained_route_is_named_with_the_command_that_ends_it() -> N
     ]
     assert "takes nothing in" in found[0].text
     assert "delivers nothing" in found[1].text
+
+
+def test_doctor_begins_its_look_at_the_state_with_the_sentence_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = replace(CALM, instances={}, silent={"a-1": 20_000})
+    for found in (CALM, stale):
+        monkeypatch.setattr(doctor, "at_desk", lambda *_, found=found: (found, {}))
+        first = next(iter(doctor._state(Settings(routes=ROUTES))))
+        assert (f"{first.text}.", first.level) == (judge(Known(found)).sentence, judge(Known(found)).level)
+
+    def away(*_: object) -> NoReturn:
+        raise StoreUnavailable("Redis does not answer")
+
+    monkeypatch.setattr(doctor, "at_desk", away)
+    assert [one.text for one in doctor._state(Settings(routes=ROUTES))] == ["Trouble: Redis does not answer"]
+
+
+@pytest.mark.parametrize(
+    ("found", "named"), [([ok("store", "it answers")], False), ([warn("store", "it is slow")], True)]
+)
+def test_doctor_names_the_page_of_all_sentences_where_something_is_wrong(
+    found: list[CheckResult],
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(command, "examine_all", lambda *_: found)
+    monkeypatch.setattr(command, "settings_with_routes", lambda _: Settings(routes=ROUTES))
+    run_command(["doctor", "--config", str(tmp_path / "any.toml")])
+    assert ("deploy/messages.md" in capsys.readouterr().err) is named
+    assert (Path(__file__).parents[2] / "deploy/messages.md").exists()

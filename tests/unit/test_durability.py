@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
+from typing import Any
 
 import pytest
 
-from adapters.redis.durability import Server, judge
-from bridge.core.errors import StoreUnfit
+from adapters.redis.durability import Server, ask, judge
+from bridge.core.errors import StoreUnavailable, StoreUnfit
 
 GOOD = Server("Redis", (8, 0), True, "everysec", "noeviction")
 WANTED = ("always", "everysec", "replicas", "none")
@@ -135,3 +137,20 @@ def test_sentinel_with_no_min_replicas_to_write_is_warned_of(wanted: str) -> Non
 
 def test_waiting_for_replicas_needs_no_min_replicas_to_write() -> None:
     assert judge(GOOD._replace(sentinel=True, min_replicas=0, replicas=2), "replicas", 1, 700).warnings == ()
+
+
+def test_a_server_that_is_loading_its_data_is_waited_for_and_not_judged() -> None:
+    """Redis turns its append-only file off while it reads it."""
+
+    class Loading:
+        connection_pool = None
+
+        async def info(self, section: str) -> dict[str, object]:
+            return {"redis_version": "7.0.15", "loading": 1, "aof_enabled": 0}
+
+        async def config_get(self, name: str) -> dict[str, str]:
+            return {name: "everysec"}
+
+    client: Any = Loading()
+    with pytest.raises(StoreUnavailable, match="Redis is loading its data"):
+        asyncio.run(ask(client))

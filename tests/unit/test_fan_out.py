@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from adapters.memory.sink import HOLD, MemorySink
+from adapters.memory.memory_sink import HOLD, MemorySink
 from bridge.core.message import Claim, Outcome, Refusal
-from bridge.core.ports import Letter, Result
+from bridge.core.ports import Result
 from bridge.core.reasons import Reason, ReasonKind
-from bridge.pipeline.fan_out import FanOut
+from bridge.pipeline.fan_out import Copy, FanOut
 
 AWAY = Refusal(Reason(ReasonKind.UNROUTABLE, "no queue"))
 NEVER = Refusal(Reason(ReasonKind.TOO_LARGE, "too large"), lasting=True)
@@ -25,12 +25,12 @@ def claim(route: str = "orders", number: int = 0, lease_s: float = 60, reached: 
 
 class Rig:
     def __init__(self, window: int = 100) -> None:
-        self.inner = MemorySink(window)
+        self.inner = MemorySink[Claim | Copy](window)
         self.sink = FanOut(self.inner, LANES)
-        self.results: list[Result] = []
+        self.results: list[Result[Claim]] = []
         self.sink.on_answers(self.results.extend)
 
-    async def publish(self, *letters: Letter) -> None:
+    async def publish(self, *letters: Claim) -> None:
         self.sink.publish(letters)
         await self.answers()
 
@@ -95,7 +95,7 @@ async def test_a_lasting_refusal_buries_only_when_no_other_destination_can_still
 
 async def test_other_routes_pass_as_they_are_and_in_their_order() -> None:
     rig = Rig()
-    letters: list[Letter] = [claim("bills", 1), claim("orders", 2), claim("bills", 3)]
+    letters: list[Claim] = [claim("bills", 1), claim("orders", 2), claim("bills", 3)]
     await rig.publish(*letters)
     assert rig.sent() == ["bills", "orders", "orders/1", "orders/2", "bills"]
     assert rig.inner.published[0] is letters[0]

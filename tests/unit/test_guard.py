@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.redis.guard import LOSS_IN_HEALTH_MS, LOSS_SHOWN_MS, Mark, loss_in, lost, many_dead, nearly_full
-from bridge.admin.desk import ServerMemory
+from adapters.redis.guard import (
+    LOSS_IN_HEALTH_MS,
+    LOSS_SHOWN_MS,
+    Mark,
+    loss_in,
+    lost,
+    many_dead,
+    nearly_full,
+)
+from bridge.desk.numbers import ServerMemory
 
 BEFORE = {0: Mark(ever=100, parked=60, held=20, dead=1), 1: Mark(ever=50, parked=50, held=50, dead=0)}
 

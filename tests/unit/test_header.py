@@ -226,6 +226,13 @@ def test_a_level_is_one_of_eighteen(level: HeaderValue, delay_ms: int) -> None:
     assert read_due({"x-delay-level": level}, NOW, None, OWN) == Due(NOW + delay_ms, delay_ms)
 
 
+def test_a_timestamp_that_lost_its_milliseconds_is_rounded_up_where_the_route_says_so() -> None:
+    asked = NOW // 1000 + 5
+    for rules, due_ms in ((HeaderRules(), asked * 1000), (HeaderRules(round_timestamps=True), asked * 1000 + 999)):
+        assert read_due({"x-deliver-at": Timestamp(asked)}, NOW, None, rules).due_ms == due_ms
+        assert read_due({"x-deliver-at": asked * 1000 + 7}, NOW, None, rules).due_ms == asked * 1000 + 7
+
+
 @pytest.mark.parametrize("level", [0, 19, -1, "", "3s", 1.5, "1.5", True, Timestamp(1), BEYOND])
 def test_a_level_outside_of_the_list_is_refused(level: HeaderValue) -> None:
     assert reason({"x-delay-level": level}).startswith("header x-delay-level: ")

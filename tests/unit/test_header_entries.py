@@ -12,10 +12,10 @@ from hypothesis import given
 
 from adapters.kafka.intake import KafkaIntake, Partition, StartOffset
 from adapters.kafka.raw import record as kafka_record
-from adapters.kafka.raw.record import Header, headers_in
+from adapters.kafka.raw.record import Header
 from adapters.kafka.topology.topic_ids import TopicId
 from adapters.rabbitmq.levels.packing import REASON_HEADER, RabbitPacking, RoutePacking
-from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.levels.waits import plan_waits
 from adapters.rabbitmq.outgoing import Encoder, Out
 from adapters.rabbitmq.raw.fields import TooManyEntries, entries, walk
 from adapters.rabbitmq.raw.payload import pack, unpack
@@ -134,4 +134,4 @@ def test_a_record_with_too_many_headers_has_a_fault_and_keeps_its_bytes(number: 
         assert delivery.fault.startswith(fault)
         assert bool(delivery.fault) is bool(fault)
         assert kafka_record.unpack(delivery.payload).headers == headers
-        assert headers_in(delivery.payload) == number
+        assert len(kafka_record.unpack(delivery.payload).headers) == number

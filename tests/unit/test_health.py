@@ -11,6 +11,9 @@ from structlog.testing import capture_logs
 
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.telemetry.health import WELL, Health, RefusedRoutes
+from bridge.telemetry.subject import STORE, Subject
+
+ORDERS = Subject("route", "orders")
 
 
 class Clock:
@@ -35,19 +38,19 @@ def clock() -> Iterator[Clock]:
 
 def test_a_sentence_stays_until_it_is_well_again() -> None:
     health = Health()
-    health.say("store", "Redis does not answer")
+    health.say(STORE, "Redis does not answer")
     assert health.sentence() == "Redis does not answer."
-    health.say("store", "")
+    health.say(STORE, "")
     assert health.sentence() == WELL
 
 
 def test_a_sentence_that_nobody_takes_back_is_forgotten_after_its_time_and_not_called_well(clock: Clock) -> None:
     health = Health(clock)
-    health.say("route orders", "messages are refused", for_s=5)
-    health.say("store", "Redis does not answer", for_s=60)
+    health.say(ORDERS, "messages are refused", for_s=5)
+    health.say(STORE, "Redis does not answer", for_s=60)
     clock.now_s += 6
-    assert health.troubles() == {"store": "Redis does not answer"}
-    health.say("store", "")
+    assert health.troubles() == {STORE: "Redis does not answer"}
+    health.say(STORE, "")
     for _ in range(3):
         clock.now_s += 1
         health.look()
@@ -59,18 +62,18 @@ def test_a_running_number_is_no_news() -> None:
     health = Health()
     with capture_logs() as lines:
         for seconds in range(11, 20):
-            health.say("overdue", f"the oldest overdue message was due {seconds}s ago", cause="overdue")
+            health.say(Subject("overdue"), f"the oldest overdue message was due {seconds}s ago", cause="overdue")
     assert len(lines) == 1
-    assert health.troubles() == {"overdue": "the oldest overdue message was due 19s ago"}
+    assert health.troubles() == {Subject("overdue"): "the oldest overdue message was due 19s ago"}
 
 
 def test_details_that_differ_make_one_line_a_second_and_the_last_one_is_not_lost(clock: Clock) -> None:
     health = Health(clock)
     for number in range(3000):
         clock.now_s = 100 + number / 1000
-        health.say("route orders", f"refused: routing key {'abcdefghij'[number % 10] * (number % 250)}!")
+        health.say(ORDERS, f"refused: routing key {'abcdefghij'[number % 10] * (number % 250)}!")
     assert 3 <= len(clock.lines) <= 4
-    health.say("route orders", "refused: the last one")
+    health.say(ORDERS, "refused: the last one")
     clock.now_s += 1
     health.look()
     assert clock.said()[-1] == ("trouble", "refused: the last one")
@@ -79,16 +82,16 @@ def test_details_that_differ_make_one_line_a_second_and_the_last_one_is_not_lost
 
 def test_subjects_do_not_hide_each_other(clock: Clock) -> None:
     health = Health(clock)
-    for subject in ("route orders", "route payments", "store"):
+    for subject in (ORDERS, Subject("route", "payments"), STORE):
         health.say(subject, "something is wrong")
     assert [line["subject"] for line in clock.lines] == ["route orders", "route payments", "store"]
 
 
 def test_well_again_is_said_once_a_second_has_passed_without_trouble(clock: Clock) -> None:
     health = Health(clock)
-    health.say("store", "Redis does not answer")
+    health.say(STORE, "Redis does not answer")
     clock.now_s += 10
-    health.say("store", "")
+    health.say(STORE, "")
     health.look()
     assert clock.said() == [("trouble", "Redis does not answer")]
     clock.now_s += 1
@@ -102,9 +105,9 @@ def test_well_again_is_said_once_a_second_has_passed_without_trouble(clock: Cloc
 def test_trouble_that_comes_and_goes_many_times_a_second_is_one_line(clock: Clock) -> None:
     health = Health(clock)
     for _ in range(80):
-        health.say("kafka intake", "no Read permission on the group")
+        health.say(Subject("kafka", "intake"), "no Read permission on the group")
         clock.now_s += 0.05
-        health.say("kafka intake", "")
+        health.say(Subject("kafka", "intake"), "")
         clock.now_s += 0.05
         health.look()
     assert clock.said() == [("trouble", "no Read permission on the group")]
@@ -112,9 +115,9 @@ def test_trouble_that_comes_and_goes_many_times_a_second_is_one_line(clock: Cloc
 
 def test_a_trouble_within_the_second_is_told_although_it_is_over(clock: Clock) -> None:
     health = Health(clock)
-    health.say("store", "Redis does not answer")
-    health.say("store", "Redis is at its maxmemory")
-    health.say("store", "")
+    health.say(STORE, "Redis does not answer")
+    health.say(STORE, "Redis is at its maxmemory")
+    health.say(STORE, "")
     for _ in range(3):
         clock.now_s += 1
         health.look()
@@ -124,7 +127,7 @@ def test_a_trouble_within_the_second_is_told_although_it_is_over(clock: Clock) -
 def test_a_trouble_that_is_the_told_one_again_is_no_news(clock: Clock) -> None:
     health = Health(clock)
     for sentence in ("no exchange orders", "no rights", "no exchange orders"):
-        health.say("route orders", sentence)
+        health.say(ORDERS, sentence)
     clock.now_s += 1
     health.look()
     assert clock.said() == [("trouble", "no exchange orders")]
@@ -132,7 +135,7 @@ def test_a_trouble_that_is_the_told_one_again_is_no_news(clock: Clock) -> None:
 
 def test_a_sentence_that_ran_out_is_not_seen_again_in_the_log_too(clock: Clock) -> None:
     health = Health(clock)
-    health.say("route orders", "messages are refused", for_s=5)
+    health.say(ORDERS, "messages are refused", for_s=5)
     for _ in range(7):
         clock.now_s += 1
         health.look()
@@ -142,7 +145,7 @@ def test_a_sentence_that_ran_out_is_not_seen_again_in_the_log_too(clock: Clock) 
 def test_another_cause_in_the_same_words_is_news(clock: Clock) -> None:
     health = Health(clock)
     for cause in ("first", "second"):
-        health.say("route orders", "messages are refused", cause=cause)
+        health.say(ORDERS, "messages are refused", cause=cause)
         clock.now_s += 1
         health.look()
     assert clock.said() == [("trouble", "messages are refused")] * 2
@@ -169,8 +172,8 @@ async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() ->
     with capture_logs() as lines:
         running = asyncio.create_task(health.run())
         await asyncio.sleep(0)
-        health.say("route orders", "refused as one")
-        health.say("route orders", "refused as another")
+        health.say(ORDERS, "refused as one")
+        health.say(ORDERS, "refused as another")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert [line["what"] for line in lines] == ["refused as one", "refused as another"]
@@ -178,8 +181,8 @@ async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() ->
 
 def test_a_sentence_is_cut_where_a_detail_is_endless(clock: Clock) -> None:
     health = Health(clock)
-    health.say("route orders", f"no queue takes it with routing key '{'k' * 5000}' (NO_ROUTE)")
-    health.say("store", "too many words " * 1000)
+    health.say(ORDERS, f"no queue takes it with routing key '{'k' * 5000}' (NO_ROUTE)")
+    health.say(STORE, "too many words " * 1000)
     [(_, first), (_, second)] = clock.said()
     assert first == f"no queue takes it with routing key '{'k' * 118}… (NO_ROUTE)"
     assert len(second) == 1000

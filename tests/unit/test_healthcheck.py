@@ -53,6 +53,14 @@ def test_a_base_path_is_part_of_the_path(asked: tuple[int, list[str]]) -> None:
     assert paths == ["/postdate/readyz"]
 
 
+def test_liveness_is_asked_at_its_own_address_where_there_is_one(asked: tuple[int, list[str]]) -> None:
+    port, paths = asked
+    own = settings("127.0.0.1:1", live_listen=f"0.0.0.0:{port}", base_path="/postdate")
+    assert ask(own, "/livez") == ""
+    assert paths == ["/livez"]
+    assert ask(own, "/readyz").startswith("No answer from 127.0.0.1:1/postdate/readyz")
+
+
 def test_no_answer_is_one_sentence() -> None:
     port = free_port()
     found = ask(settings(f"127.0.0.1:{port}"), "/readyz")

@@ -6,15 +6,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.orders import RouteOrder, RouteOrders, RouteState, latest, read_order
-from bridge.core.ports import Claimed, Release
-from bridge.pipeline import held
-from bridge.pipeline.held import Ordered
+from bridge.core.orders import Actor, RouteOrder, RouteOrders, RouteState, latest, read_order
+from bridge.core.ports import Claimed, HeldStep
+from bridge.pipeline import gate
+from bridge.pipeline.ordered import Ordered
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House
 
 
 def ordered(state: RouteState, *routes: str) -> RouteOrders:
-    return {route: RouteOrder(state, 1, "admin", "a test") for route in routes}
+    return {route: RouteOrder(state, 1, Actor("admin", "api"), "a test") for route in routes}
 
 
 PAUSED = ordered(RouteState.PAUSED, "orders")
@@ -75,8 +75,28 @@ async def test_after_a_resume_everything_is_delivered_in_its_order() -> None:
     assert held_in(house) == 0
 
 
+async def test_lateness_counts_from_the_resume_and_the_hold_has_a_metric_of_its_own() -> None:
+    house = await paused(10)
+    house.clock.advance(60_000)
+    resumed = RouteOrder(RouteState.RUNNING, house.clock.now_ms(), Actor("admin", "api"), "", house.clock.now_ms())
+    house.ordered.learn({"orders": resumed})
+    house.clock.advance(20)
+    await deliver_all(house)
+    assert house.bodies() == numbers(10)
+    assert 20 <= house.lateness.max_ms < 1000
+    numbers_of_route = house.metrics.routes["orders"]
+    assert numbers_of_route.lateness_ms.total < 10_000
+    assert numbers_of_route.held_ms.total >= 10 * 60_000
+    house.publish("later")
+    await house.park()
+    house.clock.advance(50)
+    await deliver_all(house)
+    assert house.lateness.max_ms < 1000
+    assert sum(numbers_of_route.held_ms.counts) == 10, "what comes due after the resume was not held"
+
+
 async def test_nothing_overtakes_held_messages_that_are_let_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_STEP_MAX", 7)
+    monkeypatch.setattr(gate, "_STEP_MAX", 7)
     house = await paused(50)
     house.ordered.learn({})
     await house.deliver()
@@ -90,7 +110,7 @@ async def test_nothing_overtakes_held_messages_that_are_let_go_in_steps(monkeypa
 async def test_another_route_is_delivered_while_one_is_paused_and_while_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(held, "_STEP_MAX", 5)
+    monkeypatch.setattr(gate, "_STEP_MAX", 5)
     house = House(also=("bills",))
     house.publish("bill", route="bills")
     for n in range(20):
@@ -109,7 +129,7 @@ async def test_another_route_is_delivered_while_one_is_paused_and_while_it_is_le
 
 
 async def test_a_route_that_stays_paused_stays_held_when_another_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_STEP_MAX", 3)
+    monkeypatch.setattr(gate, "_STEP_MAX", 3)
     house = House(also=("bills",))
     for n in range(12):
         house.publish(f"{n}", route=("orders", "bills")[n % 2])
@@ -124,7 +144,7 @@ async def test_a_route_that_stays_paused_stays_held_when_another_is_resumed(monk
 
 
 async def test_the_next_instance_of_a_shard_lets_go_what_a_dead_one_left_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_STEP_MAX", 5)
+    monkeypatch.setattr(gate, "_STEP_MAX", 5)
     first = await paused(30)
     first.ordered.learn({})
     await first.claimer.once()  # let a few go, and die
@@ -156,17 +176,17 @@ async def test_messages_that_could_not_be_given_back_come_back_when_their_leases
     house = house_with(3)
     house.ordered.learn(PAUSED)
     await house.park()
-    release = house.store.release
+    hold = house.store.hold
 
     async def fails(_: object) -> int:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(house.store, "release", fails)
+    monkeypatch.setattr(house.store, "hold", fails)
     with pytest.raises(StoreUnavailable):
         await house.claimer.once()
-    monkeypatch.setattr(house.store, "release", release)
+    monkeypatch.setattr(house.store, "hold", hold)
     house.clock.advance(LEASE_MS + 1)
-    await house.leases.recover()
+    await house.recovery.recover()
     await deliver_all(house)
     assert (house.bodies(), held_in(house)) == ([], 3)
     house.ordered.learn({})
@@ -180,7 +200,7 @@ async def test_a_message_that_another_instance_held_too_late_is_found_after_some
     await house.park()
     claimed = await house.store.claim(range(SHARDS), 10, 1 << 20, LEASE_MS, DRAIN_MS)
     claims = [claim for one in claimed.values() if isinstance(one, Claimed) for claim in one.claims]
-    await house.store.release([Release(claim, None, 0, "", held=True) for claim in claims])
+    await house.store.hold(claims)
     await house.deliver()
     assert (house.bodies(), held_in(house)) == ([], 1)
     await deliver_all(house)
@@ -189,13 +209,13 @@ async def test_a_message_that_another_instance_held_too_late_is_found_after_some
 
 async def test_without_orders_and_held_messages_the_store_is_asked_once_and_then_every_few_passes() -> None:
     house, calls = House(), list[int]()
-    unhold = house.store.unhold
+    let_go = house.store.let_go
 
-    async def counted(shards: dict[int, tuple[int, bytes]], *rest: object) -> object:
-        calls.append(len(shards))
-        return await unhold(shards, *rest)  # type: ignore[arg-type]
+    async def counted(steps: dict[int, HeldStep], *rest: object) -> object:
+        calls.append(len(steps))
+        return await let_go(steps, *rest)  # type: ignore[arg-type]
 
-    house.store.unhold = counted  # type: ignore[assignment,method-assign]
+    house.store.let_go = counted  # type: ignore[assignment,method-assign]
     for _ in range(11):
         await house.claimer.once()
     assert calls == [SHARDS, SHARDS, SHARDS]
@@ -227,7 +247,7 @@ def test_what_is_paused_is_another_object_only_after_a_change() -> None:
     assert told.report() == {"paused": ["orders"], "draining": ["bills"]}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"state":"stopped","since_ms":1,"by":"","reason":""}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"state":"stopped","since_ms":1,"who":"","via":"","reason":""}'])
 def test_an_order_that_cannot_be_read_counts_as_a_pause(text: str) -> None:
     assert read_order(text).state is RouteState.PAUSED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapters.memory import ManualClock, Memory, MemoryStore
-from bridge.admin.past import PLACES, coarse, percentile_ms
 from bridge.core.message import Claim
+from bridge.desk.past import PLACES, coarse, percentile_class_ms, percentile_ms
 from bridge.parking.history import PIECE_MAX, HistoryLimits, HistoryRow, PastState, pack_entry, unpack_entries
 from bridge.parking.identity import Ids
 from bridge.pipeline.history import Historian, share_of
+from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 from tests.unit.house import House
 
 SHARDS = 4
@@ -36,6 +38,7 @@ rows = st.builds(
     size=st.integers(0, 2**32 - 1),
     reason=texts,
 )
+held_rows = st.builds(replace, rows, state=st.just(PastState.DELIVERED), reason=st.just(""), let_go_ms=moments)
 
 
 class Desk:
@@ -56,7 +59,7 @@ class Desk:
         return [row for shard in self.memory.shards for row in shard.history]
 
 
-@given(st.lists(rows, max_size=5))
+@given(st.lists(rows | held_rows, max_size=5))
 def test_entries_come_back_as_they_were_packed(written: list[HistoryRow]) -> None:
     assert list(unpack_entries(b"".join(map(pack_entry, written)))) == written
 
@@ -208,5 +211,27 @@ def test_percentiles_lie_within_their_class() -> None:
     assert percentile_ms(late, 0.99) == 300_000
 
 
+def test_the_class_of_a_percentile_holds_what_was_counted() -> None:
+    late = [0] * PLACES
+    assert percentile_class_ms(late, 0.5) is None
+    late[0], late[6] = 99, 1
+    assert percentile_class_ms(late, 0.5) == (0.0, LATENESS_BOUNDS_MS[0])
+    assert percentile_class_ms(late, 1.0) == (LATENESS_BOUNDS_MS[5], LATENESS_BOUNDS_MS[6])
+    late[-1] = 900
+    assert percentile_class_ms(late, 0.99) == (300_000, None)
+
+
 def test_a_chart_has_four_classes() -> None:
     assert coarse([1] * PLACES) == [7, 3, 3, 4]
+
+
+async def test_a_delivery_after_a_hold_is_late_from_the_end_of_the_hold() -> None:
+    desk = Desk()
+    now_ms = desk.memory.now_ms()
+    held = desk.claim(late_ms=60_000)
+    held.let_go_ms = now_ms - 30
+    desk.historian.confirmed(now_ms, [held, desk.claim(late_ms=70)])
+    await desk.historian.flush()
+    assert [row.late_ms for row in desk.rows()] == [30, 70]
+    assert [row.let_go_ms for row in desk.rows()] == [now_ms - 30, None]
+    assert sum(number for (_, _, place), number in desk.memory.tallies.items() if place > 6) == 0

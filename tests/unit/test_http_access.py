@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from pydantic import SecretStr
 
 from bridge.http.access import GuardedRoute, Rates, Role, is_local, network, path_trick, same_site
 from bridge.http.app import create_app, guarded_routes
 from bridge.http.line import Processes
-from bridge.settings.model import Auth, Http, Ui
-from tests.api import TOKENS, MemoryStores, api, settings
+from bridge.http.problems import Problem
+from bridge.http.schemas import ProblemDetails
+from bridge.settings.model import Auth, Http, Limits, NamedToken, Ui
+from tests.api import AUTH, TOKENS, MemoryStores, api, settings
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
@@ -72,6 +78,11 @@ async def test_every_route_is_documented_with_summary_role_and_errors() -> None:
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
+def test_the_example_of_an_error_is_one_that_the_api_answers() -> None:
+    examples = ProblemDetails.model_json_schema()["examples"]
+    assert examples == [json.loads(bytes(Problem(404, "No message has this id.").response().body))]
+
+
 @pytest.mark.parametrize("role", [None, *Role])
 async def test_a_role_may_do_what_is_its_own_and_nothing_above(role: Role | None) -> None:
     async with api(role, settings(ui=Ui(bodies="on"))) as client:
@@ -101,6 +112,22 @@ async def test_wrong_tokens_are_refused_alike(authorization: str) -> None:
         answer = await client.client.get("/api/v1/me", headers=headers)
         assert answer.status_code == 401
         assert "Bearer TOKEN" in answer.json()["detail"]
+
+
+async def test_a_named_token_has_its_role_and_the_audit_log_its_name() -> None:
+    named = {
+        "alice": NamedToken(role="operator", token=SecretStr("alice-0123456789")),
+        "carol": NamedToken(token=SecretStr("carol-0123456789")),
+    }
+    async with api(None, settings(auth=AUTH.model_copy(update={"tokens": named}))) as client:
+        alice, carol = ({"Authorization": f"Bearer {name}-0123456789"} for name in ("alice", "carol"))
+        assert await client.call("GET", "/me", 200, **alice) == {"role": "operator", "name": "alice"}
+        assert await client.call("GET", "/me", 200, **carol) == {"role": "viewer", "name": "carol"}
+        new = {"route": "orders", "routing_key": "new", "body": "{}", "in": "1h"}
+        await client.call("POST", "/messages", 403, new, **carol)
+        await client.call("POST", "/messages", 201, new, **alice, X_Postdate_Via="cli")
+        (entry,) = (await client.call("GET", "/audit", 200, **carol))["audit"]
+        assert (entry["who"], entry["via"], entry["verb"]) == ("alice", "api", "send")
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "Authorization"])
@@ -178,19 +205,23 @@ async def test_a_large_body_is_refused_announced_or_chunked() -> None:
         assert (await client.get("/messages"))["messages"] == []
 
 
-async def test_a_body_of_a_caller_without_the_role_is_not_read() -> None:
-    scope: dict[str, Any] = {
+def scope_of(method: str, target: str, token: str) -> dict[str, Any]:
+    """A request as the server hands it to the app."""
+    return {
         "type": "http",
-        "method": "POST",
-        "path": "/api/v1/messages",
-        "raw_path": b"/api/v1/messages",
+        "method": method,
+        "path": target,
+        "raw_path": target.encode(),
         "query_string": b"",
-        "headers": [(b"authorization", f"Bearer {TOKENS[Role.VIEWER]}".encode()), (b"host", b"localhost")],
+        "headers": [(b"authorization", f"Bearer {token}".encode()), (b"host", b"localhost")],
         "client": ("127.0.0.1", 5),
         "server": ("localhost", 80),
         "scheme": "http",
         "http_version": "1.1",
     }
+
+
+async def test_a_body_of_a_caller_without_the_role_is_not_read() -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -199,8 +230,164 @@ async def test_a_body_of_a_caller_without_the_role_is_not_read() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
+    scope = scope_of("POST", "/api/v1/messages", TOKENS[Role.VIEWER])
     await create_app(settings(), MemoryStores(), Processes())(scope, receive, send)
     assert sent[0]["status"] == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "most"),
+    [
+        ("POST", "/messages/1gd4r5kq2000ab3c9d00/deliver", 64 * 1024),
+        ("PATCH", "/messages/1gd4r5kq2000ab3c9d00", 64 * 1024),
+        ("PUT", "/routes/orders/pause", 64 * 1024),
+        ("POST", "/bulk", 1024 * 1024),
+    ],
+)
+async def test_a_body_is_bounded_by_what_its_path_needs(method: str, path: str, most: int) -> None:
+    async with api() as client:
+        headers = {"Content-Type": "application/json"}
+        answer = await client.client.request(method, f"/api/v1{path}", content=b" " * (most + 1), headers=headers)
+        assert answer.status_code == 413
+        assert str(most) in answer.json()["detail"]
+        answer = await client.client.request(method, f"/api/v1{path}", content=b" " * most, headers=headers)
+        assert answer.status_code == 422
+
+
+async def test_the_largest_message_is_bounded_by_limits_max_body() -> None:
+    given = settings(limits=Limits.model_validate({"max_body": "100KiB"}))
+    async with api(given=given) as client:
+        await client.schedule("x" * 90_000)
+        new = {"route": "orders", "routing_key": "new", "in": "1h"}
+        await client.call("POST", "/messages", 422, {**new, "body": "x" * 110_000})
+        assert (
+            "limits.max_body" in (await client.call("POST", "/messages", 413, {**new, "body": "x" * 300_000}))["detail"]
+        )
+
+
+async def test_many_unknown_members_are_answered_briefly() -> None:
+    async with api() as client:
+        members = {f"{number}{'x' * 1000}": 0 for number in range(900)}
+        problem = await client.call("POST", "/bulk", 422, {"verb": "cancel", **members})
+        assert len(problem["errors"]) == 20
+        assert len(str(problem)) < 20_000
+        ids: list[Any] = [*range(10_000)]
+        problem = await client.call("POST", "/bulk", 422, {"verb": "cancel", "ids": ids})
+        assert len(problem["errors"]) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{" + b",".join(b'"%d":0' % number for number in range(2000)) + b"}",
+        b'{"filter": {' + b",".join(b'"%d":0' % number for number in range(2000)) + b"}}",
+        b"[" + b"[]," * 100_000 + b"0]",
+        b"[" * 300_000,
+        b'{"reason": "' + b'\\"' * 300_000,
+    ],
+    ids=["members", "inner members", "empty lists", "depth", "a text without its end"],
+)
+async def test_json_that_costs_more_than_its_bytes_is_refused_at_once(body: bytes) -> None:
+    async with api() as client:
+        began_s = time.monotonic()
+        headers = {"Content-Type": "application/json"}
+        answer = await client.client.post("/api/v1/bulk", content=body, headers=headers)
+        assert answer.status_code == 422
+        assert len(answer.content) < 1000
+        assert time.monotonic() - began_s < 5
+
+
+async def test_a_message_may_hold_any_json_as_text() -> None:
+    async with api() as client:
+        await client.schedule(json.dumps([{"a": [1, 2, '"']}] * 20_000))
+
+
+async def test_slow_bodies_end_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.access.BODIES_MAX", 5)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async with api() as client:
+        headers = {"Content-Type": "application/json"}
+        posts = [
+            asyncio.ensure_future(client.client.post("/api/v1/bulk", content=slow(), headers=headers)) for _ in range(8)
+        ]
+        done, waiting = await asyncio.wait(posts, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        while len(done) < 3:
+            more, waiting = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        assert {post.result().status_code for post in done} == {503}
+        await client.schedule()
+        for post in waiting:
+            post.cancel()
+        await asyncio.gather(*posts, return_exceptions=True)
+
+
+async def test_large_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.access.BODIES_BYTES", 0)
+    given = settings(http=Http.model_validate({"request_max": "100KiB"}))
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * 60_000
+        await asyncio.sleep(60)
+
+    async with api(given=given) as client:
+        headers = {"Content-Type": "application/json"}
+        first = asyncio.ensure_future(client.client.post("/api/v1/messages", content=slow(), headers=headers))
+        await asyncio.sleep(0.1)
+        await client.schedule("x" * 60_000)
+        assert (await first).status_code == 503
+        await client.schedule("x" * 90_000)
+
+
+async def test_the_openapi_document_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[FastAPI] = []
+
+    def write(app: FastAPI) -> dict[str, str]:
+        written.append(app)
+        return {"openapi": "3.1.0"}
+
+    monkeypatch.setattr("bridge.http.app._document", write)
+    async with api(None) as client:
+        answers = [await client.client.get("/openapi.json") for _ in range(3)]
+    assert {answer.text for answer in answers} == {'{"openapi":"3.1.0"}'}
+    assert len(written) == 1
+
+
+async def test_wrong_tokens_do_not_lock_out_a_valid_one_from_the_same_address() -> None:
+    given = settings(http=Http(requests_per_second=2))
+    async with api(given=given) as client:
+        wrong = {"Authorization": "Bearer wrong"}
+        assert {(await client.client.get("/api/v1/me", headers=wrong)).status_code for _ in range(20)} == {401, 429}
+        assert (await client.get("/me"))["role"] == "admin"
+        viewer = {"Authorization": f"Bearer {TOKENS[Role.VIEWER]}"}
+        assert {(await client.client.get("/api/v1/me", headers=viewer)).status_code for _ in range(20)} == {200, 429}
+        assert (await client.get("/me"))["role"] == "admin"
+        assert {(await client.client.get("/openapi.json")).status_code for _ in range(20)} == {200}
+
+
+async def test_an_address_of_thousands_of_parameters_is_refused() -> None:
+    async with api() as client:
+        assert (await client.client.get(f"/api/v1/me?{'a=1&' * 5000}")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("auth", "host", "status"), [(AUTH, "evil.example", 200), (Auth(), "localhost", 200), (Auth(), "evil.example", 421)]
+)
+async def test_an_absolute_target_is_its_path_and_its_host(auth: Auth, host: str, status: int) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = scope_of("GET", f"http://{host}/api/v1/me", TOKENS[Role.VIEWER])
+    await create_app(settings(auth), MemoryStores(), Processes())(scope, receive, send)
+    assert sent[0]["status"] == status
 
 
 async def test_a_quick_client_is_told_to_slow_down_and_health_is_not_limited() -> None:
@@ -246,7 +433,9 @@ def test_paths_that_mean_something_else_to_a_proxy_are_refused(raw: bytes, path:
     assert bool(path_trick(raw, path)) is refused
 
 
-@pytest.mark.parametrize("host", ["", "[", "::1", "localhost@evil", "user@localhost:1@evil", "evil#localhost"])
+@pytest.mark.parametrize(
+    "host", ["", "[", "::1", "localhost@evil", "user@localhost:1@evil", "evil#localhost", "evil.com@127.0.0.1"]
+)
 def test_a_strange_host_is_not_this_machine(host: str) -> None:
     assert not is_local(host)
 

@@ -53,7 +53,8 @@ def test_a_process_that_runs_with_all_connections_is_ready() -> None:
     [
         ({"state": "starting"}, ("a", "it is starting")),
         ({"state": "stopping", "peers": UP}, ("a", "it is stopping")),
-        ({"peers": {**UP, "redis": False}}, ("redis", "not connected, or not consumed")),
+        ({"peers": {**UP, "redis": False}}, ("redis", "not connected in instance a")),
+        ({"peers": {**UP, "rabbitmq": False}}, ("rabbitmq", "not connected, or not consumed, in instance a")),
     ],
 )
 def test_what_is_missing_is_named_and_startup_stays_done(more: dict[str, Any], expected: tuple[str, str]) -> None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from adapters.memory.memory_desk import MemoryDesk
+from adapters.rabbitmq.raw.payload import pack
+from bridge.desk.rows import Row
+from bridge.http import search
 from bridge.http.access import Role
-from bridge.settings.model import Ui
-from tests.api import HOUR_MS, api, settings
+from bridge.operate import find
+from bridge.operate.describe import headers_of
+from bridge.settings import Settings
+from bridge.settings.model import BrokerKind, Route, Ui
+from tests.api import AUTH, HOUR_MS, MemoryStores, api, settings
+from tests.unit.raw_properties import Props, sized
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
@@ -125,7 +136,11 @@ async def test_search_finds_by_id_and_by_key() -> None:
         ({"body_base64": "eA=="}, "one of body"),
         ({"key": "k" * 300}, "too long"),
         ({"strange": 1}, "strange"),
-        ({"body": "\ud800"}, ""),
+        ({"body": "\ud800"}, "not valid Unicode"),
+        ({"key": "\ud800"}, "key"),
+        ({"routing_key": "\ud800"}, "routing_key"),
+        ({"headers": {"a": "\ud800"}}, "not valid Unicode"),
+        ({"headers": {"\ud800": "a"}}, "not valid Unicode"),
     ],
 )
 async def test_a_wrong_message_is_refused_in_a_sentence(wrong: dict[str, object], why: str) -> None:
@@ -154,7 +169,7 @@ async def test_a_message_that_left_the_store_is_answered_from_the_history() -> N
         assert "not seen in the last" in missing["detail"]
 
 
-async def test_every_verb_leaves_an_entry_with_who_via_and_why() -> None:
+async def test_every_verb_leaves_an_entry_with_who_and_why_and_no_way_in_that_a_client_claims() -> None:
     async with api(Role.OPERATOR) as client:
         one = await client.schedule()
         await client.call("PATCH", f"/messages/{one}", body={"in": "5m", "reason": "sooner"})
@@ -163,7 +178,7 @@ async def test_every_verb_leaves_an_entry_with_who_via_and_why() -> None:
         entries = (await client.get("/audit"))["audit"]
         told = [(one["verb"], one["who"], one["via"], one["reason"], one["messages"]) for one in entries]
         assert told == [
-            ("cancel", "operator", "ui", "wrong", 1),
+            ("cancel", "operator", "api", "wrong", 1),
             ("reschedule", "operator", "api", "sooner", 1),
             ("send", "operator", "api", "", 1),
         ]
@@ -227,13 +242,26 @@ async def test_a_hidden_header_is_no_filter_for_those_who_do_not_see_it() -> Non
             await client.call("POST", "/bulk", 403, asked)
 
 
+async def test_what_is_hidden_within_a_header_cannot_be_guessed_by_a_filter() -> None:
+    inner = '{"password": "x", "n": 1}'
+    async with api() as admin:
+        one = await admin.schedule("{}", headers={"meta": inner})
+        assert [row["id"] for row in (await admin.get("/messages", header=f"meta={inner}"))["messages"]] == [one]
+        async with api(Role.OPERATOR, stores=admin.stores) as client:
+            assert (await client.get("/messages", header=f"meta={inner}"))["messages"] == []
+            asked = {"verb": "cancel", "filter": {"header": f"meta={inner}"}, "dry_run": True}
+            assert (await client.call("POST", "/bulk", 200, asked))["count"] == 0
+            asked["filter"] = {"header": "meta"}
+            assert (await client.call("POST", "/bulk", 200, asked))["count"] == 1
+
+
 async def test_json_within_json_is_masked_too() -> None:
     async with api() as admin:
-        one = await admin.schedule('{"payload": "{\\"password\\": \\"SECRET8\\", \\"n\\": 1}", "note": "{not json"}')
+        one = await admin.schedule('{"payload": "{\\"password\\": \\"SECRET8\\", \\"n\\": 1}", "note": "{x"}')
         async with api(Role.VIEWER, stores=admin.stores) as client:
             text = (await client.get(f"/messages/{one}"))["body"]["text"]
             assert "SECRET8" not in text
-            assert "{not json" in text
+            assert "{x" not in text
 
 
 async def test_a_body_that_is_no_json_is_hidden_from_other_roles_and_bytes_are_base64_for_admin() -> None:
@@ -258,3 +286,108 @@ async def test_a_missing_routing_key_is_named_as_the_api_names_it() -> None:
     async with api() as one:
         problem = await one.call("POST", "/messages", 422, {"route": "orders", "body": "x", "in": "1h"})
     assert problem["detail"].startswith('"routing_key" is missing.')
+
+
+def test_thousands_of_headers_of_one_name_are_told_apart_quickly() -> None:
+    given = [{"name": "a", "value": str(number)} for number in range(30_000)] + [{"name": "a #2", "value": "own"}]
+    began_s = time.monotonic()
+    headers, rest = headers_of({"topic": "t", "headers": given})
+    assert time.monotonic() - began_s < 5
+    assert (headers["a"], headers["a #2"], headers["a #30000"]) == ("0", "1", "29999")
+    assert (len(headers), rest) == (30_001, {"topic": "t"})
+
+
+async def test_a_header_filter_over_hostile_messages_ends_and_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.operate.find.LOOK_EMPTY_S", 0.05)
+    nested = sized(b"\0V" * 60_000)
+    async with api(Role.VIEWER) as client:
+        for number in range(60):
+            wanted = [(b"wanted", "S", sized(b"yes"))] if number == 50 else []
+            raw = Props([(b"nested", "F", nested), *wanted]).encode()
+            await client.stores.store_one("orders", payload=pack(b"new", raw, b""))
+        began_s = turn_s = time.monotonic()
+        page = asyncio.ensure_future(client.get("/messages", header="wanted=yes"))
+        longest_s = 0.0
+        while not page.done():
+            await asyncio.sleep(0)
+            longest_s, turn_s = max(longest_s, time.monotonic() - turn_s), time.monotonic()
+        assert time.monotonic() - began_s < 5
+        assert longest_s < 1
+        found, told = [], await page
+        assert told["looked_at"] < 60
+        while told["next"] is not None:
+            found += told["messages"]
+            told = await client.get("/messages", header="wanted=yes", cursor=told["next"])
+        assert len([*found, *told["messages"]]) == 1
+
+
+async def test_lists_wait_for_each_other_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.backend.LOOKS_MAX", 3)
+    async with api(Role.VIEWER) as client, client.backend.looking():
+        async with client.backend.looking():
+            lists = [asyncio.ensure_future(client.client.get("/api/v1/messages")) for _ in range(2)]
+            (refused,), (waiting,) = await asyncio.wait(lists, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+            assert refused.result().status_code == 503
+        assert (await waiting).status_code == 200
+
+
+async def test_dead_letters_are_counted_by_reason_to_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "LOOKED_MAX", 2)  # a page is short, as after its time
+    async with api() as client:
+        for reason in ("unroutable: x", "unroutable: y", "too_large: z", "unroutable: x", "expired: w"):
+            await client.bury(reason)
+        told = await client.get("/dead/reasons")
+        assert {one["reason"]: one["count"] for one in told["reasons"]} == {
+            "unroutable": 3,
+            "too_large": 1,
+            "expired": 1,
+        }
+        assert (told["looked_at"], told["total"], told["complete"]) == (5, 5, True)
+
+
+async def test_a_count_of_dead_letters_that_takes_too_long_says_of_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "LOOKED_MAX", 2)
+    monkeypatch.setattr(search, "_COUNT_S", 0.0)
+    async with api() as client:
+        for _ in range(5):
+            await client.bury()
+        told = await client.get("/dead/reasons")
+        assert (told["looked_at"], told["total"], told["complete"]) == (2, 5, False)
+
+
+async def test_what_shows_a_due_moment_says_when_it_was_seen() -> None:
+    async with api() as client:
+        one = await client.schedule()
+        bulk = {"verb": "cancel", "filter": {}, "dry_run": True}
+        for told in (
+            await client.get("/messages"),
+            await client.get(f"/messages/{one}"),
+            await client.get("/search", q=one),
+            await client.call("POST", "/bulk", 200, bulk),
+            await client.call("POST", "/bulk", 200, {"verb": "cancel", "ids": [one], "dry_run": True}),
+        ):
+            assert told["now_ms"] == client.stores.memory.now_ms()
+
+
+@pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
+async def test_a_header_filter_reads_the_head_of_a_message_and_no_body(kind: BrokerKind) -> None:
+    routes = {"orders": Route(broker=kind, intercept="orders.delay", deliver_to="orders")}
+    given, stores = Settings(routes=routes, auth=AUTH), MemoryStores()
+    stores.kept = MemoryDesk(stores.store, kind)
+    place = {"routing_key": "new"} if kind == "rabbitmq" else {"record_key": "k"}
+    async with api(given=given, stores=stores) as client:
+        for tenant in ("a", "b"):
+            new = {"route": "orders", "body": "x" * 5000, "in": "1h", "headers": {"tenant": tenant}, **place}
+            await client.call("POST", "/messages", 201, new)
+        looks = 0
+        look = stores.kept.look
+
+        async def counted(ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
+            nonlocal looks
+            looks += 1
+            return await look(ids, payload_bytes)
+
+        stores.kept.look = counted  # type: ignore[method-assign]
+        for header, number in (("tenant=a", 1), ("tenant", 2), ("tenant=c", 0), ("other", 0)):
+            assert len((await client.get("/messages", header=header))["messages"]) == number, header
+        assert looks == 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.app import operations
-from bridge.app.operations import DEAD_MS, Operation, shown
 from bridge.http.access import Role
+from bridge.operate import bulk
+from bridge.operate.bulk import BATCH, DEAD_MS, read_operation
+from bridge.operate.documents import OperationFacts
 from tests.api import HOUR_MS, Api, api
 
 #: Each test builds the app, which takes a tenth of a second.
@@ -89,7 +90,7 @@ async def test_dead_letters_are_retried_by_reason() -> None:
 async def test_another_instance_stops_an_operation_and_what_was_done_stays_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operations, "_TELL_S", 0.0)
+    monkeypatch.setattr(bulk, "_REPORT_S", 0.0)
     async with api() as client, api(stores=client.stores) as elsewhere:
         for _ in range(1000):
             await client.stores.store_one("orders")
@@ -120,10 +121,47 @@ async def test_an_operator_may_act_on_ten_thousand_messages_and_an_admin_on_more
 
 
 def test_an_operation_whose_process_died_is_shown_as_failed() -> None:
-    document = Operation("1", "cancel", "", "admin", "", 0, 1000, done=5).document()
-    assert shown(document, 1000 + DEAD_MS)["state"] == "running"
-    found = shown(document, 1001 + DEAD_MS)
+    begun = OperationFacts(
+        id="1",
+        verb="cancel",
+        state="running",
+        done=5,
+        skipped=0,
+        total=None,
+        started_ms=0,
+        ended_ms=None,
+        beat_ms=1000,
+        by="admin (api)",
+        reason="",
+        text="",
+    )
+    document = begun.model_dump_json()
+    assert read_operation(document, 1000 + DEAD_MS).state == "running"
+    found = read_operation(document, 1001 + DEAD_MS).as_dict()
     assert (found["state"], found["done"], found["ended_ms"]) == ("failed", 5, 1000)
+
+
+async def test_the_end_of_an_operation_whose_process_died_is_in_the_audit_log_with_its_count() -> None:
+    async with api(Role.OPERATOR) as client, api(Role.VIEWER, stores=client.stores) as reader:
+        for _ in range(600):
+            await client.stores.store_one("orders")
+        asked = {"verb": "cancel", "filter": {}, "max_rate": 1000, "reason": "wrong"}
+        started = await client.call("POST", "/bulk", 202, asked)
+        found = await until(client, started["id"], lambda found: found["done"] > 0)
+        for _, task in client.backend.operations._running.values():  # as kill -9: it writes nothing more
+            task.cancel()
+        await asyncio.sleep(0)
+        gone = 600 - (await client.get("/status"))["parked"]
+        client.stores.memory.clock.advance(DEAD_MS + 1000)  # type: ignore[attr-defined]
+        for _ in range(2):  # once, however often it is read
+            end, begin = (await reader.get("/audit"))["audit"]
+            assert (begin["verb"], begin["messages"]) == ("bulk cancel", 0)
+            assert (end["verb"], end["who"], end["via"], end["reason"]) == ("bulk cancel", "operator", "api", "wrong")
+            assert started["id"] in end["what"]
+            assert "failed. The process that ran it ended" in end["what"]
+            assert found["done"] <= end["messages"] <= gone <= end["messages"] + BATCH
+        (operation,) = (await reader.get("/operations"))["operations"]
+        assert (operation["state"], operation["by"]) == ("failed", "operator (api)")
 
 
 async def test_a_stopping_process_says_that_it_ended_the_operation() -> None:

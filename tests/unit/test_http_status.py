@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from bridge.app.canaries import CanaryState
+from bridge.core.errors import StoreUnavailable
 from bridge.http.access import Role
+from bridge.http.backend import Rate
 from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
 from bridge.settings.model import Redis, Route, Settings
+from bridge.telemetry.subject import INTAKE, Subject
 from tests.api import AUTH, api, settings
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
+REPORT = json.dumps({"health": "All well.", "routes": ["orders"], "shards": [0]})
 
 
 async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
     async with api(Role.VIEWER) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
         assert (await client.get("/status"))["sentence"] == "All well: 0 parked, none due, nothing overdue."
         await client.stores.store_one("orders", 90_000)
         client.backend.look.forget()
@@ -31,16 +38,176 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         client.backend.look.forget()
         told = await client.get("/status")
         assert told["well"] is False
-        assert told["sentence"].startswith("Overdue: 1, the oldest by 5s. No instance is running")
+        assert told["sentence"].startswith("Trouble: instance memory has been silent for 1m 31s: it is frozen")
+        assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
+
+
+async def test_status_stats_and_readyz_say_the_same_sentence() -> None:
+    processes = Processes(1)
+    async with api(processes=processes) as client:
+        for troubles in ({}, {Subject("rabbitmq"): "connection refused."}):
+            await client.stores.store.meet(4_000, True, REPORT)
+            heard_s = time.monotonic()
+            processes.take(0, Frame("memory", "rabbitmq", 1, "running", "", troubles=troubles, heard_s=heard_s))
+            client.backend.look.forget()
+            sentence = (await client.get("/status"))["sentence"]
+            assert (await client.get("/stats"))["sentence"] == sentence
+            assert (await client.client.get("/readyz?verbose")).text.splitlines()[-1] == sentence
+        assert (await client.client.get("/readyz")).text == "ok\n"  # without details, no facts
+
+
+async def test_while_the_store_is_away_status_has_a_verdict_and_no_numbers() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        await client.get("/status")
+        client.stores.memory.away = "Redis does not answer (it is frozen). Start it"
+        client.backend.look.forget()
+        told = await client.get("/status", 503)
+        assert told["detail"] == told["sentence"] == "Trouble: Redis does not answer (it is frozen). Start it."
+        assert (told["well"], told["role"]) == (False, "admin")
+        assert "parked" not in told
+        assert await anext(client.events()) == "status"
+
+
+async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        state = CanaryState("rabbitmq", time.monotonic())
+        client.backend.canaries = lambda: [state]
+        told = await client.get("/status")
+        assert (told["well"], told["canary"][0]["ok"]) == (True, None)
+        state.trouble = "it did not come back"
+        told = await client.get("/status")
+        assert (told["well"], told["canary"][0]["ok"]) == (False, False)
+        assert told["sentence"] == "Trouble: no canary of RabbitMQ came back: it did not come back."
+        client.stores.memory.away = "Redis does not answer"
+        client.backend.look.forget()
+        assert (await client.get("/status", 503))["canary"][0]["ok"] is False
+        state.trouble, state.success_s = "", time.monotonic()
+        assert (await client.get("/status", 503))["canary"][0]["ok"] is None, "none can come back"
+
+
+async def test_the_time_without_an_answer_grows_until_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.backend._PATIENCE_S", 0.01)
+    async with api() as client:
+        kept, asleep = client.stores.desk, asyncio.Event()
+
+        async def desk() -> Any:
+            await asleep.wait()
+
+        client.stores.desk = desk  # type: ignore[method-assign]
+        assert (await client.backend.judged())[1].sentence.endswith("has not answered for 0ms.")
+        client.backend.look._asked_s = time.monotonic() - 62
+        assert (await client.backend.judged())[1].sentence.endswith("has not answered for 1m 2s.")
+        client.stores.desk = kept  # type: ignore[method-assign]
+        assert (await client.backend.judged())[0] is not None
+        assert client.backend.look.unanswered_s() == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "away"),
+    [
+        ({"peers": {"redis": True, "rabbitmq": True}}, False),
+        ({"peers": {"redis": True, "rabbitmq": False}}, True),
+        (
+            {
+                "peers": {"rabbitmq": False},
+                "troubles": {Subject("rabbitmq", INTAKE, "orders.delay"): "it is not consumed"},
+            },
+            False,
+        ),
+    ],
+)
+async def test_a_route_of_a_broker_that_is_not_connected_is_not_shown_as_running(
+    more: dict[str, Any], away: bool
+) -> None:
+    processes = Processes(1)
+    async with api(processes=processes) as client:
+        await client.stores.store.meet(4_000, False, REPORT)
+        frame = Frame("memory", "rabbitmq", 1, "running", "", heard_s=time.monotonic(), **more)
+        processes.take(0, frame)
+        assert [route["broker_away"] for route in (await client.get("/routes"))["routes"]] == [away, away]
+
+
+async def test_those_who_ask_while_the_store_is_away_share_one_wait() -> None:
+    async with api() as client:
+        asked = 0
+
+        async def desk() -> Any:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0.01)
+            raise StoreUnavailable("it is frozen")
+
+        client.stores.desk = desk  # type: ignore[method-assign]
+        await asyncio.gather(*(client.backend.judged() for _ in range(20)))
+        assert asked == 1
+
+
+async def test_a_frozen_instance_is_stale_and_serves_no_route() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        (one,) = (await client.get("/instances"))["instances"]
+        assert (one["state"], one["health"]) == ("well", "All well.")
+        assert [route["served"] for route in (await client.get("/routes"))["routes"]] == [True, False]
+        client.stores.memory.clock.advance(20_000)  # type: ignore[attr-defined]
+        client.backend.look.forget()
+        (one,) = (await client.get("/instances"))["instances"]
+        assert (one["name"], one["state"]) == ("memory", "stale")
+        assert "health" not in one
+        assert "frozen" in one["text"]
+        assert [route["served"] for route in (await client.get("/routes"))["routes"]] == [False, False]
+
+
+async def test_a_process_that_is_silent_for_some_seconds_has_no_rate() -> None:
+    processes = Processes(1)
+    async with api(processes=processes) as client:
+        counted = {"routes": {"orders": {"received": 5, "confirmed": 5}}}
+        old = Frame("memory", "rabbitmq", 1, "running", "", metrics=counted, heard_s=time.monotonic() - 6)
+        processes.take(0, old)
+        (orders, _) = (await client.get("/routes"))["routes"]
+        assert orders["received_per_s"] is None
+
+
+async def test_the_rates_of_a_route_are_those_of_all_instances() -> None:
+    processes = Processes(1)
+    async with api(processes=processes) as client:
+        for sent in (100, 160):
+            counted = {"routes": {"orders": {"received": sent, "confirmed": sent}}}
+            now_s = time.monotonic()
+            processes.take(0, Frame("here", "rabbitmq", 1, "running", "", metrics=counted, heard_s=now_s))
+            report = {"by_route": {"orders": {"received": 2 * sent, "delivered": sent // 2}}}
+            await client.stores.store.meet(60_000, True, json.dumps(report))
+            client.backend.look.forget()
+            (orders, _) = (await client.get("/routes"))["routes"]
+            rate = client.backend.route_rates["orders"]
+            rate._seen[0] = (now_s - 20, rate._seen[0][1])
+        assert (orders["received_per_s"], orders["delivered_per_s"]) == (pytest.approx(9, 0.1), pytest.approx(4.5, 0.1))
+
+
+def test_what_counted_before_a_total_was_first_seen_is_no_rate() -> None:
+    rate = Rate()
+    rate.per_second({"a": 100}, 50.0)
+    assert rate.per_second({"a": 120, "b": 9_000}, 60.0) == {"a": 2.0, "b": 0.0}
+    assert rate.per_second({"b": 9_020}, 70.0) == {"a": 1.0, "b": 1.0}, "what went silent counted in this minute"
+    assert rate.per_second({"b": 9_020}, 125.0) == {"a": 0.0, "b": 0.0}
+
+
+def test_a_rate_needs_some_seconds() -> None:
+    rate = Rate()
+    assert rate.per_second({"in": 100}, 50.0) == {}
+    assert rate.per_second({"in": 160}, 51.5) == {}
+    assert rate.per_second({"in": 180}, 54.0) == {"in": 20.0}
 
 
 async def test_the_troubles_of_a_process_on_this_machine_are_told() -> None:
     async with api() as client:
-        frame = Frame("a-1", "rabbitmq", 1, "running", "", troubles={"rabbitmq": "connection refused."})
+        troubles = {Subject("rabbitmq"): "connection refused."}
+        frame = Frame("a-1", "rabbitmq", 1, "running", "", troubles=troubles, heard_s=time.monotonic())
         client.backend.processes = Processes(1)
         client.backend.processes.take(0, frame)
         told = await client.get("/status")
-        assert told["troubles"] == [{"instance": "a-1", "subject": "rabbitmq", "text": "connection refused."}]
+        assert told["troubles"] == [{"instance": "a-1", "subject": "rabbitmq", "text": "connection refused"}]
         assert told["sentence"] == "Trouble: connection refused."
 
 
@@ -103,7 +270,7 @@ async def test_instances_and_stats_are_those_of_the_command() -> None:
     async with api() as client:
         await client.stores.store.meet(10_000, True, '{"health": "well"}')
         (one,) = (await client.get("/instances"))["instances"]
-        assert (one["name"], one["able"], one["health"]) == ("memory", True, "well")
+        assert (one["name"], one["able"], one["health"], one["state"]) == ("memory", True, "well", "trouble")
         assert {"parked", "ever", "instances", "without_store"} <= (await client.get("/stats")).keys()
 
 

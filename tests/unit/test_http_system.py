@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.admin.diagnosis import CheckResult, Severity
 from bridge.core.errors import BrokerUnavailable
+from bridge.desk.severity import CheckResult, Severity
 from bridge.http import system
 from bridge.http.access import Role
 from bridge.settings import Settings

@@ -6,6 +6,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from adapters.kafka.intake import KafkaIntake, Partition, StartOffset
+from adapters.kafka.levels.level_topics import LevelTopics, level_ms_in, level_topics, made_with, unfit
 from adapters.kafka.levels.packing import (
     LEVEL_HEADERS,
     TARGET,
@@ -15,7 +16,6 @@ from adapters.kafka.levels.packing import (
     public_id,
     too_late,
 )
-from adapters.kafka.levels.plan import LevelTopics, level_ms_in, level_topics, made_with, unfit
 from adapters.kafka.raw.record import Header, Record, pack, topic_of, unpack
 from adapters.kafka.topology.findings import Difference, Shortfall
 from adapters.kafka.topology.topic_ids import TopicId

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -67,12 +68,12 @@ class Answers:
         self.answers: list[tuple[bytes, Outcome, str]] = []
         self.broken: list[str] = []
 
-    def tell(self, flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
+    def tell(self, flights: Sequence[OutgoingRecord[Any]], outcome: Outcome, refusal: Refusal | None) -> None:
         reason = refusal.reason.kind if refusal else ""
         self.answers += [(flight.letter.public_id, outcome, reason) for flight in flights]
 
 
-def flight(number: int, audit: bool = False, compress_always: bool = False) -> OutgoingRecord:
+def flight(number: int, audit: bool = False, compress_always: bool = False) -> OutgoingRecord[Any]:
     record = Record(0, 0, b"k", b"v", [])
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
@@ -157,7 +158,7 @@ async def test_a_record_that_is_too_large_is_compressed_once_unless_that_would_b
     monkeypatch.setattr(queue_module, "_SQUEEZED_MAX", squeezed_max)
     said: list[str] = []
 
-    def tell(flights: Sequence[OutgoingRecord], outcome: Outcome, refusal: Refusal | None) -> None:
+    def tell(flights: Sequence[OutgoingRecord[Any]], outcome: Outcome, refusal: Refusal | None) -> None:
         said.extend(refusal.reason.sentence if refusal else "" for _ in flights)
 
     producer = Producer(answer=MessageSizeTooLargeError())

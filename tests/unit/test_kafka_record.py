@@ -93,3 +93,17 @@ def test_a_changed_byte_gives_another_record_or_none(record: Record, data: st.Da
         return
     assert changed != record or topic_of(bytes(packed)) != b""
     assert pack(*changed, topic_of(bytes(packed))) == bytes(packed)
+
+
+@given(records, topics, st.data())
+def test_the_headers_are_read_from_the_first_bytes_where_they_reach(
+    record: Record, topic: bytes, data: st.DataObject
+) -> None:
+    packed = pack(*record, topic)
+    end = len(packed) - len(record.value or b"") - len(record.key or b"")
+    kept = data.draw(st.integers(26, len(packed)))
+    if kept < end:
+        with pytest.raises(ValueError, match="not a Kafka record"):
+            unpack(packed[:kept], in_part=True)
+    else:
+        assert unpack(packed[:kept], in_part=True).headers == record.headers

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.kafka.topology.declaring import intake_shortfalls, level_config, level_shortfalls
 from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent, sentence
 from adapters.kafka.topology.released import judged_markers, marker_config, planned_markers, sized_markers
-from adapters.kafka.topology.setup import intake_shortfalls, level_config, level_shortfalls
 from adapters.kafka.topology.topics import Topic, TopicConfig
-from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.desk.topology import Standing
 from bridge.settings import Settings
 
 INTAKE = Topic("pay", "payments.delay", 2, 1, True)
@@ -109,7 +109,7 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
         ),
         (
             TopicFinding(TARGET, Standing.DIFFERENT, INTAKE),
-            "topic 'payments' has partitions: 3, and intake 'payments.delay' has 2, so kafka.partitioner = \"same\" ",
+            "topic 'payments' has partitions: 3, and intake 'payments.delay' has 2, so partitioner = \"same\" ",
         ),
         (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal(Reason(ReasonKind.LOOP, "it loops"))), "it loops"),
         (

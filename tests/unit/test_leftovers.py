@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bridge.admin.leftovers import (
+from bridge.desk.leftovers import (
     Intake,
     Looked,
     Place,
@@ -120,7 +120,7 @@ class TestIntakes:
 #: Looks for stale levels, as every start does, on brokers that do not answer. Prints which client libraries it loaded.
 START = """
 import sys
-from bridge.app.leftovers import left_at_start
+from bridge.app.survey import left_at_start
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import load
 url = "amqp://127.0.0.1:1" if sys.argv[1] == "rabbitmq" else "127.0.0.1:1"

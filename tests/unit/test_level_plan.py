@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.levels.plan import Waits, plan_waits
-from adapters.rabbitmq.topology.declarations import Binding, Exchange, Queue
-from adapters.rabbitmq.topology.plan import guarded, plan
+from adapters.rabbitmq.declarations import Binding, Exchange, Queue
+from adapters.rabbitmq.levels.waits import Waits, plan_waits
+from adapters.rabbitmq.topology.route_topology import guarded, plan
 from bridge.core.errors import SettingsError
 from bridge.settings import Settings, load
 

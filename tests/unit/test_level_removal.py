@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.kafka.levels.cleanup import LevelTopic
-from adapters.kafka.levels.cleanup import why_kept as why_topic_kept
-from adapters.rabbitmq.levels.cleanup import LevelQueue, removal_order, why_kept
-from adapters.rabbitmq.topology.declarations import Queue
+from adapters.kafka.stale_levels import LevelTopic
+from adapters.kafka.stale_levels import why_kept as why_topic_kept
+from adapters.rabbitmq.declarations import Queue
+from adapters.rabbitmq.stale_levels import LevelQueue, removal_order, why_kept
 
 QUORUM = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"}
 CLASSIC = {"x-queue-type": "classic"}

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from adapters.memory import Memory
+from adapters.memory.memory_sink import HOLD
 from bridge.core.message import no_route
 from bridge.process.members import Loads, Said, candidates, read_deal, read_said
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
@@ -134,6 +135,54 @@ def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch:
     assert new.said() == {"3": pytest.approx(100, rel=0.01)}
 
 
+# -- steps of the store's clock ----------------------------------------------------------------------------------------
+
+
+async def test_after_a_step_forward_leases_of_living_instances_are_renewed_before_any_is_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("bridge.pipeline.leases.time.monotonic", lambda: now[0])
+    one, other = pair()
+    members = [one.members(), other.members()]
+    for _ in range(3):
+        for each in members:
+            await each.once()
+    one.sink.answer = other.sink.answer = HOLD
+    for number in range(40):
+        one.publish(f"{number}", order_key=f"{number}")
+    await one.park()
+    assert await one.deliver() + await other.deliver() == 40
+    one.clock.step(3_600_000)
+    for each in members:
+        await each.once()
+    now[0] += 4.0
+    for each in members:
+        await each.once()
+    assert len(one.leases) + len(other.leases) == 40
+    assert one.metrics.recovered + other.metrics.recovered == 0
+
+
+async def test_the_leases_of_a_dead_instance_are_recovered_after_a_step_forward_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("bridge.pipeline.leases.time.monotonic", lambda: now[0])
+    dead, living = pair()
+    dead.sink.answer = HOLD
+    dead.publish("a")
+    await dead.park()
+    assert await dead.deliver() == 1
+    members = living.members()
+    living.clock.step(3_600_000)
+    for _ in range(2):  # a clock that steps all the time postpones it once only
+        await members.once()
+        now[0] += 3.0
+        living.clock.step(3_600_000)
+    await members.once()
+    assert living.metrics.recovered == 1
+
+
 # -- reports --------------------------------------------------------------------------------------------------------
 
 
@@ -241,8 +290,9 @@ async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time()
     shards = one.leases.shards()
     claimed = await one.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert all(not isinstance(reply, Exception) for reply in claimed.values())
-    one.clock.advance(DRAIN_MS)
-    await beats(other, number=1)
+    for _ in range(DRAIN_MS // 1000):
+        one.clock.advance(1000)
+        await beats(other, number=1)
     assert other.leases.shards() == ALL
     replies = await other.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert [getattr(reply, "owner", "failed") for reply in replies.values()] == [None] * len(shards)

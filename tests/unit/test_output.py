@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from bridge.admin.topology import counts
 from bridge.cli.output import fitted, table, width
+from bridge.desk.topology import counts
 
 ROWS = [{"id": "1gd4r5kq2000ab3c9d00", "reason": "unroutable: " + "nobody takes it " * 20}]
 
@@ -47,3 +49,25 @@ def test_keys_shrink_before_the_first_word_of_a_reason_and_ids_never_do() -> Non
 
 def test_parts_are_counted_by_kind() -> None:
     assert counts(["queue", "exchange", "queue"]) == "queues (2), exchanges (1)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "where", "reason"),
+    [
+        ("--version", ">&-", "Bad file descriptor"),
+        ("list --help", ">&-", "Bad file descriptor"),
+        ("--version", ">/dev/full", "No space left on device"),
+        ("list --help", ">/dev/full", "No space left on device"),
+    ],
+)
+def test_output_that_cannot_be_written_is_a_sentence_and_a_failure(command: str, where: str, reason: str) -> None:
+    shell = ["sh", "-c", f"{sys.executable} -m bridge.cli {command} {where}"]
+    ended = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, f"Cannot write the output: {reason}.\n")
+
+
+def test_output_that_is_no_longer_read_is_no_failure() -> None:
+    shell = ["sh", "-c", f"{sys.executable} -m bridge.cli list --help | true; {sys.executable} -m bridge.cli --version"]
+    ended = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology.declarations import Exchange, Queue
-from adapters.rabbitmq.topology.plan import plan
+from adapters.rabbitmq.declarations import Exchange, Queue
+from adapters.rabbitmq.topology.route_topology import plan
 from bridge.settings import Settings, load
 from bridge.settings.own_names import own_exchanges, own_queues
 

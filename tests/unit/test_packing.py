@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
-from adapters.rabbitmq.levels.plan import plan_waits
+from adapters.rabbitmq.levels.waits import plan_waits
 from adapters.rabbitmq.raw.expiration import (
     expiration_of,
     is_expiration,

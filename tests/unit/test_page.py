@@ -10,6 +10,8 @@ import pytest
 
 from bridge.http.access import CSP, Role
 from bridge.http.page import based, read_files
+from bridge.operate.describe import past_of
+from bridge.parking.history import HistoryRow, PastState
 from bridge.settings.model import Http, Ui
 from tests.api import api, settings
 
@@ -116,7 +118,7 @@ def test_files_of_other_types_are_not_read(tmp_path: Path) -> None:
 async def test_without_the_page_the_api_still_answers() -> None:
     async with api(Role.VIEWER, settings(ui=Ui(enabled=False))) as here:
         assert (await here.client.get("/")).status_code == 404
-        assert await here.get("/me") == {"role": "viewer"}
+        assert await here.get("/me") == {"role": "viewer", "name": "viewer"}
 
 
 async def test_the_page_names_the_prefix_that_the_proxy_or_the_setting_gives() -> None:
@@ -132,3 +134,20 @@ async def test_the_page_names_the_prefix_that_the_proxy_or_the_setting_gives() -
 
 def test_a_prefix_cannot_break_out_of_its_attribute() -> None:
     assert based("<!-- base -->", '/a"><script>') == '<base href="/a&quot;&gt;&lt;script&gt;/">'
+
+
+def test_the_page_reads_of_a_delivery_what_the_api_sends() -> None:
+    row = HistoryRow(
+        b"1gd4r5kq2000ab3c9d00", "orders", b"k", PastState.DELIVERED, 1, 10, 11, 12, 13, 0, 5, "", "rabbitmq"
+    )
+    sent = past_of(row).as_dict()
+    (read,) = re.findall(r"const lateness = \(one\) => (.*);", OWN["messages.js"])
+    assert set(re.findall(r"one\.(\w+)", read)) <= sent.keys()
+    assert sent["late_ms"] == 3
+
+
+def test_the_page_says_what_it_does_not_know() -> None:
+    overview = OWN["overview.js"]
+    assert overview.index("if (!list) return") < overview.index("The canary is off")
+    assert "line.error ? html`<${Unknown} />`" in overview
+    assert "!routes.data && routes.error && html`<${Unknown} />`" in overview

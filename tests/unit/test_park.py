@@ -16,6 +16,7 @@ from bridge.delay.trust import Trust
 from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
 from bridge.pipeline.round import next_run, urgent
+from bridge.telemetry.subject import STORE_PARK
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 NOW_MS = 1_800_000_000_000
@@ -331,7 +332,7 @@ async def test_while_the_store_is_away_nothing_is_accepted_and_afterwards_everyt
     parking = asyncio.create_task(house.park())
     await turns(20)
     assert house.source.left() == 5
-    assert "the store is away" in house.health.troubles()["store park"]
+    assert "the store is away" in house.health.troubles()[STORE_PARK]
     house.memory.away = ""
     await parking
     assert (house.source.left(), house.count("parked"), house.parked()) == (0, 5, 5)

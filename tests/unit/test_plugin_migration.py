@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.diagnosis import PLUGIN_TYPE
 from adapters.rabbitmq.migration.facts import binding_facts, exchange_facts, inner_publishers
 from adapters.rabbitmq.migration.hold import HoldAnswer, held, script
-from adapters.rabbitmq.migration.plan import (
+from adapters.rabbitmq.migration.move_plan import (
     WAITING_ARGUMENTS,
     BindingFacts,
     BrokerFacts,
@@ -23,8 +22,9 @@ from adapters.rabbitmq.migration.plan import (
     route_name,
     toml,
 )
-from bridge.admin.migration import Means, Migration, Progress
+from adapters.rabbitmq.nodes import PLUGIN_TYPE
 from bridge.core.errors import FAILED, FINE, REFUSED, BrokerUnavailable, Refused
+from bridge.desk.migration import Means, Migration, Progress
 from bridge.settings import load
 
 ORDERS = ExchangeFacts("orders", PLUGIN_TYPE, {"x-delayed-type": "topic"}, waiting=7)
@@ -71,7 +71,11 @@ class TestSteps:
     def test_a_front_without_a_consumer_behind_it_is_the_operators_step(self) -> None:
         prepared = (ORDERS, TARGET, FRONT)
         assert states(told(facts(*prepared, bindings=READY)))[1] == "done"
-        assert states(told(facts(*prepared, bindings=READY, consumed=frozenset())))[1] == "yours"
+        idle = told(facts(*prepared, bindings=READY, consumed=frozenset()))
+        assert states(idle)[1] == "yours"
+        assert "no postdate takes messages from queue 'postdate.orders'" in idle.steps[1].text
+        assert "restart postdate" in idle.steps[1].text
+        assert "restart" in told(facts(ORDERS)).steps[1].text, "a reload does not take over a new route"
 
     def test_what_waits_is_counted_in_both_exchanges(self) -> None:
         assert told(facts(ORDERS, TARGET, WAITING)).waiting == 10

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.app.views import whole_text
 from bridge.cli.show import body_lines, hex_lines
+from bridge.operate.describe import whole_text
 from bridge.telemetry.printable import printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.settings import ProcessPlan, Settings, plan
-from bridge.settings.plan import emptied_stores, store_of, unused_stores, used_stores
+from bridge.settings.process_plan import emptied_stores, store_of, unused_stores, used_stores
 
 KAFKA = {"broker": "kafka"}
 STORED = {"intercept": "a.delay", "deliver_to": "a"}

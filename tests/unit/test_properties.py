@@ -215,7 +215,7 @@ def test_read_and_edit_refuse_the_same_bytes(raw: bytes) -> None:
 
 def test_by_default_the_brokers_own_headers_are_dropped_with_the_delay_headers() -> None:
     assert DropRules().names([b"x-delay"]) == {
-        b"x-delay", b"CC", b"BCC", b"x-death", b"x-delivery-count", b"x-acquired-count",
+        b"x-delay", b"x-opt-delivery-time", b"CC", b"BCC", b"x-death", b"x-delivery-count", b"x-acquired-count",
         b"x-first-death-exchange", b"x-first-death-queue", b"x-first-death-reason",
         b"x-last-death-exchange", b"x-last-death-queue", b"x-last-death-reason",
     }  # fmt: skip

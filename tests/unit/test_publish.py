@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from adapters.memory.sink import HOLD
+from adapters.memory.memory_sink import HOLD
 from bridge.parking.identity import shard_for
 from bridge.pipeline.publish import Alarm, Publisher
 from tests.unit.house import SHARDS, House, turns
@@ -34,6 +34,17 @@ async def test_what_is_claimed_ahead_leaves_at_its_moment_and_not_before() -> No
         house.clock.advance(1)
         await house.publisher.once()
         assert house.bodies() == bodies
+
+
+async def test_what_a_step_back_made_due_an_hour_later_is_parked_again_and_leaves_room_for_others() -> None:
+    house = await claimed(5, 6, window=2)
+    house.clock.step(-3_600_000)
+    house.publish("now")
+    await house.park()
+    await house.publisher.once()
+    assert house.parked() == 3
+    assert await house.deliver() == 1
+    assert house.bodies() == ["now"]
 
 
 async def test_a_nearer_moment_overtakes_and_equal_ones_do_not() -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.orders import RouteOrder, RouteState
-from bridge.pipeline import rate
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.pipeline import gate
 from tests.unit.house import House
 from tests.unit.test_held import held_in, numbers
 
 PER_S = 100.0
-PAUSED = {"orders": RouteOrder(RouteState.PAUSED, 1, "admin", "a test")}
+PAUSED = {"orders": RouteOrder(RouteState.PAUSED, 1, Actor("admin", "api"), "a test")}
 
 
 @pytest.fixture(autouse=True)
 def steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the house's own clock, so each pass may be a step."""
-    monkeypatch.setattr(rate, "_STEP_S", 0.0)
+    monkeypatch.setattr(gate, "_PACE_S", 0.0)
 
 
 async def house_with(number: int, house: House | None = None) -> House:
@@ -48,6 +48,16 @@ async def test_a_burst_leaves_at_the_rate_and_in_its_order() -> None:
     await after(house, 600)
     assert house.bodies() == numbers(100)
     assert (house.parked(), held_in(house)) == (0, 0)
+
+
+async def test_lateness_counts_from_the_turn_that_the_rate_gives() -> None:
+    house = await house_with(100)
+    await after(house, 1200)
+    assert house.bodies() == numbers(100)
+    assert house.lateness.max_ms < 100
+    held_ms = house.metrics.routes["orders"].held_ms
+    assert 80 <= sum(held_ms.counts) <= 99
+    assert 300 < held_ms.total / sum(held_ms.counts) < 700, "half of the second that the burst took"
 
 
 async def test_another_route_is_not_held() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.rabbitmq.management import Governed
-from adapters.rabbitmq.topology.rejections import DeadLettering, judge
+from adapters.rabbitmq.topology.rejections import DeadLettering, judge, redelivering
 
 WORK = DeadLettering("orders_retry", "orders.work", "/shop")
 OURS = {"dead-letter-exchange": "postdate.retry", "dead-letter-routing-key": "orders_retry"}
@@ -88,7 +88,21 @@ def test_a_quorum_queue_must_keep_a_rejected_message_until_postdate_has_it() -> 
 def test_the_policy_changes_nothing_else_of_the_queue() -> None:
     assert WORK.definition(queue()) == OURS
     assert WORK.definition(queue("quorum")) == SAFE
+    assert WORK.definition(None) == SAFE, "its type is not known yet, and without them a quorum queue loses messages"
     assert WORK.definition(queue("quorum", x_max_length=9)) == OURS, "a full queue goes on dropping its oldest message"
+
+
+@pytest.mark.parametrize(
+    ("redelivered", "delivered", "runs"),
+    [(178.2, 178.2, True), (30.0, 50.0, True), (178.2, 900.0, False), (3.0, 3.0, False), (None, None, False)],
+)
+def test_a_queue_whose_consumers_requeue_what_fails_is_named(
+    redelivered: float | None, delivered: float | None, runs: bool
+) -> None:
+    rates = {"redeliver_details": {"rate": redelivered}, "deliver_get_details": {"rate": delivered}}
+    text = redelivering(WORK, rates if redelivered is not None else {})
+    assert bool(text) is runs
+    assert not runs or text.startswith(f"queue 'orders.work' redelivers {redelivered:.0f} messages a second")
 
 
 def test_the_command_sets_the_policy_on_this_queue_alone() -> None:

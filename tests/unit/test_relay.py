@@ -9,12 +9,12 @@ from contextlib import suppress
 import pytest
 
 from adapters.memory import ManualClock, MemorySink, MemorySource
-from adapters.memory.sink import HOLD
+from adapters.memory.memory_sink import HOLD
 from bridge.core.message import Delivery, Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import Bury, Hold, LevelRules, Move, rounding
-from bridge.pipeline.relay import Owed, Packing, Parcel, Relay, RelayLimits
+from bridge.pipeline.relay import Carried, Owed, Packing, Parcel, Relay, RelayLimits
 from bridge.pipeline.settle import RetryRules
 from bridge.telemetry.health import Health
 from tests.unit.house import turns
@@ -57,7 +57,7 @@ class Line:
     def __init__(self, retries: RetryRules = QUICK, window: int = 1000, refused_max: int = 2) -> None:
         self.clock = ManualClock()
         self.source = MemorySource(self.clock)
-        self.sink = MemorySink(window)
+        self.sink = MemorySink[Carried](window)
         self.mended = 0
         rules = {"orders": LevelRules(HeaderRules(levels_ms=LEVELS), rounding(LEVELS, "up"), "dead", 1000)}
         self.relay = Relay(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from adapters.memory import MemoryStore
 from bridge.core.errors import StoreUnavailable
 from bridge.process import notify
-from bridge.process.report import Report, StuckLoops
+from bridge.process.report import ProcessReport, Report, StuckLoops
 from bridge.settings import Settings
 from tests.unit.house import House, turns
 
@@ -47,20 +48,24 @@ class Subject:
         self.says = "All well."
         self.turns: dict[str, object] = {"dispatch": 1}
 
-    def up(self) -> bool:
-        return self.is_up
-
-    def sentence(self) -> str:
-        return self.says
-
-    def marks(self) -> Mapping[str, object]:
-        return dict(self.turns)
+    def report(self) -> ProcessReport:
+        return ProcessReport(self.is_up, self.says, dict(self.turns), peers={"redis": self.is_up})
 
     def follow(self, settings: Settings) -> None:
         pass
 
-    def frame(self) -> Mapping[str, object]:
-        return {"peers": {"redis": self.is_up}}
+
+def test_a_stuck_loop_and_a_report_that_nothing_makes_are_not_alive() -> None:
+    report, subject = Report(None, 0, STUCK_S), Subject()
+    report.of(subject)
+    now_s = time.monotonic()
+    report.look(now_s)
+    assert report.not_alive() == ""
+    report.look(now_s + STUCK_S + 1)
+    assert report.not_alive() == "the loop of dispatch makes no progress"
+    subject.turns["dispatch"] = 2
+    report.look(now_s - 100)
+    assert report.not_alive().startswith("nothing has looked at the loops")
 
 
 def test_a_datagram_reaches_the_socket_that_the_environment_names(supervisor: tuple[str, socket.socket]) -> None:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from adapters.rabbitmq.broker import out_of_retry
+from adapters.rabbitmq.broker_ends import out_of_retry
 from adapters.rabbitmq.outgoing import Encoder, Frames, Out, chosen
 from adapters.rabbitmq.raw.expiration import expiration_of
 from adapters.rabbitmq.raw.payload import pack

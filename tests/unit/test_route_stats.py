@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from bridge.admin.desk import RouteStats, ShardLook, Stats, by_route
-from bridge.app import views
 from bridge.cli.stats import as_text
-from bridge.core.orders import RouteOrder, RouteState
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.desk.numbers import RouteStats, ShardLook, Stats, by_route, overdue_in
+from bridge.operate.describe import counts_of, stats_of
 
 NOW_MS = 1_000_000
 
 
 def look(
-    parked: dict[str, int], heads: dict[str, tuple[int, int]], overdue: int = 0, end_ms: int | None = None
+    parked: dict[str, int],
+    heads: dict[str, tuple[int, int]],
+    overdue: int = 0,
+    end_ms: int | None = None,
+    refused: dict[str, tuple[int, int]] | None = None,
+    refused_seen: int = 0,
 ) -> ShardLook:
-    return ShardLook(NOW_MS, {("parked", route): number for route, number in parked.items()}, overdue, heads, end_ms)
+    counts = {("parked", route): number for route, number in parked.items()}
+    seen = sum(number for _, number in heads.values()) + refused_seen
+    return ShardLook(NOW_MS, counts, overdue, heads, end_ms, seen, refused or {})
 
 
 def test_a_look_that_saw_everything_is_exact() -> None:
@@ -37,8 +44,25 @@ def test_beyond_the_look_overdue_messages_are_shared_out_and_the_age_of_an_unsee
 
 
 def test_a_route_whose_messages_are_all_held_is_not_overdue() -> None:
-    shard = ShardLook(NOW_MS, {("parked", "c"): 9, ("held", "c"): 9}, 800, {"a": (NOW_MS - 900, 64)}, NOW_MS - 100)
+    shard = look({"c": 9}, {"a": (NOW_MS - 900, 64)}, 800, NOW_MS - 100)
+    shard = shard._replace(counts={**shard.counts, ("held", "c"): 9})
     assert by_route([shard])["c"] == RouteStats(9, 9)
+
+
+def test_refused_messages_are_overdue_since_their_due_moment_and_count_once() -> None:
+    refused = {"a": (4, NOW_MS - 5000)}
+    shard = look({"a": 5, "b": 2}, {"a": (NOW_MS - 90, 1), "b": (NOW_MS + 9, 0)}, 3, None, refused, 2)
+    found = by_route([shard])
+    assert found["a"] == RouteStats(5, 0, 0, 5, 5000, NOW_MS - 90, 4)
+    assert found["b"] == RouteStats(2, 0, 0, 0, 0, NOW_MS + 9)
+    assert overdue_in([shard]) == 5
+
+
+def test_a_route_whose_messages_were_all_refused_is_known_beyond_the_look() -> None:
+    shard = look({"a": 700, "b": 50}, {"a": (NOW_MS - 900, 48)}, 800, NOW_MS - 100, {"b": (50, NOW_MS - 7000)}, 16)
+    found = by_route([shard])
+    assert (found["a"].overdue, found["b"].overdue, overdue_in([shard])) == (600, 50, 650)
+    assert (found["a"].oldest_overdue_ms, found["b"].oldest_overdue_ms) == (900, 7000)
 
 
 def test_shards_are_added_up_and_the_oldest_and_the_next_win() -> None:
@@ -52,7 +76,9 @@ def test_a_head_that_cannot_be_opened_is_no_route() -> None:
 
 def test_a_route_is_full_if_an_instance_says_so_and_nothing_was_ordered() -> None:
     found = Stats(NOW_MS, 0, 0, 0, 0, None, {}, {"one": {"full": ["a", "b"]}, "other": {}}, ())
-    orders = {"b": RouteOrder(RouteState.PAUSED, 1, "admin", "")}
-    states = [views.route(name, found, orders)["state"] for name in "abc"]
+    orders = {"b": RouteOrder(RouteState.PAUSED, 1, Actor("admin", "api"), "")}
+    states = [counts_of(name, found, orders).state for name in "abc"]
     assert states == ["full", "paused", "running"]
-    assert ("route b", "paused since") in [(name, text[:12]) for name, text in as_text(found, True, orders)]
+    assert ("route b", "paused since") in [
+        (name, text[:12]) for name, text in as_text(stats_of(found, orders, True, ""), True)
+    ]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pika
 import pytest
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
-from pika.exceptions import AMQPConnectionError, IncompatibleProtocolError
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPHeartbeatTimeout,
+    ConnectionOpenAborted,
+    IncompatibleProtocolError,
+    StreamLostError,
+)
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
@@ -14,15 +20,15 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from adapters.rabbitmq.broker import open_fronts
-from adapters.rabbitmq.connection import parameters
-from adapters.rabbitmq.topology import setup
+from adapters.rabbitmq.broker_topology import open_fronts
+from adapters.rabbitmq.connection import connect, parameters
+from adapters.rabbitmq.topology import declaring
 from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
-from adapters.redis.errors import explain, store_errors
-from bridge.admin.topology import Finding, Name, Part, Standing
+from adapters.redis.errors import HungUp, explain, store_errors
 from bridge.core.errors import BrokerUnavailable, StoreUnavailable
 from bridge.delay.duration import quoted
+from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import RabbitMQ, Route, Settings
 
 
@@ -113,13 +119,62 @@ def test_rabbitmq(scheme: str, error: Exception, said: str) -> None:
     assert "111" not in text
 
 
+def test_a_lost_connection_is_named_without_the_numbers_of_the_system() -> None:
+    text = "Stream connection lost: ConnectionResetError(104, 'Connection reset by peer')"
+    assert rabbit_sentence(StreamLostError(text)) == "RabbitMQ does not answer (Connection reset by peer)"
+    text = "No activity or too many missed heartbeats in the last 5 seconds"
+    assert rabbit_sentence(AMQPHeartbeatTimeout(text)) == "RabbitMQ does not answer (no heartbeat from it)"
+
+
+def test_a_rabbitmq_that_is_frozen_is_named_without_the_states_of_the_client() -> None:
+    (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqp://h:1/"}), "test")
+    text = "Connection.close() called before connection finished opening: (320): 'Timeout while setting up AMQP to h'"
+    expected = "RabbitMQ does not answer at h:1 (no answer to a new connection). It is frozen or starting"
+    assert rabbit_sentence(ConnectionOpenAborted(text), wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "no answer to a new connection"),
+        (AMQPConnectionError(ConnectionResetError(104, "x")), "it closes new connections at once"),
+    ],
+)
+def test_a_rabbitmq_that_answered_before_is_not_suspected_of_another_protocol(error: Exception, reason: str) -> None:
+    (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqp://h:1/"}), "test")
+    assert "does not speak AMQP" in rabbit_sentence(error, wanted)
+    said = rabbit_sentence(error, wanted, connected_before=True)
+    assert said.startswith(f"RabbitMQ does not answer at h:1 ({reason}). It is frozen or starting")
+
+
+def test_a_redis_that_answered_before_is_not_suspected_of_another_protocol() -> None:
+    hung_up = ConnectionError("Connection closed by server.")
+    assert "may require TLS" in explain(HungUp(hung_up, "h:1", tls=False, greeted=False)).text
+    said = explain(HungUp(hung_up, "h:1", tls=False, greeted=True)).text
+    assert said.startswith("Redis does not answer at h:1 (it closes new connections at once, and accepted them before)")
+
+
 def test_a_server_that_speaks_no_amqp_gives_a_sentence_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(_: object) -> None:
         raise AMQPConnectorStackTimeout("Timeout during AMQP handshake")
 
     monkeypatch.setattr("pika.BlockingConnection", connect)
     with pytest.raises(BrokerUnavailable, match="does not speak AMQP"):
-        setup.verify(Settings())
+        declaring.verify(Settings())
+
+
+def test_a_blocking_connection_remembers_that_the_server_spoke_amqp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The canary's: RabbitMQ may be frozen for a while."""
+    settings = RabbitMQ.model_validate({"url": "amqp://spoke-amqp-before:1/"})
+    monkeypatch.setattr("pika.BlockingConnection", lambda _: None)
+    connect(settings, "test", 1.0)
+
+    def hang_up(_: object) -> None:
+        raise AMQPConnectionError(ConnectionResetError(104, "x"))
+
+    monkeypatch.setattr("pika.BlockingConnection", hang_up)
+    with pytest.raises(BrokerUnavailable, match="It is frozen or starting"):
+        connect(settings, "test", 1.0)
 
 
 @pytest.mark.parametrize(("queue", "failures"), [(Standing.MISSING, 1), (Standing.SAME, 0)])

@@ -715,7 +715,7 @@ class TestTheExampleFile:
         """Every setting that the file shows, by its dotted name."""
         found: dict[str, object] = {}
         table = ""
-        for line in self.FILE.read_text(encoding="utf-8").splitlines():
+        for line in re.sub(r",\n# +", ", ", self.FILE.read_text(encoding="utf-8")).splitlines():
             if line.startswith("["):
                 table = line.strip("[]")
             elif match := self.SHOWN.fullmatch(line):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.kafka.levels.plan import level_topics
+from adapters.kafka.levels.level_topics import level_topics
 from bridge.core.errors import SettingsError
 from bridge.delay.naming import Naming
 from bridge.settings import Settings, forgotten_broker, load

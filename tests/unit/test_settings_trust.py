@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology.plan import plan
+from adapters.rabbitmq.topology.route_topology import plan
 from bridge.core.errors import SettingsError
 from bridge.delay.trust import Trust
 from bridge.pipeline.derive import level_rules, route_rules

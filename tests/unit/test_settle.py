@@ -10,6 +10,7 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.settle import Ending, RetryRules, verdict
+from bridge.telemetry.subject import Subject
 from tests.unit.house import LEASE_MS, House, turns
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
@@ -142,7 +143,7 @@ async def test_a_settle_after_the_lease_was_recovered_settles_nothing() -> None:
     await house.claimer.once()
     house.clock.advance(LEASE_MS)
     neighbour = House(house.memory, "bbbbbb")
-    assert await neighbour.store.recover([0, 1, 2, 3]) == 1
+    assert await neighbour.store.recover([0, 1, 2, 3], LEASE_MS) == 1
     await turns()
     await house.settler.once()
     assert house.parked() == 1
@@ -158,7 +159,7 @@ async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothin
     house.publish("a")
     await house.park()
     await house.deliver()
-    assert "route orders" in house.health.troubles()
+    assert Subject("route", "orders") in house.health.troubles()
     house.clock.advance(501)
     await house.deliver()
     assert house.count("delivered") == 1

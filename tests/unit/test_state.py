@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.memory.shard import Shard
+from bridge.core.orders import HELD_MS
 from bridge.core.state import MOVES, Guard, IllegalMove, State, diagram, follow
 from bridge.parking.envelope import seal
 from bridge.parking.identity import Ids
@@ -29,6 +30,8 @@ def shard_with_one(state: State) -> Shard:
     match state:
         case State.PARKED:
             shard.due.put(ID, 1)
+        case State.HELD:
+            shard.due.put(ID, HELD_MS + 1)
         case State.CLAIMED:
             shard.claimed[MEMBER] = 1
         case State.DEAD:
@@ -40,7 +43,7 @@ def state_of(shard: Shard) -> State:
     return shard._state(ID, MEMBER)
 
 
-@pytest.mark.parametrize("state", [State.NEW, State.PARKED, State.CLAIMED, State.DEAD])
+@pytest.mark.parametrize("state", [State.NEW, State.PARKED, State.HELD, State.CLAIMED, State.DEAD])
 @pytest.mark.parametrize("name", sorted({move.name for move in MOVES}))
 def test_the_memory_store_makes_a_move_if_and_only_if_the_table_has_it(name: str, state: State) -> None:
     shard, move = shard_with_one(state), LEGAL.get((name, state))
@@ -50,7 +53,7 @@ def test_the_memory_store_makes_a_move_if_and_only_if_the_table_has_it(name: str
             shard._move(name, ID, guard, 2, MEMBER)
         assert state_of(shard) is state
     else:
-        shard._move(name, ID, guard, 2, MEMBER)
+        shard._move(name, ID, guard, 2 + HELD_MS * (move.after is State.HELD), MEMBER)
         after = (
             State.NEW if move.after is State.GONE else move.after
         )  # the store keeps nothing of a message that is gone

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
-from bridge.admin.desk import RouteStats, Stats
 from bridge.cli.stats import as_text
-from bridge.core.orders import RouteOrder, RouteState
+from bridge.core.orders import Actor, RouteOrder, RouteOrders, RouteState
+from bridge.desk.numbers import RouteStats, Stats
+from bridge.operate.describe import stats_of
+
+
+def lines_of(found: Stats, orders: RouteOrders = MappingProxyType({})) -> list[tuple[str, str]]:
+    return as_text(stats_of(found, orders, True, ""), used=True)
 
 
 def instance_line(health: str) -> str:
     nothing = Stats(0, 0, 0, 0, 0, None, {}, {"a": {"health": health, "shards": [0, 1]}}, [], None, 0)
-    return dict(as_text(nothing, used=True))["instance a"]
+    return dict(lines_of(nothing))["instance a"]
 
 
 def test_the_total_in_is_the_total_out_and_what_the_store_holds() -> None:
     ever = {"parked": 4616, "rejected": 3, "dead": 5, "delivered": 4614, "cancelled": 1, "replaced": 1, "recovered": 2}
-    lines = dict(as_text(Stats(0, 1, 0, 2, 0, None, ever, {}, [], None, 0), used=True))
-    assert lines["total in"] == "4619 = parked 4616 + dead on arrival 3"
+    lines = dict(lines_of(Stats(0, 1, 0, 2, 0, None, ever, {}, [], None, 0)))
+    assert lines["total in"] == "4619 = parked 4616 + dead on arrival 3, canaries included"
     assert lines["total out"] == "4616 = delivered 4614 + cancelled 1 + replaced 1"
     assert lines["total moved"] == "to dead letters 5, by recovered leases 2"
 
@@ -29,12 +35,27 @@ def test_the_health_of_an_instance_loses_its_full_stop_where_more_follows() -> N
 
 def test_each_route_has_a_line_with_its_state_and_counts_and_a_canary_has_none() -> None:
     routes = {"orders": RouteStats(9, 4, 1, 2, 1500), "bills": RouteStats(3), "postdate_canary_kafka": RouteStats(1)}
-    orders = {"orders": RouteOrder(RouteState.PAUSED, 1_800_000_000_000, "anna", "the bank is down")}
+    orders = {"orders": RouteOrder(RouteState.PAUSED, 1_800_000_000_000, Actor("anna", "cli"), "the bank is down")}
     found = replace(Stats(0, 13, 0, 1, 2, None, {}, {}, [], None, 0), by_route=routes, held=4)
-    lines = dict(as_text(found, used=True, orders=orders))
+    lines = dict(lines_of(found, orders))
     assert lines["held"] == "4, due on routes that are paused or at max_rate"
     assert {name: text for name, text in lines.items() if name.startswith("route ")} == {
         "route bills": "parked 3",
-        "route orders": "paused since 2027-01-15T08:00:00.000Z by anna (the bank is down) · parked 9 · held 4 · dead 1"
-        " · overdue 2, the oldest by 1.5s",
+        "route orders": "paused since 2027-01-15T08:00:00.000Z by anna (cli) (the bank is down) · parked 9 · held 4"
+        " · dead 1 · overdue 2, the oldest by 1.5s",
     }
+
+
+def test_an_instance_that_cannot_report_because_the_store_refuses_writes_is_neither_missing_nor_dead() -> None:
+    silent = Stats(0, 0, 0, 0, 0, None, {}, {}, [], None, 0, silent={"a": 63_000})
+    assert dict(lines_of(silent))["instance a"] == "stale: silent for 1m 3s"
+    lines = dict(lines_of(replace(silent, refuses_writes=True)))
+    assert lines["instance a"] == "unknown: it cannot report while Redis refuses writes"
+    assert "instances" not in lines
+
+
+def test_a_message_that_is_due_and_not_late_is_due_now() -> None:
+    found = Stats(10_000, 1, 0, 0, 0, 9_000, {}, {}, ())
+    assert dict(lines_of(found))["next due"] == "now"
+    assert dict(lines_of(replace(found, next_due_ms=8_999)))["next due"] == "1.001s ago"
+    assert dict(lines_of(replace(found, next_due_ms=12_000)))["next due"] == "in 2s"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq.topology.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
+from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
-from adapters.rabbitmq.topology.plan import RouteTopology, foreign, guarded, plan
-from bridge.admin.topology import Standing
+from adapters.rabbitmq.topology.route_topology import RouteTopology, foreign, guarded, plan
 from bridge.delay.header import DUE_HEADERS
+from bridge.desk.topology import Standing
 from bridge.settings import Settings, load
 
 ORDERS = {"intercept": "orders.delay", "deliver_to": "orders"}

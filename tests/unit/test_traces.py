@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from adapters.kafka import broker as kafka
+from adapters.kafka import broker_payloads as kafka
 from adapters.kafka.raw import record
-from adapters.rabbitmq import broker as rabbitmq
+from adapters.rabbitmq import broker_payloads as rabbitmq
 from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.values import build
 from bridge.core.message import Delivery, Outcome, Refusal

@@ -17,7 +17,7 @@ from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import command_of, cpu_s, listening_pid, rss_bytes
 from bridge.lab.trial import ROUTE, as_toml, broker_kind, deleting, new_names, trial_settings
 from bridge.settings import Kafka, Settings, load
-from bridge.settings.plan import store_of
+from bridge.settings.process_plan import store_of
 
 
 def read_back(settings: Settings, folder: Path) -> Settings:

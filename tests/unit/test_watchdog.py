@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from unittest.mock import patch
+
 import pytest
 
+from adapters.memory.memory_sink import HOLD
+from bridge.pipeline.ordered import Ordered
 from bridge.process.watchdog import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
+from bridge.telemetry.subject import rendered
 from tests.unit.house import SHARDS, House
 
 
@@ -26,14 +32,14 @@ def test_the_oldest_overdue(next_dues_ms: list[int | None], seconds: float) -> N
 
 class Watched:
     def __init__(self) -> None:
-        self.house = House()
-        self.watch = Watch(self.house.clock, self.house.wake, self.house.claimer, self.house.health)
+        self.house = house = House()
+        self.watch = Watch(house.clock, house.wake, house.claimer, house.publisher, house.health, Ordered({}))
         for shard in range(SHARDS):
             self.house.wake.learnt(shard, None)
 
     def troubles(self) -> dict[str, str]:
         self.watch.once()
-        return self.house.health.troubles()
+        return rendered(self.house.health.troubles())
 
 
 async def test_nothing_to_say_when_all_is_well() -> None:
@@ -65,13 +71,18 @@ async def test_a_stuck_loop_is_reported_unless_it_was_stopped() -> None:
     assert watched.troubles() == {}
 
 
-async def test_a_step_of_the_stores_clock_is_reported_once() -> None:
+async def test_published_messages_that_the_broker_does_not_confirm_are_trouble_after_three_seconds() -> None:
     watched = Watched()
-    said: list[tuple[str, str]] = []
-    watched.house.health.say = lambda subject, sentence, for_s=0.0, cause=None: said.append((subject, sentence))  # type: ignore[method-assign]
-    watched.house.clock.jumped_us = -90_000_000
-    watched.watch.once()
-    watched.watch.once()
-    assert [sentence for subject, sentence in said if subject == "clock" and sentence] == [
-        "the store's clock stepped by -90.0 s"
-    ]
+    house = watched.house
+    house.sink.answer = HOLD
+    house.publish("a", 0)
+    house.publish("b", 0)
+    await house.park()
+    await house.deliver()
+    assert watched.troubles() == {}
+    later = time.monotonic() + 4
+    with patch.object(time, "monotonic", lambda: later):
+        assert watched.troubles()["confirms"].endswith("published messages: 2, the oldest for 4s")
+    assert watched.watch.unconfirmed[0] == 2
+    house.sink.answer_held()
+    assert watched.troubles() == {}

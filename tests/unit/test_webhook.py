@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
+import re
+import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
-from adapters.memory.desk import MemoryDesk
+from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
-from bridge.admin.desk import Stats
-from bridge.app.webhook import Told, WebhookReporter, report_on, reported
 from bridge.core.clock import StoreClock
+from bridge.desk.numbers import RouteStats, Stats
+from bridge.operate.webhook import Told, WebhookReporter, report_on, reported
 from bridge.settings import Log, Webhook
 from bridge.telemetry import logs
 
@@ -39,14 +43,14 @@ class TestReport:
         assert after(then, more)[0] == ""
 
     def test_overdue_messages_are_reported_when_it_begins_and_when_it_is_over(self) -> None:
-        late = replace(CALM, overdue=2, next_due_ms=1_000_000 - 31_000)
+        late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=31_000)})
         text, then = after(Told(4, False), late)
         assert text == "postdate: Overdue messages: 2, the oldest by 31s. Run `postdate doctor`."
         assert after(then, late)[0] == ""
         assert after(then, CALM)[0] == "postdate: No message is overdue any more."
 
     def test_a_short_delay_is_no_alarm(self) -> None:
-        late = replace(CALM, overdue=2, next_due_ms=1_000_000 - 29_000)
+        late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
         assert after(Told(4, False), late)[0] == ""
 
 
@@ -126,6 +130,45 @@ async def test_an_endless_answer_neither_fills_the_memory_nor_holds_up_the_next_
         await hook.once()
     assert hook.trouble == ""
     server.close()
+
+
+async def test_a_receiver_verifies_a_report_as_the_page_on_deployment_shows_it() -> None:
+    page = (Path(__file__).parents[2] / "deploy/README.md").read_text()
+    (snippet,) = [
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "X-Postdate-Signature" in text
+    ]
+    shown: dict[str, Any] = {}
+    exec(snippet, shown)
+    requests: list[tuple[dict[str, str], bytes]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+        headers = dict(line.split(": ", 1) for line in head)
+        requests.append((headers, await reader.readexactly(int(headers["Content-Length"]))))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = SecretStr(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    for secret in ("shared", ""):
+        settings = Webhook(url=url, secret=SecretStr(secret))
+        found = [CALM]
+
+        async def look(found: list[Stats] = found) -> Stats:
+            return found[0]
+
+        hook = WebhookReporter(settings, MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a")), look, "a")
+        await hook.once()
+        found[0] = replace(CALM, dead=5, ever={"dead": 5})
+        await hook.once()
+    server.close()
+    (headers, body), (unsigned, _) = requests
+    assert json.loads(body)["dead_letters"] == {"new": 1, "total": 5}
+    assert shown["is_genuine"](headers, body, b"shared")
+    assert not shown["is_genuine"](headers, body + b" ", b"shared")
+    assert not shown["is_genuine"](headers, body, b"another")
+    assert not shown["is_genuine"]({**headers, "X-Postdate-Timestamp": str(int(time.time()) - 3600)}, body, b"shared")
+    assert "X-Postdate-Signature" not in unsigned
 
 
 def test_no_library_logs_the_url() -> None:

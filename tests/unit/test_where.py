@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from adapters.memory import ManualClock, Memory, MemoryStore
-from adapters.memory.desk import MemoryDesk
-from bridge.admin.where import ended, ends, history_view, not_seen, where_is
+from adapters.memory.memory_desk import MemoryDesk
+from bridge.operate.describe import past_of
+from bridge.operate.where import ended, ends, not_seen, where_is
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from tests.conformance.desk_rig import MemoryDeskRig
 
@@ -59,13 +60,13 @@ async def test_the_sentence_says_how_far_back_the_history_reaches(limits: Histor
 
 
 def test_a_view_has_the_moments_in_their_order() -> None:
-    view = history_view(DELIVERED)
-    assert [(one["what"], one["at_ms"]) for one in view["life"]] == [
+    view = past_of(DELIVERED)
+    assert [(event.what, event.at_ms) for event in view.life] == [
         ("received", 1000),
         ("claimed", 1995),
         ("due", 2000),
         ("published", 2001),
         ("confirmed", 2005),
     ]
-    assert (view["state"], view["late_ms"], view["key"]) == ("delivered", 5, "k")
+    assert (view.state, view.late_ms, view.key) == ("delivered", 5, "k")
     assert ended(DELIVERED) == "it was delivered at 1970-01-01T00:00:02.005Z"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapters.kafka.lab.demo import KafkaConsumer, KafkaProducer
-from adapters.kafka.lab.load import KafkaGenerator, KafkaMeter
-from adapters.kafka.lab.trial import KafkaTrialBroker
+from adapters.kafka.lab.demo_clients import KafkaConsumer, KafkaProducer
+from adapters.kafka.lab.load_meter import KafkaGenerator, KafkaMeter
+from adapters.kafka.lab.trial_objects import KafkaTrialBroker
 from bridge.lab.load import Load
 from bridge.lab.ports import BenchNumbers, BrokerLab, Received, RunNames
 from bridge.settings import Settings

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from adapters.kafka.intake import KafkaIntake
-from adapters.kafka.levels.plan import LevelTopics, level_ms_in
+from adapters.kafka.levels.level_topics import LevelTopics, level_ms_in
 from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, KafkaOut
 from adapters.kafka.raw.record import pack, topic_of, unpack
 from adapters.kafka.routing import FixedTarget
@@ -37,7 +37,7 @@ _CLOCKS_APART_MS = 3_600_000
 def places(topics: LevelTopics, target: KafkaOut) -> Mapping[str, KafkaOut]:
     """What the sink needs to know of each place that a parcel may go to. ``target`` is the destination."""
     ours = (*topics.levels.values(), topics.dead)
-    waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, keep_partition=True) for topic in ours}
+    waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, partitioner="same") for topic in ours}
     dead = replace(waiting[topics.dead], compress_always=True)
     return {**waiting, topics.dead: dead, TARGET: target}
 

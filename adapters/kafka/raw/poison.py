@@ -80,7 +80,7 @@ def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tupl
     batches are skipped. Raises ``ValueError`` for bytes that are no record batches of this version, and for an
     unknown codec.
     """
-    coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+    coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     within: set[int] = set()
     at = 0
     while at + _BATCH.size <= len(data):
@@ -137,7 +137,7 @@ async def fetch_batch(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: in
     _, code, *others, data = answer.topics[0][1][0]
     if code:
         raise for_code(code)
-    aborted = next((one for one in others if isinstance(one, list)), ())
+    aborted = next((other for other in others if isinstance(other, list)), ())
     try:
         return first_batch(bytes(data or b""), offset, tp.partition, aborted)
     except ValueError:

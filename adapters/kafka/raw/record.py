@@ -111,13 +111,11 @@ def head_of(head: bytes) -> RecordHead:
     return RecordHead(topic_of(head), partition, head[at : at + key_bytes] if reached else None)
 
 
-def headers_in(data: bytes) -> int:
-    """The number of headers of a packed record, from its head; 0 for other bytes."""
-    return int(_unpack_head(data)[5]) if len(data) >= _HEAD_BYTES else 0
+def unpack(data: bytes, in_part: bool = False) -> Record:
+    """Unpack a record. Raises ``ValueError`` for bytes that ``pack`` did not make.
 
-
-def unpack(data: bytes) -> Record:
-    """Unpack a record. Raises ``ValueError`` for bytes that ``pack`` did not make."""
+    ``in_part``: bytes may be missing at its end, but not of its headers.
+    """
     try:
         version, partition, timestamp, key_bytes, value_bytes, count = _unpack_head(data)
         if version != VERSION or key_bytes < -1 or value_bytes < -1:
@@ -140,7 +138,7 @@ def unpack(data: bytes) -> Record:
         raise ValueError("not a Kafka record: it is cut short") from None
     key_end = at if key_bytes < 0 else at + key_bytes
     end = key_end if value_bytes < 0 else key_end + value_bytes
-    if end != len(data):
+    if end != len(data) and not (in_part and at <= len(data) < end):
         raise ValueError(f"not a Kafka record: it has {len(data)} bytes instead of {end}")
     key = None if key_bytes < 0 else data[at:key_end]
     return Record(partition, timestamp, key, None if value_bytes < 0 else data[key_end:], headers)
@@ -148,17 +146,18 @@ def unpack(data: bytes) -> Record:
 
 def describe(record: Record, topic: bytes) -> Mapping[str, object]:
     """The parts of a record other than its value, for display. Bytes that are not text become base64."""
-    found: dict[str, object] = {"topic": _shown(topic)} if topic else {}
-    found |= {"partition": record.partition, "key": _shown(record.key)}
+    found: dict[str, object] = {"topic": shown(topic)} if topic else {}
+    found |= {"partition": record.partition, "key": shown(record.key)}
     if record.timestamp >= 0:
         found["timestamp"] = write_moment(record.timestamp)
     if record.value is None:
         found["value"] = None
-    found["headers"] = [{"name": _shown(name), "value": _shown(value)} for name, value in record.headers]
+    found["headers"] = [{"name": shown(name), "value": shown(value)} for name, value in record.headers]
     return found
 
 
-def _shown(raw: bytes | None) -> object:
+def shown(raw: bytes | None) -> object:
+    """Return bytes as text, or where they are none as base64."""
     if raw is None:
         return None
     try:

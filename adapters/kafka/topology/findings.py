@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from adapters.kafka.topology.topics import Topic
-from bridge.admin.topology import Standing
 from bridge.core.message import Refusal
 from bridge.delay.duration import write_duration
+from bridge.desk.topology import Standing
 
 INSYNC = "min.insync.replicas"
 SIZE = "max.message.bytes"
@@ -167,33 +167,33 @@ def _unchecked(intake: Topic, target: Topic) -> str:
 def _same_partitioner(target: Topic, intake: Topic) -> str:
     return (
         f"topic '{target.name}' has partitions: {target.partitions}, and intake '{intake.name}' has "
-        f'{intake.partitions}, so kafka.partitioner = "same" cannot work. Give it as many, or use another partitioner'
+        f'{intake.partitions}, so partitioner = "same" cannot work. Give it as many, or use another partitioner'
     )
 
 
-def _described(one: Shortfall) -> str:
-    match one.kind:
+def _described(gap: Shortfall) -> str:
+    match gap.kind:
         case Difference.REPLICAS:
-            return f"replicas: {one.has}, there: {one.wanted}"
+            return f"replicas: {gap.has}, there: {gap.wanted}"
         case Difference.INSYNC:
-            return f"{INSYNC}: {one.has}, there: {one.wanted}"
+            return f"{INSYNC}: {gap.has}, there: {gap.wanted}"
         case Difference.RECORDS_SMALLER:
-            return f"{SIZE}: {one.has}, there: {one.wanted}, so producers cannot send larger records"
+            return f"{SIZE}: {gap.has}, there: {gap.wanted}, so producers cannot send larger records"
         case Difference.RECORDS_LARGER:
-            return f"{SIZE}: {one.has}, there: {one.wanted}, so larger records become dead letters"
+            return f"{SIZE}: {gap.has}, there: {gap.wanted}, so larger records become dead letters"
         case Difference.NO_ROOM:
-            return f"{SIZE}: {one.has}, needed: {one.wanted}, so larger records do not fit and may stop their route"
+            return f"{SIZE}: {gap.has}, needed: {gap.wanted}, so larger records do not fit and may stop their route"
         case Difference.SHORT_RETENTION:
-            return f"{RETENTION}: {one.has}, shorter than kafka.intake_retention ({one.wanted})"
+            return f"{RETENTION}: {gap.has}, shorter than kafka.intake_retention ({gap.wanted})"
         case Difference.COMPACTED:
             return f"{POLICY} is compact, so Kafka may remove records before postdate reads them: set it to delete"
         case Difference.BOUNDED:
-            return f"Kafka deletes records beyond retention.bytes ({one.has}), read or not: set it to {one.wanted}"
+            return f"Kafka deletes records beyond retention.bytes ({gap.has}), read or not: set it to {gap.wanted}"
         case Difference.FORGETS:
-            why = "dead letters are kept" if one.wanted < 0 else "the level and levels.retention"
-            return f"Kafka deletes records after {RETENTION} ({one.has}), read or not: set it to {one.wanted} ({why})"
+            why = "dead letters are kept" if gap.wanted < 0 else "the level and levels.retention"
+            return f"Kafka deletes records after {RETENTION} ({gap.has}), read or not: set it to {gap.wanted} ({why})"
         case Difference.PARTITIONS:
-            return f"partitions: {one.has}, and redis.shards is {one.wanted}. Raise them: `kafka-topics.sh --alter`"
+            return f"partitions: {gap.has}, and redis.shards is {gap.wanted}. Raise them: `kafka-topics.sh --alter`"
         case Difference.COMPACTED_MARKERS:
             return f"{POLICY} is compact, so Kafka removes markers: set it to delete"
         case Difference.PRODUCERS_CLOCK:

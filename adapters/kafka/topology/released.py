@@ -21,7 +21,7 @@ from adapters.kafka.topology.findings import (
     absent,
 )
 from adapters.kafka.topology.topics import Topic, TopicConfig
-from bridge.admin.topology import Standing
+from bridge.desk.topology import Standing
 from bridge.settings import Settings
 
 MARKER_ASKED = (INSYNC, POLICY, RETENTION, CLOCK)
@@ -60,17 +60,17 @@ def judged_markers(settings: Settings, topic: Topic, has: TopicConfig) -> TopicF
 
 def sized_markers(settings: Settings, topic: Topic, targets: Iterable[Topic]) -> Topic:
     """Return the marker topic as it is to be created: as safe as the safest target."""
-    replicas = max((one.replicas for one in targets), default=0)
+    replicas = max((target.replicas for target in targets), default=0)
     return replace(topic, partitions=settings.redis.shards, replicas=replicas)
 
 
 def marker_config(settings: Settings, targets: Iterable[TopicConfig], replicas: int) -> Mapping[str, str]:
     """Return the settings of a new marker topic."""
-    insync = [int(one.own[INSYNC]) for one in targets if INSYNC in one.own]
-    made = {
+    insync = [int(target.own[INSYNC]) for target in targets if INSYNC in target.own]
+    config = {
         POLICY: "delete",
         RETENTION: str(settings.kafka.intake_retention),
         CLOCK: "LogAppendTime",
         "compression.type": "gzip",
     }
-    return {**made, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else made
+    return {**config, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else config

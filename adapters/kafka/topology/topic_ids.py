@@ -133,4 +133,4 @@ async def ask_ids(client: AIOKafkaClient, node: int, topics: Iterable[str]) -> d
     except (IncompatibleBrokerVersion, NotImplementedError):  # the latter: the broker does not know version 10
         return {topic: TopicId("", topic) for topic in topics}
     cluster = answer.cluster_id or ""
-    return {one[1]: TopicId(cluster, one[2].hex()) for one in answer.topics if not one[0]}
+    return {topic[1]: TopicId(cluster, topic[2].hex()) for topic in answer.topics if not topic[0]}

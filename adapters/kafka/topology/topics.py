@@ -87,9 +87,9 @@ async def known_topics(admin: AIOKafkaAdminClient) -> KnownTopics:
     """
     found: list[dict[str, Any]] = await admin.describe_topics()
     return KnownTopics(
-        (one["topic"], (len(one["partitions"]), max(len(partition["replicas"]) for partition in one["partitions"])))
-        for one in found
-        if one["partitions"]
+        (row["topic"], (len(row["partitions"]), max(len(partition["replicas"]) for partition in row["partitions"])))
+        for row in found
+        if row["partitions"]
     )
 
 
@@ -100,7 +100,7 @@ async def unseen_of(admin: AIOKafkaAdminClient, names: Iterable[str]) -> frozens
     if not names:
         return frozenset()
     answer: Any = await admin._send_request(MetadataRequest(names, allow_auto_topic_creation=False))
-    return frozenset(one[1] for one in answer.topics if one[0] == TopicAuthorizationFailedError.errno)
+    return frozenset(topic[1] for topic in answer.topics if topic[0] == TopicAuthorizationFailedError.errno)
 
 
 def topic_in(known: KnownTopics, route: str, name: str, ours: bool) -> Topic:
@@ -119,9 +119,9 @@ async def settings_of(admin: AIOKafkaAdminClient, names: Iterable[str], asked: I
         for code, _, _, name, entries in answer.resources:
             if not code:
                 # An entry is (name, value, read-only, source, ...).
-                there = [one for one in entries if one[1] is not None]
-                own = {one[0]: one[1] for one in there if one[3] == _ON_TOPIC}
-                found[name] = TopicConfig({one[0]: one[1] for one in there}, own)
+                there = [entry for entry in entries if entry[1] is not None]
+                own = {entry[0]: entry[1] for entry in there if entry[3] == _ON_TOPIC}
+                found[name] = TopicConfig({entry[0]: entry[1] for entry in there}, own)
     return found
 
 

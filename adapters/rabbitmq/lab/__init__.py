@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapters.rabbitmq.lab.demo import RabbitConsumer, RabbitProducer
-from adapters.rabbitmq.lab.load import RabbitGenerator, RabbitMeter
-from adapters.rabbitmq.lab.trial import RabbitTrialBroker
+from adapters.rabbitmq.lab.demo_clients import RabbitConsumer, RabbitProducer
+from adapters.rabbitmq.lab.load_meter import RabbitGenerator, RabbitMeter
+from adapters.rabbitmq.lab.trial_objects import RabbitTrialBroker
 from bridge.lab.load import Load
 from bridge.lab.ports import BenchNumbers, BrokerLab, Received, RunNames
 from bridge.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 from pika import frame, spec
 
 from adapters.rabbitmq.connection import parameters
-from adapters.rabbitmq.lab.trial import broker_errors
+from adapters.rabbitmq.lab.trial_objects import broker_errors
 from adapters.rabbitmq.raw.frames import METHOD, OVERHEAD, frame_head, method_id
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.trouble import of_all_hosts, sentence

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from adapters.rabbitmq.levels.plan import LEVEL_HEADER, STEP_HEADERS, Waits
+from adapters.rabbitmq.levels.waits import LEVEL_HEADER, STEP_HEADERS, Waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
 from adapters.rabbitmq.raw.expiration import (
     EXPIRATION_HEADER,
@@ -23,7 +23,7 @@ from adapters.rabbitmq.raw.expiration import (
 )
 from adapters.rabbitmq.raw.fields import VOID, entry, long_entry, text_entry
 from adapters.rabbitmq.raw.payload import pack, unpack
-from adapters.rabbitmq.raw.properties import TooManyEntries, UnreadableTable, edit
+from adapters.rabbitmq.raw.properties import NATIVE_DELAY, TooManyEntries, UnreadableTable, edit
 from bridge.core.message import Delivery
 from bridge.core.reasons import Reason
 from bridge.delay import ladder
@@ -173,16 +173,17 @@ def _reason(reason: str) -> bytes:
 
 
 def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
-    """Return the properties as they came, without an expiration: a dead letter must not expire or be refused."""
+    """Return the properties as they came, without what would act again: a dead letter must not expire, be refused, or
+    wait in RabbitMQ 4.4."""
     expiration = expiration_of(properties)
-    added, drop = reason, frozenset({REASON_HEADER})
+    added, drop = reason, frozenset({REASON_HEADER, NATIVE_DELAY})
     if expiration is not None:
         properties, drop = without_expiration(properties), drop | {EXPIRATION_HEADER}
         added += text_entry(EXPIRATION_HEADER, expiration)
     try:
         return edit(properties, drop, True, added, entries_max)
     except TooManyEntries:  # then keep the producer's headers of the same names; postdate's follow them
-        return edit(properties, frozenset(), True, added)
+        return edit(properties, frozenset({NATIVE_DELAY}), True, added)
 
 
 def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:

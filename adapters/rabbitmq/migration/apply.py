@@ -13,10 +13,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import addresses, connect
-from adapters.rabbitmq.diagnosis import PLUGIN_TYPE
 from adapters.rabbitmq.migration.facts import read_facts
 from adapters.rabbitmq.migration.hold import HoldAnswer, hold
-from adapters.rabbitmq.migration.plan import (
+from adapters.rabbitmq.migration.move_plan import (
     WAITING_ARGUMENTS,
     BindingFacts,
     BrokerFacts,
@@ -29,10 +28,11 @@ from adapters.rabbitmq.migration.plan import (
     obstacles,
     replace_obstacles,
 )
+from adapters.rabbitmq.nodes import PLUGIN_TYPE
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
 from adapters.rabbitmq.trouble import sentence
-from bridge.admin.migration import Means, Migration
 from bridge.core.errors import BrokerUnavailable, Refused
+from bridge.desk.migration import Means, Migration
 from bridge.settings import Settings
 
 #: Exclusive to a connection: two commands at once would disturb each other.
@@ -55,7 +55,7 @@ def advance(settings: Settings, exchange: str, means: Means, say: Say) -> None:
     Raises ``Refused`` and ``BrokerUnavailable``. What was done until then stays, and the next call goes on.
     """
     facts = read_facts(settings)
-    move = next((one for one in moves(facts) if one.names.old == exchange), None)
+    move = next((candidate for candidate in moves(facts) if candidate.names.old == exchange), None)
     if move is None:
         return
     if reasons := list(obstacles(move, facts)):
@@ -129,13 +129,13 @@ class MigratingBroker:
         """Declare an exchange, or do nothing where it exists with the same properties. Raises ``Refused``."""
         self._do(lambda channel: _declare(channel, exchange))
 
-    def bind(self, one: BindingFacts) -> None:
+    def bind(self, binding: BindingFacts) -> None:
         """Bind, or do nothing where the binding exists. Raises ``Refused``."""
-        arguments = dict(one.arguments)
-        if one.to_exchange:
-            self._do(lambda channel: channel.exchange_bind(one.destination, one.source, one.key, arguments))
+        arguments = dict(binding.arguments)
+        if binding.to_exchange:
+            self._do(lambda channel: channel.exchange_bind(binding.destination, binding.source, binding.key, arguments))
         else:
-            self._do(lambda channel: channel.queue_bind(one.destination, one.source, one.key, arguments))
+            self._do(lambda channel: channel.queue_bind(binding.destination, binding.source, binding.key, arguments))
 
     def delete(self, exchange: str) -> None:
         """Delete an exchange. Raises ``Refused``."""

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
-from adapters.rabbitmq.migration.plan import ALTERNATE, BindingFacts, BrokerFacts, ExchangeFacts, moves
-from adapters.rabbitmq.topology.setup import open_session
+from adapters.rabbitmq.migration.move_plan import ALTERNATE, BindingFacts, BrokerFacts, ExchangeFacts, moves
+from adapters.rabbitmq.topology.declaring import open_session
 from bridge.core.errors import BrokerUnavailable, SettingsError
 from bridge.settings import Settings
 
@@ -23,16 +23,16 @@ def read_facts(settings: Settings) -> BrokerFacts:
         raise SettingsError('The migration needs the management API, and rabbitmq.management_url is "off".')
     vhost = quote(addresses(settings.rabbitmq)[0].virtual_host, safe="")
     with closing(reach(settings.rabbitmq)) as api:
-        found = [exchange_facts(one) for one in api.get(f"exchanges/{vhost}") or [] if one.get("name")]
-        bindings = tuple(binding_facts(one) for one in api.get(f"bindings/{vhost}") or [] if one.get("source"))
+        found = [exchange_facts(entry) for entry in api.get(f"exchanges/{vhost}") or [] if entry.get("name")]
+        bindings = tuple(binding_facts(entry) for entry in api.get(f"bindings/{vhost}") or [] if entry.get("source"))
         queues = api.get(f"queues/{vhost}?columns={_COLUMNS}") or []
         nodes = _nodes(api)
-    exchanges = {one.name: one for one in found}
-    exclusive = frozenset(str(one["name"]) for one in queues if one.get("exclusive"))
+    exchanges = {exchange.name: exchange for exchange in found}
+    exclusive = frozenset(str(queue["name"]) for queue in queues if queue.get("exclusive"))
     publishers = inner_publishers(exchanges.values(), bindings, queues)
     facts = BrokerFacts(exchanges, bindings, exclusive, publishers, nodes=nodes)
     fronts = {move.names.front for move in moves(facts)}
-    intakes = {one.destination for one in bindings if one.source in fronts and not one.to_exchange}
+    intakes = {binding.destination for binding in bindings if binding.source in fronts and not binding.to_exchange}
     with open_session(settings) as session:
         consumed = frozenset(queue for queue in intakes if session.consumers(queue))
     return BrokerFacts(exchanges, bindings, exclusive, publishers, consumed, nodes)

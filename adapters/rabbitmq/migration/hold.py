@@ -69,20 +69,20 @@ def hold(tool: str, vhost: str, exchange: str, waiting: str, proof: str) -> Iter
         raise SettingsError(f"--rabbitmqctl {tool!r} cannot be started: {error.strerror}.") from error
     with started as running:
         assert running.stdout is not None
-        said: list[str] = []
+        lines: list[str] = []
         for line in running.stdout:
-            said.append(line.strip())
-            if _HELD.match(said[-1]) or _REFUSED.match(said[-1]):
+            lines.append(line.strip())
+            if _HELD.match(lines[-1]) or _REFUSED.match(lines[-1]):
                 break
-        yield held(tool, said)
+        yield held(tool, lines)
 
 
-def held(tool: str, said: Sequence[str]) -> HoldAnswer:
+def held(tool: str, lines: Sequence[str]) -> HoldAnswer:
     """Return what the tool's lines say, of which the last decides. Raises as ``hold``. Pure."""
-    last = said[-1] if said else ""
+    last = lines[-1] if lines else ""
     if found := _HELD.match(last):
         return HoldAnswer(int(found[1]), int(found[2]))
     if found := _REFUSED.match(last):
         raise Refused(_REASONS.get(found[1], _FAILED).format(tool=tool, why=found[1]) + ". Nothing was replaced")
-    text = " ".join(said)[-_SAID_MAX:] or "it said nothing"
+    text = " ".join(lines)[-_SAID_MAX:] or "it said nothing"
     raise BrokerUnavailable(f"{tool!r} failed: {text}. Nothing was replaced")

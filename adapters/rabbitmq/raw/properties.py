@@ -155,6 +155,8 @@ GIVEN_TWICE = Unreadable("given twice")
 # - x-death and its like are the broker's record of dead-lettering. Most versions before 4.0 trust a republished one and
 #   may drop the message because of it (https://www.rabbitmq.com/docs/dlx).
 # - The two counts belong to the intake quorum queue and say nothing about the target.
+# - x-opt-delivery-time makes a quorum queue of RabbitMQ 4.4 hold the message again; far values stop the queue for good
+#   (Erlang's timers end in the year 2244). So no setting keeps it, and not even a dead letter has it.
 # x-stream-offset stays: an intake queue is never a stream, so the producer wrote it.
 _CC = frozenset({b"CC"})
 _BCC = frozenset({b"BCC"})
@@ -163,6 +165,7 @@ _X_DEATH = frozenset(
     | {b"x-%s-death-%s" % (n, of) for n in (b"first", b"last") for of in (b"exchange", b"queue", b"reason")}
 )
 _DELIVERY_COUNT = frozenset({b"x-delivery-count", b"x-acquired-count"})
+NATIVE_DELAY = b"x-opt-delivery-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ class DropRules:
 
     def names(self, delay_headers: Iterable[bytes]) -> frozenset[bytes]:
         """Return the header names to drop: the route's delay headers and what no setting keeps."""
-        names = frozenset(delay_headers)
+        names = frozenset(delay_headers) | {NATIVE_DELAY}
         for keep, group in (
             (self.keep_cc, _CC),
             (self.keep_bcc, _BCC),
@@ -318,9 +321,9 @@ def ordered(props: bytes, drop: frozenset[bytes] = frozenset(), fields: Sequence
     return b"".join((props[: start - 4], len(table).to_bytes(4, "big"), table, props[end:]))
 
 
-def alike(one: bytes, other: bytes) -> bool:
+def alike(value: bytes, other: bytes) -> bool:
     """Return whether RabbitMQ may have made one of the other."""
     try:
-        return one == other or ordered(one) == ordered(other)
+        return value == other or ordered(value) == ordered(other)
     except UnreadableTable:
         return False

@@ -124,6 +124,8 @@ def _double(value: float) -> bytes:
 
 #: Depth of nested tables and arrays, counting the headers table. One frame can hold 20,000 levels.
 DEPTH_MAX = 16
+#: Values in all nested tables and arrays of one message. A frame can hold 63,000, which would take 0.15 s to read.
+NESTED_MAX = 2000
 
 #: Stands for the rest where reading had to end. The text says why.
 UNREADABLE = "(unreadable)"
@@ -171,18 +173,34 @@ def _property(props: bytes, at: int, end: int, size: int) -> object:
     if size == SHORT_TEXT:
         return _text(props[at + 1 : end])
     if size == FIELD_TABLE:
-        return _table(props, at + 4, end, 1)
+        return _table(props, at + 4, end, _Nested(1, NESTED_MAX))
     if size == 1:
         return props[at]
     return _moment(int.from_bytes(props[at:end], "big"))
 
 
-def _table(raw: bytes, start: int, end: int, depth: int) -> dict[str, object]:
+class _Nested:
+    """Where in nested tables the reading is, and how many nested values it may still return."""
+
+    def __init__(self, depth: int, left: int) -> None:
+        self.depth = depth
+        self.left = left
+
+    def take(self) -> None:
+        """Take one value. Raises UnreadableTable where too many were taken."""
+        if self.depth > 1:
+            self.left -= 1
+            if self.left < 0:
+                raise UnreadableTable(f"more than {NESTED_MAX} nested values")
+
+
+def _table(raw: bytes, start: int, end: int, nested: _Nested) -> dict[str, object]:
     found: dict[str, object] = {}
     seen: dict[str, int] = {}
     try:
         for name, tag, value, stop, _ in walk(raw, start, end):
-            _put(found, seen, _text(name), _value(raw, tag, value, stop, depth))
+            nested.take()
+            _put(found, seen, _text(name), _value(raw, tag, value, stop, nested))
     except UnreadableTable as error:
         _put(found, seen, UNREADABLE, str(error))
     return found
@@ -197,22 +215,26 @@ def _put(found: dict[str, object], seen: dict[str, int], name: str, value: objec
     found[free] = value
 
 
-def _array(raw: bytes, start: int, end: int, depth: int) -> list[object]:
+def _array(raw: bytes, start: int, end: int, nested: _Nested) -> list[object]:
     found: list[object] = []
     try:
         for tag, value, stop in walk_array(raw, start, end):
-            found.append(_value(raw, tag, value, stop, depth))
+            nested.take()
+            found.append(_value(raw, tag, value, stop, nested))
     except UnreadableTable as error:
         found.append(f"{UNREADABLE} {error}")
     return found
 
 
-def _value(raw: bytes, tag: int, start: int, end: int, depth: int) -> object:
+def _value(raw: bytes, tag: int, start: int, end: int, nested: _Nested) -> object:
     if tag in (TABLE, ARRAY):
-        if depth >= DEPTH_MAX:
+        if nested.depth >= DEPTH_MAX:
             return f"{UNREADABLE} more than {DEPTH_MAX} nested tables"
         inner = _table if tag == TABLE else _array
-        return inner(raw, start + 4, end, depth + 1)
+        nested.depth += 1
+        found: object = inner(raw, start + 4, end, nested)
+        nested.depth -= 1
+        return found
     if tag == DECIMAL:
         places, scaled = struct.unpack_from(">Bi", raw, start)
         return str(Decimal(scaled).scaleb(-places))

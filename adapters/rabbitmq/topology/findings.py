@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.refusals import no_right
-from adapters.rabbitmq.topology.declarations import Binding, Declaration, Exchange, Queue
-from bridge.admin.topology import Standing
 from bridge.delay.duration import write_duration
+from bridge.desk.topology import Standing
 
 #: Priority of the policy that exempts postdate's queues: above that of most policies.
 _PRIORITY = 1000
@@ -145,9 +145,9 @@ def _label(declaration: Declaration) -> str:
 def summary(findings: Iterable[Comparison]) -> list[str]:
     """Return one sentence for each advice, with every fact that it is for."""
     facts: dict[str, dict[str, None]] = {}
-    for one in findings:
-        facts.setdefault(_advice(one), {})[_fact(one)] = None
-    return [_joined("; ".join(some), advice) for advice, some in facts.items()]
+    for finding in findings:
+        facts.setdefault(_advice(finding), {})[_fact(finding)] = None
+    return [_joined("; ".join(sentences), advice) for advice, sentences in facts.items()]
 
 
 def levels_replaced(route: str) -> str:
@@ -169,62 +169,62 @@ def _joined(fact: str, advice: str) -> str:
     return f"{fact}. {advice}" if advice else fact
 
 
-def _fact(one: Comparison) -> str:
-    what = f"{_label(one.declaration)} of route {one.route}"
-    if one.crashing_version:
-        return f"RabbitMQ {one.crashing_version} crashes the classic queues that levels need"
-    match one.state:
-        case Standing.MISSING if isinstance(one.declaration, Queue) and not one.declaration.ours:
-            return f"{_label(one.declaration)}, to which route {one.route} returns messages, does not exist"
-        case Standing.MISSING if one.last_step:
+def _fact(part: Comparison) -> str:
+    what = f"{_label(part.declaration)} of route {part.route}"
+    if part.crashing_version:
+        return f"RabbitMQ {part.crashing_version} crashes the classic queues that levels need"
+    match part.state:
+        case Standing.MISSING if isinstance(part.declaration, Queue) and not part.declaration.ours:
+            return f"{_label(part.declaration)}, to which route {part.route} returns messages, does not exist"
+        case Standing.MISSING if part.last_step:
             return (
-                f"{_label(one.declaration)}, which gets messages of route {one.route} after their last attempt, does "
+                f"{_label(part.declaration)}, which gets messages of route {part.route} after their last attempt, does "
                 "not exist"
             )
-        case Standing.MISSING if not is_ours(one.declaration):
+        case Standing.MISSING if not is_ours(part.declaration):
             return (
-                f"{_label(one.declaration)}, the target of route {one.route}, does not exist: RabbitMQ drops messages "
-                "without a delay header, and postdate cannot deliver due ones"
+                f"{_label(part.declaration)}, the target of route {part.route}, does not exist: RabbitMQ drops "
+                "messages without a delay header, and postdate cannot deliver due ones"
             )
         case Standing.MISSING:
             return f"{what} does not exist"
         case Standing.OUTDATED:
             return f"{what} leads to another list of levels. {_OLD_LEVELS}"
         case Standing.FORBIDDEN:
-            return not_permitted(one.reply)
-    if one.difference is None:
-        return f"{what} cannot be used: RabbitMQ replies {one.reply}"
-    name, found, needed = one.difference.argument, one.difference.found, one.difference.needed
+            return not_permitted(part.reply)
+    if part.difference is None:
+        return f"{what} cannot be used: RabbitMQ replies {part.reply}"
+    name, found, needed = part.difference.argument, part.difference.found, part.difference.needed
     has = f"{name} '{found}'" if found is not None else f"no {name}"
     return f"{what} exists with {has}, and postdate needs {'none' if needed is None else repr(needed)}"
 
 
-def _advice(one: Comparison) -> str:
-    if one.crashing_version:
+def _advice(part: Comparison) -> str:
+    if part.crashing_version:
         return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
-    match one.state:
-        case Standing.MISSING if not is_ours(one.declaration):
-            setting = "queue" if isinstance(one.declaration, Queue) else "then" if one.last_step else "deliver_to"
-            return f"Declare it as its consumers need it, or correct routes.{one.route}.{setting}"
+    match part.state:
+        case Standing.MISSING if not is_ours(part.declaration):
+            setting = "queue" if isinstance(part.declaration, Queue) else "then" if part.last_step else "deliver_to"
+            return f"Declare it as its consumers need it, or correct routes.{part.route}.{setting}"
         case Standing.MISSING:
             return "Run `postdate setup`"
         case Standing.OUTDATED:
             return "`postdate setup` recreates the exchange"
-        case Standing.DIFFERENT if one.difference is not None:
-            return _advice_for(one, one.difference)
+        case Standing.DIFFERENT if part.difference is not None:
+            return _advice_for(part, part.difference)
     return ""
 
 
-def _advice_for(one: Comparison, difference: ArgumentDifference) -> str:
-    route, found = one.route, difference.found or "classic"
+def _advice_for(part: Comparison, difference: ArgumentDifference) -> str:
+    route, found = part.route, difference.found or "classic"
     if difference.argument == "x-queue-type" and found in ("classic", "quorum"):
         # A user who wants another type for level queues may have changed that of the route by mistake.
         levels = f'. levels.queue_type = "{difference.needed}" sets the type of the level queues alone'
         return (
             f'Set routes.{route}.queue_type = "{found}" to keep it, or delete it when it is empty and run '
-            f"`postdate setup`{levels if one.without_store else ''}"
+            f"`postdate setup`{levels if part.without_store else ''}"
         )
-    if isinstance(one.declaration, Queue):
+    if isinstance(part.declaration, Queue):
         setting, kind = "queue", "queue when it is empty"
     else:
         setting, kind = "intercept", "exchange"
@@ -235,19 +235,19 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _policy_text(one: PolicyFinding) -> str:
-    named = (("policy", one.policy), ("operator policy", one.operator_policy))
+def _policy_text(found: PolicyFinding) -> str:
+    named = (("policy", found.policy), ("operator policy", found.operator_policy))
     by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
-    more = f" and {len(one.queues) - _NAMED_MAX} more" if len(one.queues) > _NAMED_MAX else ""
-    queues = ", ".join(map(repr, one.queues[:_NAMED_MAX])) + more
+    more = f" and {len(found.queues) - _NAMED_MAX} more" if len(found.queues) > _NAMED_MAX else ""
+    queues = ", ".join(map(repr, found.queues[:_NAMED_MAX])) + more
     # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
-    pattern = rf"^{re.escape(one.base)}(\.|$)"
-    words = ("set_policy", "-p", one.vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", one.base, pattern)
+    pattern = rf"^{re.escape(found.base)}(\.|$)"
+    words = ("set_policy", "-p", found.vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", found.base, pattern)
     advice = f"Run `rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
-    if one.operators:
-        names = ", ".join(f"'{name}'" for name in one.operators)
+    if found.operators:
+        names = ", ".join(f"'{name}'" for name in found.operators)
         advice = f"{advice}. Also narrow the pattern of operator policy {names}: no other policy overrules it"
-    return f"{by} gives {queues} {one.harm.key} {one.harm.value}: RabbitMQ {_effect(one.harm)}. {advice}"
+    return f"{by} gives {queues} {found.harm.key} {found.harm.value}: RabbitMQ {_effect(found.harm)}. {advice}"
 
 
 def _effect(harm: Harm) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from adapters.rabbitmq.connection import addresses
+from adapters.rabbitmq.declarations import Queue
 from adapters.rabbitmq.management import Governed, reach
-from adapters.rabbitmq.topology.declarations import Queue
 from adapters.rabbitmq.topology.findings import Effect, Harm, PolicyFinding
-from adapters.rabbitmq.topology.plan import RouteTopology, plan
+from adapters.rabbitmq.topology.route_topology import RouteTopology, plan
 from bridge.settings import Settings
 
 
@@ -19,8 +19,8 @@ def judge_policies(settings: Settings) -> list[PolicyFinding]:
     findings: list[PolicyFinding] = []
     with closing(reach(settings.rabbitmq)) as api:
         for route in plan(settings):
-            queues = [one for one in route.declarations() if isinstance(one, Queue)]
-            governed = [(one, found) for one in queues if (found := api.queue(vhost, one.name)) is not None]
+            queues = [queue for queue in route.declarations() if isinstance(queue, Queue)]
+            governed = [(queue, found) for queue in queues if (found := api.queue(vhost, queue.name)) is not None]
             findings += _findings(route, governed, vhost)
     return findings
 

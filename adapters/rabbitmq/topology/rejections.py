@@ -17,15 +17,18 @@ from typing import Any, NamedTuple
 
 from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import Governed, ManagementApi, reach
-from bridge.admin.topology import Finding, Name, Part, Standing
 from bridge.core.errors import BrokerUnavailable
+from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import Settings
 from bridge.settings.own_names import RETRY
+from bridge.telemetry.subject import Subject
 
 _EXCHANGE, _KEY, _STRATEGY = "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy"
 #: RabbitMQ keeps a rejected message until postdate's intake has it. Only quorum queues can, and only those that refuse
 #: messages when they are full. Otherwise a dead letter is lost while the intake is not available.
 _AT_LEAST_ONCE = {_STRATEGY: "at-least-once", "overflow": "reject-publish"}
+#: Redeliveries a second that mean a loop, if they are at least half of all deliveries.
+_LOOP_RATE = 10
 _LIMITS = ("max-length", "max-length-bytes")
 _APPLIES = {
     "all": ("classic", "quorum"),
@@ -54,10 +57,11 @@ class DeadLettering:
         return f"^{re.escape(self.queue)}$"
 
     def definition(self, governed: Governed | None) -> dict[str, str]:
-        """Return the definition of the policy. A queue with a length limit keeps what it does when it is full."""
+        """Return the definition of the policy. A queue with a length limit keeps what it does when it is full. A queue
+        that is not known may be a quorum queue, the only kind for which the rest matters."""
         found = {_EXCHANGE: RETRY, _KEY: self.route}
-        quorum = governed is not None and governed.arguments.get("x-queue-type") == "quorum"
-        limited = governed is not None and any(f"x-{one}" in governed.arguments for one in _LIMITS)
+        quorum = governed is None or governed.arguments.get("x-queue-type") == "quorum"
+        limited = governed is not None and any(f"x-{limit}" in governed.arguments for limit in _LIMITS)
         return found | _AT_LEAST_ONCE if quorum and not limited else found
 
     def arguments(self, governed: Governed | None) -> dict[str, str]:
@@ -117,11 +121,11 @@ def judge(asked: DeadLettering, governed: Governed | None, policies: Iterable[Ma
 def _governing(queue: str, kind: str, policies: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the policy that RabbitMQ applies to a queue; empty for none."""
     fits = [
-        one
-        for one in policies
-        if kind in _APPLIES.get(str(one.get("apply-to")), ()) and _matches(str(one.get("pattern")), queue)
+        policy
+        for policy in policies
+        if kind in _APPLIES.get(str(policy.get("apply-to")), ()) and _matches(str(policy.get("pattern")), queue)
     ]
-    return max(fits, key=lambda one: int(one.get("priority") or 0), default={})
+    return max(fits, key=lambda policy: int(policy.get("priority") or 0), default={})
 
 
 def _matches(pattern: str, queue: str) -> bool:
@@ -144,16 +148,48 @@ def judge_all(settings: Settings, change: bool) -> list[Finding]:
     try:
         with closing(reach(settings.rabbitmq)) as api:
             policies = _policies(api, asked[0].vhost)
-            return [finding for one in asked for finding in _judged(api, one, policies, change)]
+            return [finding for queue in asked for finding in _judged(api, queue, policies, change)]
     except BrokerUnavailable as error:
         return _unknown(asked, str(error))
 
 
+def judge_redeliveries(settings: Settings) -> list[tuple[str, str]]:
+    """Return route and sentence for each consumers' queue that redelivers without end. Blocking. Raises
+    ``BrokerUnavailable``."""
+    found = []
+    if asked := asked_of(settings):
+        with closing(reach(settings.rabbitmq)) as api:
+            for queue in asked:
+                governed = api.queue(queue.vhost, queue.queue)
+                found.append((queue.route, redelivering(queue, governed.rates) if governed else ""))
+    return [(route, text) for route, text in found if text]
+
+
+def redelivery_troubles(settings: Settings) -> dict[Subject, str]:
+    """Return subject and sentence of each consumers' queue that redelivers without end. Raises as
+    ``judge_redeliveries``."""
+    return {Subject("rabbitmq", "consumers of", route): text for route, text in judge_redeliveries(settings)}
+
+
+def redelivering(asked: DeadLettering, rates: Mapping[str, Any]) -> str:
+    """Return the sentence for a queue whose consumers requeue what fails; "" for any other. Pure.
+
+    A consumer that ends returns what it had, once. A consumer that requeues gets the same messages again at once.
+    """
+    again, all_of = ((rates.get(name) or {}).get("rate") or 0 for name in ("redeliver_details", "deliver_get_details"))
+    if again < _LOOP_RATE or again < all_of / 2:
+        return ""
+    return (
+        f"queue '{asked.queue}' redelivers {again:.0f} messages a second: its consumers requeue what fails, and "
+        "postdate sees no failure. Reject with requeue=false: see deploy/retries.md, Before you start"
+    )
+
+
 def _unknown(asked: Sequence[DeadLettering], why: str) -> list[Finding]:
     found = []
-    for one in asked:
-        text = f"whether queue '{one.queue}' dead-letters to postdate is not known: {why}"
-        found += _findings(one, None, Standing.ASKED, text)
+    for queue in asked:
+        text = f"whether queue '{queue.queue}' dead-letters to postdate is not known: {why}"
+        found += _findings(queue, None, Standing.ASKED, text)
     return found
 
 
@@ -189,6 +225,8 @@ def _findings(asked: DeadLettering, governed: Governed | None, state: Standing, 
     command = asked.command(governed)
     first = "`postdate setup` sets a policy. Or declare" if state is Standing.PLANNED else "Declare"
     text = f"{fact}. {first} the queue with {arguments}, or run `{command}`"
+    if governed is None:
+        text = f"{text}. For a classic queue leave out {' and '.join(_AT_LEAST_ONCE)}"
     return [Finding(_queue(asked, governed), state, text), Finding(_policy(asked, governed), state)]
 
 

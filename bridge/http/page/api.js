@@ -5,6 +5,8 @@ import { quoted } from "./words.js";
 
 const ROOT = new URL("api/v1/", document.baseURI);
 const BODYLESS = new Set(["GET", "HEAD"]);
+/** A server that has not answered for so long hangs. A bulk dry run may take some seconds. */
+const PATIENCE_MS = 15000;
 
 /** An error that the API or the network gave; `message` is a sentence for people. */
 export class Problem extends Error {
@@ -32,15 +34,27 @@ export function urlOf(path, query = {}) {
 
 /** Return the response. Raises `Problem`. */
 async function ask(method, path, { query, body, headers, signal } = {}) {
+  const end = new AbortController();
+  const give = () => end.abort();
+  const timer = setTimeout(give, PATIENCE_MS);
+  signal?.addEventListener("abort", give);
   let answer;
   try {
     answer = await fetch(urlOf(path, query), {
-      method, signal, headers: headersOf(method, headers), cache: "no-store", credentials: "omit", redirect: "error",
+      method,
+      signal: end.signal,
+      headers: headersOf(method, headers),
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (signal?.aborted) throw error;
     throw new Problem(0, "postdate does not answer. Check that it runs: `postdate stats`.");
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", give);
   }
   if (answer.ok) return answer;
   let told = {};
@@ -59,9 +73,11 @@ export const raw = async (path) => new Uint8Array(await (await ask("GET", path))
 /**
  * A hook: what `path` answers, asked again `every` ms after each answer, never twice at once, and not while the refresh
  * pauses. A changed path or query asks at once and keeps the old answer until then (`stale`). A null path asks nothing.
+ * `at` is when the data came, by the browser's clock. `load` may take several requests; it passes what it has to `show`
+ * meanwhile. Data with `snapshot` is not asked for again by itself.
  */
-export function usePoll(path, query = {}, every = 2000) {
-  const [state, set] = useState({ data: null, error: null, of: "" });
+export function usePoll(path, query = {}, every = 2000, load = get) {
+  const [state, set] = useState({ data: null, error: null, of: "", at: null });
   const change = changes.use();
   const entered = token.use();
   const of = path === null ? "" : urlOf(path, query).href;
@@ -71,20 +87,24 @@ export function usePoll(path, query = {}, every = 2000) {
     if (path === null) return undefined;
     const end = new AbortController();
     let timer;
+    let once = false;
     const turn = async (first) => {
       if (!first && (paused() || asksToken.get())) {
         timer = setTimeout(turn, 300);
         return;
       }
       try {
-        const data = await get(path, latest.current, end.signal);
+        const show = (part) => !end.signal.aborted && set({ data: part, error: null, of, at: Date.now(), busy: true });
+        const data = await load(path, latest.current, end.signal, show);
+        if (end.signal.aborted) return;
+        if (data?.snapshot) once = true;
         if (data?.now_ms) ahead.set(data.now_ms - Date.now());
-        set({ data, error: null, of });
+        set({ data, error: null, of, at: Date.now() });
       } catch (error) {
-        if (error.name === "AbortError") return;
-        set((was) => ({ data: was.of === of ? was.data : null, error, of }));
+        if (end.signal.aborted) return;
+        set((was) => ({ data: was.of === of ? was.data : null, error, of, at: was.of === of ? was.at : null }));
       }
-      if (!end.signal.aborted && every) timer = setTimeout(turn, every);
+      if (!end.signal.aborted && every && !once) timer = setTimeout(turn, every);
     };
     turn(true);
     return () => {
@@ -92,7 +112,7 @@ export function usePoll(path, query = {}, every = 2000) {
       clearTimeout(timer);
     };
   }, [of, change, entered, every]);
-  return { ...state, stale: state.of !== of };
+  return { ...state, every, stale: state.of !== of };
 }
 
 /** The request as a line for a shell. The token stays out of it. */

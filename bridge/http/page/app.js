@@ -2,35 +2,82 @@
 import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
 import { usePoll } from "./api.js";
 import { Dialog, Empty, Field, Trouble } from "./parts.js";
-import { address, asksToken, dialog, go, link, paused, status, theme, toast, token, useMay, useSeconds, zone } from "./state.js";
+import {
+  address,
+  asksToken,
+  dialog,
+  go,
+  link,
+  paused,
+  status,
+  statusPoll,
+  theme,
+  toast,
+  token,
+  useAge,
+  useMay,
+  useSeconds,
+  zone,
+} from "./state.js";
 import { Message, Search } from "./message.js";
-import { Messages, rowKey } from "./messages.js";
+import { Messages, rowKey, verbKey } from "./messages.js";
 import { Overview } from "./overview.js";
 import { Routes } from "./routes.js";
 import { Send } from "./send.js";
 import { Instances, Levels, System } from "./system.js";
-import { clock, short, zoneName } from "./words.js";
+import { VERBS } from "./verbs.js";
+import { clock, short, span, zoneName } from "./words.js";
 
-const NAV = [["", "Overview"], ["messages", "Messages"], ["routes", "Routes"], ["levels", "Levels"], ["instances", "Instances"], ["system", "System"]];
-const SCREENS = { "": Overview, messages: Messages, routes: Routes, levels: Levels, instances: Instances, system: System, search: Search, send: Send };
+const NAV = [
+  ["", "Overview"],
+  ["messages", "Messages"],
+  ["routes", "Routes"],
+  ["levels", "Levels"],
+  ["instances", "Instances"],
+  ["system", "System"],
+];
+const SCREENS = {
+  "": Overview,
+  messages: Messages,
+  routes: Routes,
+  levels: Levels,
+  instances: Instances,
+  system: System,
+  search: Search,
+  send: Send,
+};
 const THEMES = { auto: "dark", dark: "light", light: "auto" };
 
 function Nav({ open }) {
   const { path } = address.use();
   const now = status.use();
   const may = useMay("operator");
+  const old = useAge(statusPoll.use()) ? "pill old" : "pill";
   return html`<nav id="nav" class=${open ? "nav open" : "nav"} aria-label="Screens">
-    <ul>${NAV.map(([key, name]) => html`<li key=${key}><a href=${link(key)} aria-current=${path[0] === key ? "page" : undefined}>${name}
-      ${key === "messages" && now ? html`<span class="pill">${short(now.parked)}</span>` : ""}</a>
-      ${key === "messages" && now?.dead ? html`<a class="under" href=${link("messages", { state: "dead" })}>Dead letters <span class="pill warn">${short(now.dead)}</span></a>` : ""}</li>`)}</ul>
+    <ul>${NAV.map(
+      ([key, name]) =>
+        html`<li key=${key}><a href=${link(key)} aria-current=${path[0] === key ? "page" : undefined}>${name}
+      ${key === "messages" && now ? html`<span class=${old}>${short(now.parked)}</span>` : ""}</a>
+      ${key === "messages" && now?.dead ? html`<a class="under" href=${link("messages", { state: "dead" })}>Dead letters <span class=${`${old} warn`}>${short(now.dead)}</span></a>` : ""}</li>`,
+    )}</ul>
     ${may && html`<a class="button" href=${link("send")}>Send a message</a>`}
   </nav>`;
 }
 
 function Live() {
-  useSeconds();
+  const poll = statusPoll.use();
+  const age = useAge(poll);
   const why = paused();
-  return html`<span class=${why ? "live off" : "live"} title="The page refreshes every 2 seconds"><i aria-hidden="true"></i>${why ? `paused: ${why}` : "live"}</span>`;
+  const words = poll.error
+    ? `no answer${age ? ` for ${span(age)}` : ""}`
+    : why
+      ? `paused: ${why}`
+      : age
+        ? `waiting for ${span(age)}`
+        : poll.data
+          ? "live"
+          : "connecting";
+  return html`<span class=${words === "live" ? "live" : poll.error ? "live bad" : "live off"} title="The page refreshes every 2 seconds"><i aria-hidden="true"></i>${words}</span>`;
 }
 
 function Foot() {
@@ -38,9 +85,10 @@ function Foot() {
   const chosen = zone.use();
   const look = theme.use();
   const seen = status.use();
+  const age = useAge(statusPoll.use());
   return html`<footer class="foot">
     <${Live} />
-    <span>server clock <time>${clock(now)}</time></span>
+    <span>server clock <time>${age ? "–" : clock(now)}</time></span>
     <button type="button" class="small" onClick=${() => zone.set(chosen === "utc" ? "local" : "utc")} aria-label=${`Times in ${zoneName(now)}. Change the zone`}>${chosen === "utc" ? "UTC" : zoneName(now)}</button>
     <button type="button" class="small" onClick=${() => theme.set(THEMES[look])} aria-label=${`Colours: ${look}. Change to ${THEMES[look]}`}>${look}</button>
     <button type="button" class="small" onClick=${showHelp} aria-label="Keyboard help">?</button>
@@ -51,7 +99,7 @@ function Foot() {
 function SearchBox() {
   const { path, query } = address.use();
   const [text, setText] = useState("");
-  useEffect(() => setText(path[0] === "search" ? query.q ?? "" : ""), [path[0], query.q]);
+  useEffect(() => setText(path[0] === "search" ? (query.q ?? "") : ""), [path[0], query.q]);
   const find = (event) => {
     event.preventDefault();
     if (text.trim()) go("search", { q: text.trim() });
@@ -76,10 +124,18 @@ function TokenDialog({ why }) {
     </form></${Dialog}>`;
 }
 
-const KEYS = [["/", "filter the list, or search"], ["j k", "next and previous row"], ["x", "select the row"], ["Enter", "open the row"],
-  ["Esc", "close the dialog, clear the selection"], ["?", "this help"]];
+const KEYS = [
+  ["/", "filter the list, or search"],
+  ["j k", "next and previous row"],
+  ["x", "select the row"],
+  ["Enter", "open the row"],
+  ...Object.values(VERBS).map(({ key, name }) => [key, `${name}: the selection, the row, or the shown message`]),
+  ["Esc", "close the dialog, clear the selection"],
+  ["?", "this help"],
+];
 
-const Help = () => html`<${Dialog} title="Keyboard"><dl class="keys">${KEYS.map(([key, text]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl></${Dialog}>`;
+const Help = () =>
+  html`<${Dialog} title="Keyboard"><dl class="keys">${KEYS.map(([key, text]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl></${Dialog}>`;
 
 const showHelp = () => dialog.set(html`<${Help} />`);
 
@@ -94,7 +150,11 @@ function onKey(event) {
   if (typing) return;
   const used = {
     "/": () => (document.querySelector("#filter-first") ?? document.querySelector("#search")).focus(),
-    "?": showHelp, j: () => rowKey("j"), k: () => rowKey("k"), x: () => rowKey("x"),
+    ...Object.fromEntries(Object.values(VERBS).map(({ key }) => [key, () => verbKey(key)])),
+    "?": showHelp,
+    j: () => rowKey("j"),
+    k: () => rowKey("k"),
+    x: () => rowKey("x"),
   }[event.key];
   if (used && used() !== false) event.preventDefault();
 }
@@ -111,19 +171,25 @@ function Toast() {
 
 function App() {
   const { path } = address.use();
-  const { data, error } = usePoll("status");
+  const poll = usePoll("status");
+  const { data, error } = poll;
   const [open, setOpen] = useState(false);
   const ask = asksToken.use();
   const asked = dialog.use();
   const look = theme.use();
   const entered = token.use();
-  useEffect(() => data && status.set(data), [data]);
+  useEffect(() => {
+    // While the store is away, the answer is an error with the verdict and the role, and without numbers.
+    if (error?.more.role) status.set({ ...status.get(), ...error.more });
+    else if (data && !error) status.set(data);
+    statusPoll.set({ ...poll, data: status.get() });
+  }, [data, error, poll.at]);
   useEffect(() => {
     document.documentElement.dataset.theme = look;
   }, [look]);
   useEffect(() => {
     setOpen(false);
-    const name = path[0] === "messages" && path[1] ? path[1] : NAV.find(([key]) => key === path[0])?.[1] ?? path[0];
+    const name = path[0] === "messages" && path[1] ? path[1] : (NAV.find(([key]) => key === path[0])?.[1] ?? path[0]);
     document.title = `${name} · postdate`;
   }, [path.join("/")]);
   const Screen = path[0] === "messages" && path[1] ? Message : SCREENS[path[0]];
@@ -139,7 +205,7 @@ function App() {
     <div class="page">
       <div class="top"><${SearchBox} /></div>
       <main id="main" tabindex="-1">
-        ${error && error.status !== 401 && html`<${Trouble} error=${error} />`}
+        ${error && error.status !== 401 && path[0] !== "" && html`<${Trouble} error=${error} />`}
         ${Screen ? html`<${Screen} key=${`${path[0]}/${path[1] ?? ""}/${entered ? 1 : 0}`} />` : html`<h1>No such screen</h1><${Empty}><a href=${link("")}>Back to the overview</a></${Empty}>`}
       </main>
       <${Foot} />

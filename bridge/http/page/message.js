@@ -1,12 +1,13 @@
 // One message: facts, life line, headers, body, verbs, and the same as commands.
 import { html, useState } from "./vendor/htm-preact.js";
 import { asCurl, raw, usePoll } from "./api.js";
-import { Badge, Choice, Command, Due, Empty, Facts, Panel, Table, Trouble, When } from "./parts.js";
+import { Badge, Choice, Command, Due, Empty, Facts, Fresh, Panel, Table, Trouble } from "./parts.js";
 import { address, link, say, useMay, zone } from "./state.js";
 import { askOne, verbsFor, VERBS } from "./verbs.js";
-import { bytes, fine, moment } from "./words.js";
+import { asMs, bytes, count, fine, moment, quoted } from "./words.js";
 
 const HEX_MAX = 4096;
+const MOMENTS = { next_try: "Next try", lease_until: "Lease until", died: "Died" };
 
 function LifeLine({ life }) {
   zone.use();
@@ -23,7 +24,10 @@ function hexOf(data) {
   const lines = [];
   for (let at = 0; at < Math.min(data.length, HEX_MAX); at += 16) {
     const row = [...data.slice(at, at + 16)];
-    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const hex = row
+      .map((byte) => byte.toString(16).padStart(2, "0"))
+      .join(" ")
+      .padEnd(47);
     const text = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${hex}  ${text}`);
   }
@@ -31,7 +35,9 @@ function hexOf(data) {
 }
 
 const bytesOf = (body) =>
-  body.text != null ? new TextEncoder().encode(body.text) : Uint8Array.from(atob(body.base64 ?? ""), (one) => one.charCodeAt(0));
+  body.text != null
+    ? new TextEncoder().encode(body.text)
+    : Uint8Array.from(atob(body.base64 ?? ""), (one) => one.charCodeAt(0));
 
 function asJson(text) {
   try {
@@ -44,7 +50,10 @@ function asJson(text) {
 async function download(id) {
   try {
     const file = new Blob([await raw(`messages/${encodeURIComponent(id)}/body`)]);
-    const anchor = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: `${id}.bin` });
+    const anchor = Object.assign(document.createElement("a"), {
+      href: URL.createObjectURL(file),
+      download: `${id}.bin`,
+    });
     anchor.click();
     setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
   } catch (problem) {
@@ -54,11 +63,17 @@ async function download(id) {
 
 function Body({ body, id }) {
   const pretty = body.text == null ? null : asJson(body.text);
-  const ways = [["text", "Text"], ["json", "JSON"], ["hex", "Hex"]].filter(([way]) => (way === "text" ? body.text != null : way === "json" ? pretty : true));
+  const ways = [
+    ["text", "Text"],
+    ["json", "JSON"],
+    ["hex", "Hex"],
+  ].filter(([way]) => (way === "text" ? body.text != null : way === "json" ? pretty : true));
   const [way, setWay] = useState(null);
   const active = ways.some(([key]) => key === way) ? way : pretty ? "json" : ways[0][0];
   const isHidden = body.hidden || (body.text == null && body.base64 == null);
-  const tools = !isHidden && html`<${Choice} label="Show the body as" options=${ways} value=${active} onChange=${setWay} />
+  const tools =
+    !isHidden &&
+    html`<${Choice} label="Show the body as" options=${ways} value=${active} onChange=${setWay} />
     <button type="button" class="small" onClick=${() => download(id)}>Download</button>`;
   const text = isHidden ? "" : active === "hex" ? hexOf(bytesOf(body)) : active === "json" ? pretty : body.text;
   return html`<${Panel} title=${`Body, ${bytes(body.size)}`} tools=${tools}>
@@ -81,18 +96,27 @@ const Pairs = ({ of, label }) => {
 
 function lifeOf(data, message) {
   if (data.life?.length) return data.life;
-  return [["received", message.arrived_ms], ["due", message.due_ms]].filter(([, at]) => at).map(([what, at_ms]) => ({ what, at_ms }));
+  return [
+    ["received", message.arrived_ms],
+    ["due", message.due_ms],
+  ]
+    .filter(([, at]) => at)
+    .map(([what, at_ms]) => ({ what, at_ms }));
 }
 
 export function Message() {
   const { path } = address.use();
   const id = path[1];
   const at = `messages/${encodeURIComponent(id)}`;
-  const { data, error } = usePoll(at);
+  const poll = usePoll(at);
+  const { data, error } = poll;
   const may = useMay("operator");
   if (error && !data) {
-    return html`<h1>Message <code>${id}</code></h1>${error.status === 404
-      ? html`<${Empty} command=${`postdate show ${id}`}>${error.message}</${Empty}>` : html`<${Trouble} error=${error} />`}`;
+    return html`<h1>Message <code>${id}</code></h1>${
+      error.status === 404
+        ? html`<${Empty} command=${`postdate show ${id}`}>${error.message}</${Empty}>`
+        : html`<${Trouble} error=${error} />`
+    }`;
   }
   if (!data) return html`<h1>Message <code>${id}</code></h1><div class="panel wait"></div>`;
   const message = data.message;
@@ -100,22 +124,41 @@ export function Message() {
   const commands = Object.entries({ show: `postdate show ${id}`, ...data.commands });
   return html`<nav class="crumbs" aria-label="Breadcrumb"><a href=${link("messages", { state: message.state === "dead" ? "dead" : "" })}>Messages</a></nav>
     <div class="title"><h1>${message.key || html`<code>${message.id}</code>`}</h1>
-      <${Badge} is=${message.held ? "held" : state} /> <${Due} message=${{ ...message, state }} />
+      <${Badge} is=${message.held ? "held" : state} /> <${Due} message=${{ ...message, state }} at=${data.now_ms} />
       <span class="gap"></span>
-      <div class="tools">${may && verbsFor(message.state).map((verb) => html`<button type="button" key=${verb} class=${VERBS[verb].danger ? "danger" : ""}
-        onClick=${() => askOne(verb, message)}>${VERBS[verb].name} …</button>`)}</div></div>
-    <${Trouble} error=${error} />
+      <div class="tools">${
+        may &&
+        verbsFor(message.state).map(
+          (verb) =>
+            html`<button type="button" key=${verb} class=${VERBS[verb].danger ? "danger" : ""}
+        data-key=${VERBS[verb].key} onClick=${() => askOne(verb, { ...message, seen_ms: data.now_ms })}>${VERBS[verb].name} …</button>`,
+        )
+      }</div></div>
+    <${Fresh} poll=${poll} />
     ${message.reason && html`<p class="note bad-note"><b>Reason:</b> ${message.reason}</p>`}
     <${Panel} title="Life line"><${LifeLine} life=${lifeOf(data, message)} /></${Panel}>
     <div class="columns even">
       <${Panel} title="Facts"><${Facts} of=${[
-        ["Id", html`<code>${message.id}</code>`], ["Key", message.key && html`<code>${message.key}</code>`],
-        ["Route", message.route && html`<a href=${link("messages", { route: message.route })}>${message.route}</a>`], ["Broker", message.broker],
-        ["Routing key", message.routing_key && html`<code>${message.routing_key}</code>`], ["Topic", message.topic && html`<code>${message.topic}</code>`],
-        ["Partition", message.partition], ["Record key", message.record_key && html`<code>${message.record_key}</code>`],
-        ["Due", moment(message.due_ms, true)], ["Received", message.arrived_ms ? moment(message.arrived_ms, true) : null],
-        ["Next try", message.next_try], ["Lease until", message.lease_until], ["Died", message.died], ["Size", bytes(message.size)],
-        ["Tries", String(message.tries ?? 0)], ["First copy", message.first_copy && html`<a href=${link(`messages/${message.first_copy}`)}>${message.first_copy}</a>`],
+        ["Id", html`<code>${message.id}</code>`],
+        ["Key", message.key && html`<code>${message.key}</code>`],
+        ["Route", message.route && html`<a href=${link("messages", { route: message.route })}>${message.route}</a>`],
+        ["Broker", message.broker],
+        ["Routing key", message.routing_key && html`<code>${message.routing_key}</code>`],
+        ["Topic", message.topic && html`<code>${message.topic}</code>`],
+        ["Partition", message.partition],
+        ["Record key", message.record_key && html`<code>${message.record_key}</code>`],
+        ["Due", moment(message.due_ms, true)],
+        ["Received", message.arrived_ms ? moment(message.arrived_ms, true) : null],
+        ...["next_try", "lease_until", "died"].map((name) => [
+          MOMENTS[name],
+          message[name] && moment(asMs(message[name]), true),
+        ]),
+        ["Size", bytes(message.size)],
+        ["Tries", count(message.tries ?? 0)],
+        [
+          "First copy",
+          message.first_copy && html`<a href=${link(`messages/${message.first_copy}`)}>${message.first_copy}</a>`,
+        ],
       ]} /></${Panel}>
       <${Panel} title="Headers"><${Pairs} of=${data.headers} label="Headers" />
         ${Object.keys(data.properties ?? {}).length > 0 && html`<h3>Properties</h3><${Pairs} of=${data.properties} label="Properties" />`}</${Panel}>
@@ -127,19 +170,36 @@ export function Message() {
     </${Panel}>`;
 }
 
+/** The command that looks for the same: an id has 20 digits and letters, all else is a key of a route. */
+export function showCommand(text, routes) {
+  if (/^[0-9a-v]{20}$/.test(text)) return `postdate show ${text}`;
+  return `postdate show --key ${quoted(text)} --route ${routes.length === 1 ? quoted(routes[0]) : "ROUTE"}`;
+}
+
 /** Where is my message? */
 export function Search() {
   const { query } = address.use();
   const { data, error } = usePoll(query.q ? "search" : null, { q: query.q });
   const found = data?.found ?? [];
+  const routes = usePoll("routes", {}, 10000).data?.routes.map((route) => route.name) ?? [];
   return html`<h1>Where is my message?</h1>
     <${Trouble} error=${error} />
     ${!query.q && html`<${Empty} command="postdate show --key KEY --route ROUTE">Give an id or a producer's key in the box above.</${Empty}>`}
-    ${data && !found.length && html`<${Empty} command=${`postdate show ${query.q}`}>
-      “${query.q}” is ${data.text || "not seen in the last 24 h"}. Parked, claimed and dead messages and the history were searched.</${Empty}>`}
-    ${found.length > 0 && html`<ul class="found">${found.map((one) => html`<li key=${one.id + one.state} class="panel">
-      <a class="open" href=${link(`messages/${one.id}`)}>${one.key || one.id}</a> <${Badge} is=${one.held ? "held" : one.ending ?? one.state} />
-      <span>route <b>${one.route}</b></span> <${Due} message=${{ ...one, state: one.ending ?? one.state }} />
-      <code class="dim">${one.id}</code></li>`)}</ul>
-      ${data.text && html`<p class="dim">${data.text}</p>`}`}`;
+    ${
+      data &&
+      !found.length &&
+      html`<${Empty} command=${showCommand(query.q, routes)}>
+      “${query.q}” is ${data.text || "not seen in the last 24 h"}. Parked, claimed and dead messages and the history were searched.</${Empty}>`
+    }
+    ${
+      found.length > 0 &&
+      html`<ul class="found">${found.map(
+        (one) =>
+          html`<li key=${one.id + one.state} class="panel">
+      <a class="open" href=${link(`messages/${one.id}`)}>${one.key || one.id}</a> <${Badge} is=${one.held ? "held" : (one.ending ?? one.state)} />
+      <span>route <b>${one.route}</b></span> <${Due} message=${{ ...one, state: one.ending ?? one.state }} at=${data.now_ms} />
+      <code class="dim">${one.id}</code></li>`,
+      )}</ul>
+      ${data.text && html`<p class="dim">${data.text}</p>`}`
+    }`;
 }

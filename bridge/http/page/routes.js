@@ -1,7 +1,7 @@
 // Routes: what each does, and pause, resume, drain.
 import { html, useState } from "./vendor/htm-preact.js";
 import { asCurl, call, usePoll } from "./api.js";
-import { Badge, Command, Dialog, Empty, Facts, Field, Panel, Trouble, When } from "./parts.js";
+import { Command, Dialog, Empty, Facts, Field, LiveBadge, Next, Panel, Trouble, When } from "./parts.js";
 import { changed, dialog, link, say, useMay } from "./state.js";
 import { count, quoted, rate, span } from "./words.js";
 
@@ -10,7 +10,12 @@ const VERBS = {
   resume: ["Resume", "Held messages that are due are delivered at once."],
   drain: ["Drain", "The route takes nothing more in. What is parked is delivered when it is due."],
 };
-const POSSIBLE = { running: ["pause", "drain"], paused: ["resume", "drain"], draining: ["resume", "pause"], full: ["pause", "drain"] };
+const POSSIBLE = {
+  running: ["pause", "drain"],
+  paused: ["resume", "drain"],
+  draining: ["resume", "pause"],
+  full: ["pause", "drain"],
+};
 
 function Order({ route, verb }) {
   const [reason, setReason] = useState("");
@@ -32,7 +37,7 @@ function Order({ route, verb }) {
       setBusy(false);
     }
   };
-  const why = reason ? ` --reason ${quoted(reason)}` : "";
+  const why = reason ? ` --note ${quoted(reason)}` : "";
   return html`<${Dialog} title=${`${name} route ${route.name}?`}>
     <form onSubmit=${give}>
       <p>${text}</p>
@@ -49,27 +54,60 @@ function Order({ route, verb }) {
 export function RouteVerbs({ route }) {
   const may = useMay("admin");
   if (!may || route.mode !== "redis") return null;
-  return (POSSIBLE[route.state] ?? []).map((verb) => html`<button type="button" class="small" key=${verb}
+  return (POSSIBLE[route.state] ?? []).map(
+    (verb) =>
+      html`<button type="button" class="small" key=${verb}
     aria-label=${`${VERBS[verb][0]} route ${route.name}`} onClick=${() => dialog.set(html`<${Order} route=${route} verb=${verb} />`)}>
-    ${VERBS[verb][0]}</button>`);
+    ${VERBS[verb][0]}</button>`,
+  );
 }
 
-const Card = ({ one }) => html`<${Panel} title=${one.name} tools=${html`<${Badge} is=${one.state} /><${RouteVerbs} route=${one} />`}>
+/** What the rates of a route count: the store keeps no rate of each route. */
+export const RATES = "Of all instances. Routes without a store count only in the processes that run beside this page.";
+
+/** The state of a route. One that no instance serves, or whose broker is away, does not run, whatever was ordered. */
+export function RouteState({ route }) {
+  const idle =
+    route.served === false
+      ? "stopped"
+      : route.broker_away
+        ? "broker away"
+        : route.served == null
+          ? "unknown"
+          : "running";
+  const state = route.state === "running" ? idle : route.state;
+  return html`<${LiveBadge} is=${state} />`;
+}
+
+const Card = ({ one, poll }) =>
+  html`<${Panel} title=${one.name} of=${poll} tools=${html`<${RouteState} route=${one} /><${RouteVerbs} route=${one} />`}>
   ${one.state !== "running" && html`<p class="note">${one.state} <${When} ms=${one.since_ms} />${one.by && ` by ${one.by}`}${one.reason && `: ${one.reason}`}</p>`}
   <${Facts} of=${[
-    ["Broker", one.broker], ["From", html`<code>${one.intercept}</code>`], ["To", html`<code>${[].concat(one.deliver_to).join(", ")}</code>`], ["Mode", one.mode],
-    ["In", rate(one.received_per_s)], ["Out", rate(one.delivered_per_s)],
-    ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`], ["Held", count(one.held)],
+    ["Broker", one.broker],
+    ["From", html`<code>${one.intercept}</code>`],
+    ["To", html`<code>${[].concat(one.deliver_to).join(", ")}</code>`],
+    ["Mode", one.mode],
+    ["In", html`<span title=${RATES}>${rate(one.received_per_s)}</span>`],
+    ["Out", html`<span title=${RATES}>${rate(one.delivered_per_s)}</span>`],
+    ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`],
+    ["Held", count(one.held)],
+    ["Refused", one.refused ? `${count(one.refused)}, waiting for another try` : "none"],
     ["Dead", html`<a href=${link("messages", { route: one.name, state: "dead" })}>${count(one.dead)}</a>`],
-    ["Overdue", one.overdue ? html`<span class="bad">${count(one.overdue)}, oldest ${span(one.oldest_overdue_ms)}</span>` : "none"],
-    ["Next due", html`<${When} ms=${one.next_due_ms} both />`],
+    [
+      "Overdue",
+      one.overdue
+        ? html`<span class="bad">${count(one.overdue)}, oldest ${span(one.oldest_overdue_ms)}</span>`
+        : "none",
+    ],
+    ["Next due", html`<${Next} ms=${one.next_due_ms} both />`],
   ]} />
 </${Panel}>`;
 
 export function Routes() {
-  const { data, error } = usePoll("routes");
+  const poll = usePoll("routes");
+  const { data, error } = poll;
   return html`<h1>Routes</h1>
     <${Trouble} error=${error} />
     ${data && !data.routes.length && html`<${Empty} command="postdate check">The settings name no route.</${Empty}>`}
-    <div class="cards">${data?.routes.map((one) => html`<${Card} one=${one} key=${one.name} />`)}</div>`;
+    <div class="cards">${data?.routes.map((one) => html`<${Card} one=${one} poll=${poll} key=${one.name} />`)}</div>`;
 }

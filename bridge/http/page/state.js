@@ -52,6 +52,8 @@ export const token = kept("sessionStorage", "postdate.token", "");
 /** Why the API asks for a token; "" while it does not. */
 export const asksToken = shared("");
 export const status = shared(null);
+/** The poll of the status: {data, error, at}. */
+export const statusPoll = shared({ data: null, error: null, at: null, every: 2000 });
 /** Milliseconds that the server's clock is ahead of the browser's. */
 export const ahead = shared(0);
 export const toast = shared(null);
@@ -120,12 +122,33 @@ export function paused() {
   return chosen && !chosen.isCollapsed ? "text selected" : "";
 }
 
-/** A hook: a number that grows every second, for texts such as "in 5 s". */
+/**
+ * Data of a poll that is refreshed counts as old after this time beyond its interval, and at once when the last request
+ * failed. The second number is for a poll beside a status that is old already: no part of the page lags behind the banner.
+ */
+const OLD_MS = 6000,
+  BESIDE_OLD_MS = 1500;
+
+/** How old the data of a poll is (ms), if that is worth a word; 0 if it is as good as live. Pure. */
+export function ageOf({ data, error, at, every }, now, patience = OLD_MS) {
+  if (!data || at == null) return 0;
+  const age = Math.max(1, now - at);
+  return error || (every && age > every + patience) ? age : 0;
+}
+
+/** A hook: the same for now. */
+export function useAge(poll) {
+  useSeconds();
+  const now = Date.now();
+  return ageOf(poll, now, ageOf(statusPoll.use(), now) ? BESIDE_OLD_MS : OLD_MS);
+}
+
+/** One clock for all parts of the page: what gets old does so everywhere at once. */
+const ticks = shared(0);
+setInterval(() => ticks.set(ticks.get() + 1), 1000);
+
+/** A hook: the server's clock, again every second, for texts such as "in 5s". */
 export function useSeconds() {
-  const [now, set] = useState(serverNow);
-  useEffect(() => {
-    const timer = setInterval(() => set(serverNow()), 1000);
-    return () => clearInterval(timer);
-  }, []);
-  return now;
+  ticks.use();
+  return serverNow();
 }

@@ -5,7 +5,12 @@ import { count, short, span as spanText, tick, zoneName } from "./words.js";
 
 const HEIGHT = 220;
 /** Lateness classes of a delivery, from the best: name and variable of the colour. */
-const CLASSES = [["on time", "--late-0"], ["late by up to 1 s", "--late-1"], ["up to 10 s", "--late-2"], ["more", "--late-3"]];
+const CLASSES = [
+  ["on time", "--late-0"],
+  ["late by up to 1s", "--late-1"],
+  ["up to 10s", "--late-2"],
+  ["more", "--late-3"],
+];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 /** The columns of the chart: x, then the lateness classes from the whole stack down to the part on time, then due. */
@@ -26,7 +31,7 @@ function summary(data, name) {
   const past = data.past.reduce((sum, slot) => sum + slot.count, 0);
   const late = data.past.reduce((sum, slot) => sum + slot.count - slot.late[0], 0);
   const due = data.due.reduce((sum, slot) => sum + slot.count, 0);
-  return `Last ${name}: delivered ${count(past)}, of these late by more than 100 ms: ${count(late)}. Next ${name}: due ${count(due)}.`;
+  return `Last ${name}: delivered ${count(past)}, of these late by more than 100ms: ${count(late)}. Next ${name}: due ${count(due)}.`;
 }
 
 function described(data, at) {
@@ -63,7 +68,7 @@ function drawNow(chart, colour, data) {
   ctx.fillStyle = colour("--dim");
   ctx.fillText("delivered", middle - 8 * ratio, bbox.top - 15 * ratio);
   ctx.textAlign = "left";
-  const overdue = data.overdue ? `due, and overdue now: ${count(data.overdue)}` : "due";
+  const overdue = data.overdue ? `due, and overdue: ${count(data.overdue)}` : "due";
   ctx.fillStyle = data.overdue ? colour("--bad") : colour("--dim");
   ctx.fillText(overdue, middle + 8 * ratio, bbox.top - 15 * ratio);
   ctx.restore();
@@ -80,7 +85,7 @@ function bars(latest) {
       if (!number) continue;
       const isPast = at < past.length;
       const start = isPast ? past[at].at_ms : due[at - past.length].at_ms;
-      const next = isPast ? Math.min(start + step, now) : due[at - past.length + 1]?.at_ms ?? start + step;
+      const next = isPast ? Math.min(start + step, now) : (due[at - past.length + 1]?.at_ms ?? start + step);
       const left = Math.round(chart.valToPos(start / 1000, "x", true));
       const right = Math.round(chart.valToPos(next / 1000, "x", true)) - 1;
       const top = Math.min(chart.valToPos(number, "y", true), bottom - 1);
@@ -95,16 +100,31 @@ function options(width, colour, latest, onPoint) {
   const series = [...CLASSES].reverse().map(([label, name]) => ({ label, fill: colour(name) }));
   const all = [...series, { label: "due", fill: colour("--due") }];
   return {
-    width, height: HEIGHT, legend: { show: false }, padding: [18, 22, 0, 0],
+    width,
+    height: HEIGHT,
+    legend: { show: false },
+    padding: [18, 22, 0, 0],
     scales: {
-      x: { time: false, range: () => [-1, 1].map((side) => (latest.current.now_ms + side * latest.current.span_ms) / 1000) },
+      x: {
+        time: false,
+        range: () => [-1, 1].map((side) => (latest.current.now_ms + side * latest.current.span_ms) / 1000),
+      },
       y: { range: (_, least, most) => [0, Math.max(4, most * 1.05)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, size: 28, splits: () => splits(latest.current),
-        values: (_, found) => found.map((at) => tick(at * 1000, latest.current.span_ms > 43200000)) },
-      { ...axis, grid: { stroke: colour("--line"), width: 1 }, size: 44,
-        values: (_, found) => found.map((number) => (Number.isInteger(number) ? short(number) : "")) },
+      {
+        ...axis,
+        grid: { show: false },
+        size: 28,
+        splits: () => splits(latest.current),
+        values: (_, found) => found.map((at) => tick(at * 1000, latest.current.span_ms > 43200000)),
+      },
+      {
+        ...axis,
+        grid: { stroke: colour("--line"), width: 1 },
+        size: 44,
+        values: (_, found) => found.map((number) => (Number.isInteger(number) ? short(number) : "")),
+      },
     ],
     series: [{}, ...all.map((one) => ({ ...one, width: 0, paths: bars(latest), points: { show: false } }))],
     cursor: { x: true, y: false, drag: { x: false, y: false }, points: { show: false } },

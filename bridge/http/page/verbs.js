@@ -9,10 +9,35 @@ import { count, moment, quoted, zoneName } from "./words.js";
 const TYPED_ABOVE = 1000;
 
 export const VERBS = {
-  deliver: { name: "Deliver now", states: ["parked"], text: "Due now: postdate publishes them at once.", done: "due now" },
-  reschedule: { name: "Reschedule", states: ["parked"], text: "They get another due moment. One in the past means now.", done: "rescheduled" },
-  cancel: { name: "Cancel", states: ["parked", "dead"], text: "They are deleted and never delivered. This cannot be undone.", done: "cancelled", danger: true },
-  retry: { name: "Retry", states: ["dead"], text: "They are parked again, due now, with their full number of tries.", done: "parked again" },
+  deliver: {
+    name: "Deliver now",
+    key: "d",
+    states: ["parked"],
+    text: "Due now: postdate publishes them at once.",
+    done: "due now",
+  },
+  reschedule: {
+    name: "Reschedule",
+    key: "r",
+    states: ["parked"],
+    text: "They get another due moment. One in the past means now.",
+    done: "rescheduled",
+  },
+  cancel: {
+    name: "Cancel",
+    key: "c",
+    states: ["parked", "dead"],
+    text: "They are deleted and never delivered. This cannot be undone.",
+    done: "cancelled",
+    danger: true,
+  },
+  retry: {
+    name: "Retry",
+    key: "t",
+    states: ["dead"],
+    text: "They are parked again, due now, with their full number of tries.",
+    done: "retried",
+  },
 };
 
 export const verbsFor = (state) => Object.keys(VERBS).filter((verb) => VERBS[verb].states.includes(state));
@@ -30,7 +55,14 @@ function requestFor(verb, id, due, reason) {
 
 const dueOption = (due) => (due.in ? ` --in ${quoted(due.in)}` : due.at ? ` --at ${quoted(due.at)}` : "");
 
-const OPTIONS = { state: "--state", route: "--route", key: "--key", reason: "--reason", due_after: "--due-after", due_before: "--due-before" };
+const OPTIONS = {
+  state: "--state",
+  route: "--route",
+  key: "--key",
+  reason: "--reason",
+  due_after: "--due-after",
+  due_before: "--due-before",
+};
 
 /** `postdate list` with this filter; "" for one that the command does not have: without it, it would list too much. */
 export function listCommand(filter, more = "") {
@@ -40,16 +72,17 @@ export function listCommand(filter, more = "") {
 }
 
 /** The same in a terminal. A verb over a filter takes what `list` finds; dead letters have filters of their own. */
-function cliFor(verb, { ids, filter }, due) {
-  if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${dueOption(due)}`;
+function cliFor(verb, { ids, filter }, due, note = "") {
+  const why = note ? ` --note ${quoted(note)}` : "";
+  if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${dueOption(due)}${why}`;
   const { state, route, reason, ...rest } = filter;
   if (state === "dead" && !Object.values(rest).some(Boolean)) {
     const which = [route && `--route ${quoted(route)}`, reason && `--reason ${quoted(reason)}`].filter(Boolean);
     const all = verb === "cancel" ? ["--dead", ...which] : which.length ? which : ["--all"];
-    return `postdate ${verb} ${all.join(" ")}`;
+    return `postdate ${verb} ${all.join(" ")}${why}`;
   }
   const list = listCommand(filter, " --all -o jsonl");
-  return list && `${list} | jq -r .id | xargs -r postdate ${verb}${dueOption(due)}`;
+  return list && `${list} | jq -r .id | xargs -r postdate ${verb}${dueOption(due)}${why}`;
 }
 
 // -- when -------------------------------------------------------------------------------------------------------------
@@ -68,10 +101,12 @@ export function DueInput({ onChange }) {
   return html`<div class="pair">
     <${Field} label="Due"><select value=${way} onChange=${(e) => told(e.target.value, "")}>
       <option value="in">after a delay</option><option value="at">at a time</option></select></${Field}>
-    ${way === "in"
-      ? html`<${Field} label="Delay" hint="5m, 1h30m, 7d"><input required value=${text} onInput=${(e) => told("in", e.target.value)} placeholder="5m" list="delays" />
+    ${
+      way === "in"
+        ? html`<${Field} label="Delay" hint="5m, 1h30m, 7d"><input required value=${text} onInput=${(e) => told("in", e.target.value)} placeholder="5m" list="delays" />
           <datalist id="delays">${["30s", "5m", "1h", "24h", "7d"].map((one) => html`<option value=${one} />`)}</datalist></${Field}>`
-      : html`<${Field} label="Time" hint=${zoneName(Date.now())}><input required type="datetime-local" step="1" value=${text} onInput=${(e) => told("at", e.target.value)} /></${Field}>`}
+        : html`<${Field} label="Time" hint=${zoneName(Date.now())}><input required type="datetime-local" step="1" value=${text} onInput=${(e) => told("at", e.target.value)} /></${Field}>`
+    }
   </div>`;
 }
 
@@ -89,7 +124,8 @@ export function toInput(text) {
 
 // -- the dialogs ------------------------------------------------------------------------------------------------------
 
-export const askOne = (verb, message, then) => dialog.set(html`<${One} verb=${verb} message=${message} then=${then} />`);
+export const askOne = (verb, message, then) =>
+  dialog.set(html`<${One} verb=${verb} message=${message} then=${then} />`);
 export const askMany = (verb, target, then) => dialog.set(html`<${Many} verb=${verb} target=${target} then=${then} />`);
 
 function useDue(verb) {
@@ -126,12 +162,12 @@ function One({ verb, message, then }) {
   return html`<${Dialog} title=${`${name}: ${message.key || message.id}`}>
     <form onSubmit=${act}>
       <p>${text.replace("They are", "It is").replace("They get", "It gets").replace("publishes them", "publishes it").replace("with their", "with its")}</p>
-      <p class="dim"><code>${message.id}</code> of route ${message.route}. <${Due} message=${message} /></p>
+      <p class="dim"><code>${message.id}</code> of route ${message.route}. <${Due} message=${message} at=${message.seen_ms} /></p>
       ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
       <${Reason} value=${reason} onInput=${setReason} />
       <${Trouble} error=${error} />
       <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !due}>${name}</button></div>
-      <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, due ?? {})} />
+      <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, due ?? {}, reason)} />
       <${Command} name="API" text=${asCurl(method, path, body, query)} />
     </form>
   </${Dialog}>`;
@@ -169,13 +205,14 @@ function Many({ verb, target, then }) {
     }
   };
   const number = dry && `${dry.complete ? "" : "more than "}${count(dry.count)}`;
-  if (operation) return html`<${Dialog} title=${`${name}: ${number} messages`} onClose=${changed}><${Progress} of=${operation} /></${Dialog}>`;
+  if (operation)
+    return html`<${Dialog} title=${`${name}: ${number} messages`} onClose=${changed}><${Progress} of=${operation} expected=${dry.complete ? dry.count : null} /></${Dialog}>`;
   return html`<${Dialog} title=${dry ? `${name}: ${number} messages?` : `${name}: counting …`}>
     <form onSubmit=${act}>
       <p>${text}</p>
       ${dry && dry.count === 0 && html`<p class="note">No message matches any more.</p>`}
       <div class="sample" aria-busy=${String(!dry)}>
-        ${dry?.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} /></p>`)}
+        ${dry?.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} at=${dry.now_ms} /></p>`)}
         ${dry && dry.count > dry.sample.length && html`<p class="dim">and ${count(dry.count - dry.sample.length)} more</p>`}
       </div>
       ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
@@ -183,14 +220,14 @@ function Many({ verb, target, then }) {
       ${needsWord && html`<${Field} label=${html`Type <b>${word}</b> to confirm`}><input value=${typed} onInput=${(e) => setTyped(e.target.value)} autocomplete="off" spellcheck=${false} /></${Field}>`}
       <${Trouble} error=${error} />
       <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${dry ? number : ""}</button></div>
-      <${Command} name="Terminal" text=${cliFor(verb, target, due ?? {})} />
+      <${Command} name="Terminal" text=${cliFor(verb, target, due ?? {}, reason)} />
       <${Command} name="API" text=${asCurl("POST", "bulk", body)} />
     </form>
   </${Dialog}>`;
 }
 
 /** An operation as it runs, with a way to stop it. */
-export function Progress({ of }) {
+export function Progress({ of, expected = null }) {
   const [now, setNow] = useState(of);
   const [error, setError] = useState(null);
   const path = `operations/${encodeURIComponent(of.id)}`;
@@ -217,10 +254,11 @@ export function Progress({ of }) {
   const stop = () => call("DELETE", path, {}).then(setNow, setError);
   const ended = now.state !== "running";
   const handled = now.done + now.skipped;
+  const total = now.total ?? expected;
   return html`<div class="progress">
     <p role="status"><b>${{ running: "Running", done: "Done", stopped: "Stopped", failed: "Failed" }[now.state]}</b>
-      : ${count(now.done)} of ${now.total == null ? "all" : count(now.total)}${now.skipped ? `, skipped ${count(now.skipped)}` : ""}. ${now.text}</p>
-    <progress max=${Math.max(1, now.total ?? 1)} value=${ended && now.state === "done" ? now.total ?? 1 : handled} aria-label="Progress"></progress>
+      : ${count(now.done)}${total == null ? ", counting" : ` of ${count(total)}`}${now.skipped ? `, skipped ${count(now.skipped)}` : ""}. ${now.text}</p>
+    <progress max=${Math.max(1, total ?? 1)} value=${ended && now.state === "done" ? (total ?? 1) : total == null ? undefined : handled} aria-label="Progress"></progress>
     <${Trouble} error=${error} />
     <div class="buttons">
       ${!ended && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}

@@ -246,24 +246,23 @@ def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False, tr
     return KafkaOut(Router("route", [Naming("intake", topic)]), drop, audit, transactional=transactional)
 
 
-def claim(number: int, record: Record, route: str = "orders") -> Claim:
+def claim(number: int, record: Record, route: str = "orders", topic: str = "intake") -> Claim:
     """A claim of a record that was parked."""
     public_id = b"%020d" % number
     ends = time.monotonic() + 1000
-    return Claim(
-        public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", pack(*record, b"intake"), public_id, ends
-    )
+    payload = pack(*record, topic.encode())
+    return Claim(public_id, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", payload, public_id, ends)
 
 
 class Sink:
     """A running sink and its answers."""
 
     def __init__(self, topics: Topics, outs: Mapping[str, KafkaOut], **rules: Any) -> None:
-        self.results: list[Result] = []
+        self.results: list[Result[Claim]] = []
         self.health = Health()
         given = Kafka(**{"bootstrap_servers": topics.url, **rules})
         transactions = Transactions(given, LEASE_MS, self.health, lambda: None)
-        self.sink = KafkaSink(given, outs, BYTES_MAX, self.health, transactions)
+        self.sink = KafkaSink[Claim](given, outs, BYTES_MAX, self.health, transactions)
         self.sink.on_answers(self.results.extend)
 
     async def __aenter__(self) -> Self:
@@ -278,14 +277,14 @@ class Sink:
         with suppress(asyncio.CancelledError):
             await self._run
 
-    async def answers(self, count: int) -> list[Result]:
+    async def answers(self, count: int) -> list[Result[Claim]]:
         """The next ``count`` answers in order; fails if there are more."""
         await until(lambda: len(self.results) >= count, f"{len(self.results)} of {count} answers came")
         answers, self.results[:] = self.results[:], []
         assert len(answers) == count
         return answers
 
-    async def publish(self, *claims: Claim) -> list[Result]:
+    async def publish(self, *claims: Claim) -> list[Result[Claim]]:
         """Publish and wait for the answers, sorted by the claims' ids."""
         self.sink.publish(claims)
         return sorted(await self.answers(len(claims)), key=lambda result: result.letter.public_id)

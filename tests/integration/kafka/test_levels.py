@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
-from adapters.kafka.levels.cleanup import count, intakes, remove
-from adapters.kafka.levels.plan import level_topics
-from adapters.kafka.topology.setup import declare, verify
+from adapters.kafka.levels.level_topics import level_topics
+from adapters.kafka.stale_levels import count, intakes, remove
+from adapters.kafka.topology.declaring import declare, verify
 from bridge.cli import run_command
 from bridge.core.errors import TopologyMismatch
 from tests.bridge_process import Tables

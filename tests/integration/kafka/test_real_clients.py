@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.kafka_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, PERF_TEST, KafkaTools
-from tests.devstack.process import clean_env
 from tests.devstack.redis import Redis
+from tests.devstack.service import clean_env
 from tests.integration.kafka.clients import Clients, headers, running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]

@@ -9,11 +9,15 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
-from adapters.kafka.outgoing import AUDIT_HEADERS
-from adapters.kafka.partitioner import PartitionChoice, Partitioner
+from adapters.kafka.failure import RetryRouter, Returns
+from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
+from adapters.kafka.partitioner import PartitionChoice
 from adapters.kafka.raw.record import Record
-from bridge.core.message import Outcome
+from adapters.kafka.routing import Router
+from bridge.core.message import Claim, Outcome
 from bridge.core.ports import Result
+from bridge.delay.naming import Naming
+from bridge.settings import Partitioner
 from tests.integration.kafka.rig import NOT_TEXT, ODD_RECORDS, Sink, Topics, claim, to, until
 
 pytestmark = pytest.mark.kafka
@@ -23,7 +27,7 @@ def small(number: int, key: bytes | None = b"k") -> Record:
     return Record(0, 1_700_000_000_000, key, b"%d" % number, [])
 
 
-def words(results: list[Result]) -> list[str]:
+def words(results: list[Result[Claim]]) -> list[str]:
     """Outcome, or reason of the refusal."""
     return [result.refusal.reason.kind if result.refusal else result.outcome.value for result in results]
 
@@ -205,3 +209,17 @@ async def test_keys_go_to_the_partition_that_librdkafka_chooses(topics: Topics, 
     choice = PartitionChoice(ours)
     for record in await topics.read(topic, len(keys)):
         assert choice.partition(record.key, 0, 12) == record.partition, record.key
+
+
+async def test_a_returned_record_keeps_its_number_between_topics_of_the_same_size_alone(topics: Topics) -> None:
+    target = await topics.make("target", partitions=12)
+    intakes = {size: await topics.make(f"failed{size}", partitions=size) for size in (4, 12)}
+    router = RetryRouter(Router("route", [Naming(intake, target) for intake in intakes.values()]), Returns(3))
+    out = KafkaOut(router, frozenset(), audit=False, partitioner="same", returns=Returns(3))
+    async with Sink(topics, {"orders": out}) as sink:
+        claims = [claim(size, small(size)._replace(partition=3), topic=intake) for size, intake in intakes.items()]
+        assert words(await sink.publish(*claims)) == ["confirmed"] * 2
+    by_key = PartitionChoice("murmur2").partition(b"k", 3, 12)
+    assert by_key != 3
+    found = {record.value: record.partition for record in await topics.read(target, 2)}
+    assert found == {b"12": 3, b"4": by_key}

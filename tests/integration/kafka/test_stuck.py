@@ -15,6 +15,7 @@ from adapters.kafka.client import new_consumer
 from adapters.kafka.raw.record import Record
 from bridge.core.message import Outcome
 from bridge.settings import Kafka
+from bridge.telemetry.subject import Subject
 from tests.devstack.proxy import ThreadedProxy
 from tests.integration.kafka.rig import Sink, Source, Topics, claim, to, until
 
@@ -58,7 +59,7 @@ async def test_a_hanging_consumer_is_reported_and_replaced(topics: Topics, monke
         said: list[str] = []
         say = source.health.say
 
-        def overheard(subject: str, text: str, for_s: float = float("inf")) -> None:
+        def overheard(subject: Subject, text: str, for_s: float = float("inf")) -> None:
             said.append(text)
             say(subject, text, for_s)
 

@@ -31,6 +31,20 @@ local function origin_note(log, offset, owed)
   if offset >= log.raised then log.raised = offset + 1 end
 end
 
+-- Marks the records of a call: `number` pairs of log and offset, which `values` has after a place. Those beyond the
+-- first `count` are owed. Calls passed(n) for each of those first that was dealt with before. A record is new if it was
+-- new when the call began: one to be rejected may lie between two that are parked.
+local function origins_mark(offsets, known, values, place, number, count, passed)
+  for n = 1, number do
+    local log, offset = origin_log(offsets, known, values[place + n * 2 - 1]), tonumber(values[place + n * 2])
+    if origin_is_new(log, offset) then
+      origin_note(log, offset, n > count)
+    elseif n <= count then
+      passed(n)
+    end
+  end
+end
+
 -- Writes even if nothing has changed, so that a WAIT after the script covers what an earlier script wrote.
 local function origins_write(offsets, known)
   for name, log in pairs(known) do

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
--- parked -> gone, and dead -> gone: the message is no longer wanted. A claimed message is being published and stays.
+-- parked -> gone, held -> gone, and dead -> gone: the message is no longer wanted. A claimed message is being published
+-- and stays.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 key index (hash)   5 why (hash)   6 counts (hash)
---       7 history (stream)
+--       7 history (stream)   8 refused (zset)
 -- ARGV  1 whether dead letters are cancelled too (1 or 0)   2 ms to keep the history   3 its maximum (0: none)
 --       4 whether a message with the same key replaces them (1 or 0)   5 reason, then ids
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
 --- @include include/key_index
---- @include include/envelope
+--- @include include/refused
 --- @include include/held
 --- @include include/routes
 --- @include include/history
 local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local WHY, COUNTS, HISTORY = KEYS[5], KEYS[6], KEYS[7]
+local WHY, COUNTS, HISTORY, REFUSED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local dead_too, keep_ms, most = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3])
 local state, reason = ARGV[4] == '1' and REPLACED or CANCELLED, ARGV[5]
 local reply, cancelled, past = {}, 0, {}
@@ -24,6 +25,7 @@ for at = 6, #ARGV do
     local due = redis.call('ZSCORE', DUE, id)
     if due then
       redis.call('ZREM', DUE, id)
+      refused_remove(REFUSED, id, envelope)
       if tonumber(due) >= HELD_MS then route_add(COUNTS, 'held', envelope_route(envelope), -1) end
       was = 'parked'
     elseif redis.call('ZSCORE', DEAD, id) then

@@ -3,19 +3,30 @@
 -- drain the shard already, or no instance may drain it.
 -- The script may write when memory is full, because claiming frees memory; so it removes before it adds.
 --
+-- Newer messages must not leave before those of a claim whose reply is lost. So the caller's next claim gives these
+-- back first. A call that its caller has given up takes nothing: a server that was frozen still has such calls.
+--
 -- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset id+token -> lease end ms)   4 drain (string: instance)
+--       5 counts (hash)
 -- ARGV  1 instance   2 drain ms   3 claim token (8 bytes)   4 lease ms   5 maximum number of messages
 --       6 maximum number of bytes   7 ahead ms
+--       8 us (Unix) at which the caller gives this call up
+--       9 first and 10 last token of the caller's claims that got no reply; given only if there are any
 -- Returns  {0, now us, instance} when another instance drains the shard; else
 --          {1, now us, next due ms or -1, ghosts, id, envelope, id, envelope, ...}; a ghost is an id without an
---          envelope, which someone deleted by hand: it is removed and counted
+--          envelope, which someone deleted by hand: it is removed and counted. A call that was given up gets nothing,
+--          and 0 as the next due ms: where only the clocks differ, its caller asks again at once
 --- @include include/held
 --- @include include/now
+--- @include include/park_again
 --- @include include/pieces
-local DUE, MESSAGES, CLAIMED, DRAIN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--- @include include/token
+local DUE, MESSAGES, CLAIMED, DRAIN, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local instance, drain_ms, token = ARGV[1], ARGV[2], ARGV[3]
 local lease_ms, limit, bytes_left, ahead_ms = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local now = now_us()
+if now > tonumber(ARGV[8]) then return {1, now, 0, 0} end
+if ARGV[9] then park_again(DUE, MESSAGES, CLAIMED, COUNTS, claimed_between(CLAIMED, ARGV[9], ARGV[10])) end
 local owner = redis.call('GET', DRAIN)
 if owner and owner ~= instance then return {0, now, owner} end
 if owner then

@@ -7,21 +7,18 @@
 -- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
 --       reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
+--- @include include/answered
 --- @include include/envelope
 --- @include include/now
 --- @include include/history
 --- @include include/key_index
 --- @include include/origins
 --- @include include/routes
-local DEAD, MESSAGES, WHY, TOKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local DEAD, MESSAGES, WHY, REJECT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local COUNTS, OFFSETS, HISTORY, INDEX = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local TOKEN_MS = 3600000
 local token, keep_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local seen = redis.call('GET', TOKEN)
-if seen and string.sub(seen, 1, #token) == token then
-  redis.call('PEXPIRE', TOKEN, TOKEN_MS)  -- a write, for a WAIT that may follow
-  return cmsgpack.unpack(string.sub(seen, #token + 1))
-end
+local earlier = answered(REJECT, token)
+if earlier then return earlier end
 local now_ms = math.floor(now_us() / 1000)
 local added, before, known, past = 0, {}, {}, {}
 for at = 4, #ARGV, 5 do
@@ -48,5 +45,4 @@ origins_write(OFFSETS, known)
 redis.call('HINCRBY', COUNTS, 'dead', added)
 redis.call('HINCRBY', COUNTS, 'rejected', added)
 history_note(HISTORY, past, keep_ms, most)
-redis.call('SET', TOKEN, token .. cmsgpack.pack(before), 'PX', TOKEN_MS)
-return before
+return answer(REJECT, token, before)

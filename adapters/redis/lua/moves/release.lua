@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
 -- claimed -> parked: refused for now, or no answer. The envelope keeps its due moment, from which lateness counts.
--- The moment of the next try is only the score in the due set. A message of a paused route is held.
+-- The moment of the next try is only the score in the due set. A message with a reason was refused.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset)   4 why (hash)   5 counts (hash)
+-- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset)   4 why (hash)   5 refused (zset)
 -- ARGV  1 wake channel, then four values for each message: member (id+token), ms until the next try (-1: at its own due
---       moment, -2: held until its route is resumed), tries, reason ('': keep the last one)
+--       moment), tries, reason ('': keep the last one)
 -- Returns  the number released; the caller no longer held the others
 --- @include include/now
 --- @include include/envelope
---- @include include/held
---- @include include/routes
+--- @include include/refused
 --- @include include/wake
-local DUE, MESSAGES, CLAIMED, WHY, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DUE, MESSAGES, CLAIMED, WHY, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel = ARGV[1]
 local now_ms = math.floor(now_us() / 1000)
 local released, earliest = 0, nil
@@ -22,15 +21,13 @@ for at = 2, #ARGV, 4 do
     if envelope then
       local wait_ms = tonumber(ARGV[at + 1])
       local due = wait_ms < 0 and envelope_due(envelope) or now_ms + wait_ms
-      if wait_ms == -2 then
-        due = due + HELD_MS
-        route_add(COUNTS, 'held', envelope_route(envelope), 1)
-      elseif not earliest or due < earliest then
-        earliest = due
-      end
+      if not earliest or due < earliest then earliest = due end
       redis.call('ZADD', DUE, due, id)
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, nil, tonumber(ARGV[at + 2])))
-      if ARGV[at + 3] ~= '' then redis.call('HSET', WHY, id, ARGV[at + 3]) end
+      if ARGV[at + 3] ~= '' then
+        redis.call('HSET', WHY, id, ARGV[at + 3])
+        redis.call('ZADD', REFUSED, 0, refused_member(id, envelope))
+      end
       released = released + 1
     end
   end

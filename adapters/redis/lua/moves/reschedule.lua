@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- parked -> parked at another due moment. A held message stays held.
+-- parked -> parked and held -> held, at another due moment. A refused message waits for that moment, not for another
+-- try.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)
+-- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 refused (zset)
 -- ARGV  1 wake channel   2 due ms (0: now, by the store's clock), then ids
 -- Returns  one word for each id: parked (moved), dead, claimed (too late), none
 --- @include include/now
---- @include include/envelope
+--- @include include/refused
 --- @include include/held
 --- @include include/wake
-local DUE, MESSAGES, DEAD = KEYS[1], KEYS[2], KEYS[3]
+local DUE, MESSAGES, DEAD, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, due = ARGV[1], tonumber(ARGV[2])
 if due == 0 then due = math.floor(now_us() / 1000) end
 local reply, any = {}, false
@@ -23,6 +24,7 @@ for at = 3, #ARGV do
       local held = tonumber(score) >= HELD_MS
       redis.call('ZADD', DUE, held and due + HELD_MS or due, id)
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, due, nil))
+      refused_remove(REFUSED, id, envelope)
       reply[#reply + 1] = 'parked'
       any = any or not held
     else

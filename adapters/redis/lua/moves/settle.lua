@@ -3,13 +3,15 @@
 -- settles nothing.
 --
 -- KEYS  1 messages (hash)   2 claimed (zset id+token)   3 key index (hash)   4 counts (hash)   5 why (hash)
+--       6 refused (zset)
 -- ARGV  1 number of routes, then as many times: route, its number of messages
 --       then, in the order of the routes, two values for each message: member (id+token), index field or ''
 -- Returns  the number settled; the caller no longer held the others
 --- @include include/key_index
 --- @include include/pieces
+--- @include include/refused
 --- @include include/routes
-local MESSAGES, CLAIMED, INDEX, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local MESSAGES, CLAIMED, INDEX, COUNTS, WHY, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local routes = tonumber(ARGV[1])
 local first = 2 + routes * 2
 local members = {}
@@ -24,7 +26,10 @@ for from = 1, #members, PIECE do
       local id = string.sub(member, 1, 20)
       held[#held + 1] = member
       ids[#ids + 1] = id
-      if field ~= '' then fields[field] = (fields[field] or '') .. id end
+      if field ~= '' then
+        local gone = fields[field] or {}
+        fields[field], gone[#gone + 1] = gone, id
+      end
     else
       refused[position] = true
     end
@@ -32,9 +37,11 @@ for from = 1, #members, PIECE do
 end
 if #held == 0 then return 0 end
 in_pieces('ZREM', CLAIMED, held)
+if in_pieces('HDEL', WHY, ids) > 0 then
+  for _, id in ipairs(ids) do refused_remove(REFUSED, id, redis.call('HGET', MESSAGES, id) or '') end
+end
 in_pieces('HDEL', MESSAGES, ids)
-in_pieces('HDEL', WHY, ids)
-for field, gone in pairs(fields) do index_remove(INDEX, field, gone) end
+for field, gone in pairs(fields) do index_remove(INDEX, field, table.concat(gone)) end
 redis.call('HINCRBY', COUNTS, 'delivered', #held)
 local position = 0
 for n = 1, routes do

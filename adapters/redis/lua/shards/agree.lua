@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Writes what all instances must agree on where it is missing, and notes a loss that an instance has seen.
 --
--- KEYS  1 store (hash: format, shards, id; lost_ms and lost describe the last loss)
+-- KEYS  1 store (hash: format, shards, id, secret; lost_ms and lost describe the last loss)
 -- ARGV  1 format   2 shards   3 id for a store without one   4 number of lost messages, or -1
+--       5 secret for a store without one
 -- Returns  pairs: name, value
 --- @include include/now
 local STORE = KEYS[1]
@@ -11,6 +12,7 @@ local LOSS_MS = 60000
 redis.call('HSETNX', STORE, 'format', ARGV[1])
 redis.call('HSETNX', STORE, 'shards', ARGV[2])
 redis.call('HSETNX', STORE, 'id', ARGV[3])
+redis.call('HSETNX', STORE, 'secret', ARGV[5])
 local lost = tonumber(ARGV[4])
 if lost >= 0 then
   local now_ms = math.floor(now_us() / 1000)

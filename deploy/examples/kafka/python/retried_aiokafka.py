@@ -24,7 +24,7 @@ async def main(servers: str, topic: str, failed: str) -> None:
                 work(record.value, int(dict(record.headers).get("x-retry-attempt", 0)))
             except ConnectionError as error:
                 headers = [*record.headers, ("kafka_dlt-exception-message", str(error).encode())]
-                await producer.send_and_wait(failed, record.value, record.key, headers=headers)
+                await producer.send_and_wait(failed, record.value, record.key, record.partition, headers=headers)
             await consumer.commit()
 
 

@@ -21,8 +21,7 @@ def written(error: Any, record: Any) -> None:
 servers, topic, failed = sys.argv[1:]
 group = {"group.id": f"{topic}-billing", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
 consumer = Consumer({"bootstrap.servers": servers, **group})
-# librdkafka chooses partitions in its own way: either this line here, or kafka.partitioner = "crc32" in postdate.
-producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
 consumer.subscribe([topic])
 while True:
     record: Any = consumer.poll(1)
@@ -33,6 +32,8 @@ while True:
         work(record.value(), int(dict(headers).get("x-retry-attempt", 0)))
     except ConnectionError as error:
         headers = [*headers, ("kafka_dlt-exception-message", str(error).encode())]
-        producer.produce(failed, record.value(), record.key(), headers=headers, on_delivery=written)
+        # The number of its partition brings it back to the same one, whatever partitioner the producers use.
+        number = record.partition()
+        producer.produce(failed, record.value(), record.key(), number, headers=headers, on_delivery=written)
         producer.flush()
     consumer.commit(record, asynchronous=False)

@@ -1,0 +1,137 @@
+"""Kafka's part ``ends`` of ``bridge.app.brokers.Broker``: where messages come from and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from adapters.kafka import stale_levels
+from adapters.kafka.failure import RetryRouter, Returns
+from adapters.kafka.intake import PRIORITY, KafkaIntake
+from adapters.kafka.levels.level_source import BoundedSource, LevelSource
+from adapters.kafka.levels.level_topics import level_topics
+from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
+from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
+from adapters.kafka.routing import Router
+from adapters.kafka.sink import KafkaSink
+from adapters.kafka.source import KafkaSource
+from adapters.kafka.topology.released import transactional_routes
+from adapters.kafka.transactional import Transactions
+from bridge.core.clock import StoreClock
+from bridge.core.message import Claim
+from bridge.delay.header import wanted
+from bridge.delay.naming import Naming
+from bridge.delay.seal import Seal
+from bridge.delay.trust import DESTINATION
+from bridge.pipeline.derive import route_rules
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
+from bridge.pipeline.fan_out import Copy
+from bridge.pipeline.relay import Carried
+from bridge.settings import ProcessPlan, Settings
+from bridge.telemetry.health import Health
+
+
+def address(settings: Settings) -> str:
+    """Return where the broker is, without secrets."""
+    return settings.kafka.bootstrap_servers
+
+
+def open_ends(
+    process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None], secret: Callable[[], bytes]
+) -> Ends:
+    """Make source and sink of a process with a store, not connected yet. A record that is read again is known by its
+    origin, so no crash makes it a copy."""
+    settings, delivering = process.settings, process.delivering
+    rules, limits = settings.kafka, settings.limits
+    outs = {
+        lane: _out(delivering, name, target, Seal(secret, name))
+        for name in delivering.routes
+        for lane, target in delivering.lanes_of(name).items()
+    }
+    in_transactions = any(out.transactional for out in outs.values())
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
+    sink = KafkaSink[Claim | Copy](rules, outs, limits.window_bytes, health, transactions)
+    if not settings.routes:
+        return Ends(None, sink, (sink.run,), rules.window, 0)
+    intakes = [intake for name in settings.routes for intake in _intakes(settings, name, Seal(secret, name))]
+    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health, mend)
+    return Ends(source, sink, (source.run, sink.run), rules.window, 0)
+
+
+def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:
+    """Make the ends of two relays for each route without a store: from its intake and from its levels. Each has its own
+    source and sink, so that a missing destination delays no other route."""
+    relays = []
+    for name in settings.routes:
+        bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+        intake_source = BoundedSource(settings.kafka, _intakes(settings, name), clock, bytes_max, health, mend)
+        for source in (intake_source, _level_source(settings, name, clock, health, mend)):
+            relays.append(_relay_ends(settings, name, source, health))
+    return relays
+
+
+def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
+    """Return how to empty the levels of routes that have a store now."""
+
+    def drain(name: str) -> RelayEnds:
+        return _relay_ends(settings, name, _level_source(settings, name, clock, health, lambda: None), health)
+
+    return Drains(partial(stale_levels.routes_with_levels_left, settings), drain)
+
+
+def _headers(settings: Settings, name: str) -> frozenset[bytes]:
+    """Return the headers that a route reads, which do not leave with the record. A retry route reads none."""
+    if settings.routes[name].retries:
+        return frozenset()
+    more = (DESTINATION, PRIORITY) if settings.routes[name].priority else (DESTINATION,)
+    return frozenset(header.encode() for header in (*wanted(route_rules(settings, name).headers), *more))
+
+
+def _intakes(settings: Settings, name: str, seal: Seal | None = None) -> list[KafkaIntake]:
+    route, headers = settings.routes[name], _headers(settings, name)
+    keyed, most = route.tombstones == "cancel", settings.limits.header_entries
+    spread = route.order == "none" and route.mode == "redis"
+    by_record = settings.delay_from_of(name) == "record"
+    return [
+        KafkaIntake(name, naming, headers, keyed, spread, most, route.retries, route.priority, by_record, seal)
+        for naming in route.namings()
+    ]
+
+
+def _out(settings: Settings, name: str, target: str, seal: Seal | None = None) -> KafkaOut:
+    """Return how a route's records leave for one of its destinations."""
+    route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
+    taken = [(other, naming) for other, other_route in settings.routes.items() for naming in other_route.namings()]
+    namings = (Naming(route.intercept, target), *route.namings()[1:])
+    router = Router(name, namings, route.allow_to, taken)
+    drop = headers | AUDIT_HEADERS if audit else headers
+    most, once = settings.limits.header_entries, name in transactional_routes(settings)
+    partitioner = settings.partitioner_of(name)
+    if not route.retries:
+        return KafkaOut(router, drop, audit, partitioner, most, transactional=once)
+    returns = Returns(len(settings.schedule_of(name)), route.last_target, seal)
+    return KafkaOut(RetryRouter(router, returns), drop, audit, partitioner, most, transactional=once, returns=returns)
+
+
+def _level_source(
+    settings: Settings, name: str, clock: StoreClock, health: Health, mend: Callable[[], None]
+) -> LevelSource:
+    topics, in_use = level_topics(settings, name), settings.routes[name].mode == "levels"
+    rules = settings.kafka.model_copy(update={"group": topics.group})
+    bytes_max = settings.limits.intake_bytes // (2 * len(settings.routes))
+    return LevelSource(rules, level_intakes(topics, _lane(name), in_use), clock, bytes_max, health, mend)
+
+
+def _lane(name: str) -> str:
+    """Return the ``Delivery.route`` of what comes from the levels of a route."""
+    return f"{name}.level"
+
+
+def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Health) -> RelayEnds:
+    """Return the ends from one source of a route to its levels, its destination and its dead letters."""
+    topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
+    sink = KafkaSink[Carried](
+        settings.kafka, places(topics, _out(settings, name, settings.routes[name].target)), window_bytes, health
+    )
+    packing = LevelPacking(topics, _lane(name), name)
+    return RelayEnds((name,), source, sink, (source.run, sink.run), packing, settings.kafka.window)

@@ -1,0 +1,80 @@
+"""Kafka's part ``levels`` of ``bridge.app.brokers.Broker``: messages that wait in the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adapters.kafka import stale_levels
+from bridge.desk.leftovers import Intake, Place, Use
+from bridge.settings import Settings
+
+
+def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
+    """Return what to ask for levels: the settings' own Kafka with its routes; where no route uses one, the Kafka that
+    the settings name and those of previous settings. Kafka lists all topics of a group."""
+    if names := settings.routes_of("kafka"):
+        return [settings.only(names)]
+    named = [settings.only(())] if settings.is_set("kafka.bootstrap_servers") else []
+    asked = [*named, *(old.only(()) for old in before if old.routes_of("kafka"))]
+    return list({(place.kafka.bootstrap_servers, place.kafka.group): place for place in reversed(asked)}.values())
+
+
+def unknown_hint(settings: Settings) -> str:
+    """Return the advice for a Kafka that no route uses and that does not answer."""
+    if not settings.is_set("kafka.bootstrap_servers"):
+        return ""
+    return ". If no route ever used Kafka, remove kafka.bootstrap_servers"
+
+
+def looks_at_start(settings: Settings) -> list[str]:
+    """Return the routes whose stale levels a starting process looks for: all."""
+    return settings.routes_of("kafka")
+
+
+def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
+    """Count the records in the level topics of the routes, and in stale ones. Blocking."""
+    return [_place(topic) for topic in stale_levels.count(settings)]
+
+
+def remove_levels(
+    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+) -> list[Place]:
+    """Delete stale, empty level topics. Return every candidate with the reason it was kept. Blocking. Raises
+    ``BrokerUnavailable``, ``Refused``."""
+    names = settings.routes_of("kafka")
+    if not names:
+        return []
+    return [_place(topic) for topic in stale_levels.remove(settings.only(names), everything, force, dry_run)]
+
+
+def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[str, str]:
+    """Kafka has nothing beside topics."""
+    return {}
+
+
+def works_alone(settings: Settings) -> list[str]:
+    """Kafka moves no record by itself."""
+    return []
+
+
+def _place(topic: stale_levels.LevelTopic) -> Place:
+    use = Use.OLD if topic.old else Use.MISSING if topic.messages is None else Use.IN_USE
+    return Place(
+        topic.route,
+        "topic",
+        topic.name,
+        topic.messages,
+        use if topic.routed else Use.NO_ROUTE,
+        topic.is_dead,
+        kept=topic.kept,
+    )
+
+
+def count_intakes(settings: Settings) -> list[Intake]:
+    """Count the records and readers of the intake topics. Blocking. Raises ``BrokerUnavailable``."""
+    return stale_levels.intakes(settings)
+
+
+def stalled_intakes(settings: Settings) -> list[Intake]:
+    """Kafka gives a partition to another consumer by itself."""
+    return []

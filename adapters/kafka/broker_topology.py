@@ -1,0 +1,64 @@
+"""Kafka's part ``topology`` of ``bridge.app.brokers.Broker``: what the routes need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adapters.kafka import nodes
+from adapters.kafka.topology import declaring
+from adapters.kafka.topology.topics import Topic
+from bridge.desk.severity import CheckResult
+from bridge.desk.topology import Finding, Name, Part, Standing
+from bridge.settings import Settings
+
+
+def plan(settings: Settings) -> list[Part]:
+    """Return what `setup` creates. Pure."""
+    return [_part(topic) for topic in declaring.plan(settings)]
+
+
+def verify(settings: Settings) -> list[Finding]:
+    """Compare every topic with the broker's. Blocking. Raises ``BrokerUnavailable``."""
+    return [Finding(_part(compared.topic), compared.state, compared.text) for compared in declaring.verify(settings)]
+
+
+def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
+    """Create what is missing. Blocking. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
+    created, warnings = declaring.declare(settings)
+    states = (Standing.WAITS if topic.waits else Standing.MADE if topic.new else Standing.THERE for topic in created)
+    return [Finding(_part(topic.topic), state) for topic, state in zip(created, states, strict=True)], warnings
+
+
+def redeclare(settings: Settings) -> None:
+    """Create again the topics that someone deleted while postdate runs. Blocking. Raises as ``declare``."""
+    declaring.redeclare(settings)
+
+
+def judge_policies(settings: Settings) -> list[tuple[str, str]]:
+    """Kafka has no policies on topics."""
+    return []
+
+
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Kafka's error handlers write to a topic of their own accord."""
+    return []
+
+
+def judge_interception(settings: Settings) -> list[CheckResult]:
+    """Return nothing: a producer writes to the intake topic itself."""
+    return []
+
+
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return nodes.diagnose(settings)
+
+
+def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """On Kafka a missing intake topic refuses records; it passes none on."""
+    return []
+
+
+def _part(topic: Topic) -> Part:
+    arguments = {"partitions": topic.partitions, "replication": topic.replicas} if topic.partitions else {}
+    return Part(Name("topic", topic.name), topic.route, topic.ours, arguments)

@@ -1,0 +1,87 @@
+"""The canary's way through RabbitMQ: declare its exchange, send one message, wait for it. Blocking, plain pika."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from typing import Any
+
+import pika
+from pika.exceptions import AMQPError, ChannelClosedByBroker
+
+from adapters.rabbitmq.connection import connect
+from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
+from adapters.rabbitmq.topology import declaring
+from adapters.rabbitmq.trouble import sentence
+from bridge.core.errors import BrokerUnavailable, Refused
+from bridge.settings import Route, Settings
+
+_TIMEOUT_S = 5.0
+#: The longest wait for network events before the deadline is checked.
+_TURN_S = 0.2
+_NOT_FOUND = 404
+_LOST_MS = 60_000
+
+
+def declare_canary(settings: Settings) -> None:
+    """Declare the exchange that the canary's messages are delivered to, then the route. Raises as ``declare``.
+
+    A canary that comes so late that its sender no longer waits goes to a queue for lost ones, which keeps the last. As
+    an unroutable message it would be retried, and become a dead letter that calls someone.
+    """
+    target = _route(settings).target
+    lost = f"{target}.lost"
+    kept: Arguments = {"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": _LOST_MS}
+    with declaring.open_session(settings) as session:
+        session.make(Exchange(lost, type="fanout"))
+        session.make(Queue(lost, kept))
+        session.make(Binding(lost, lost, {}))
+        session.make(Exchange(target, type="direct", arguments={"alternate-exchange": lost}))
+    declaring.declare(settings)
+
+
+def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+    """Publish a delayed message and wait for it. Return how late (s) it came; None if it did not come in ``wait_s``.
+
+    Raises ``BrokerUnavailable``, and ``Refused`` where the canary's exchanges are missing or may not be used.
+    """
+    connection = connect(settings.rabbitmq, f"{settings.bridge.name} canary", _TIMEOUT_S, heartbeats=False)
+    try:
+        return _trip(connection, _route(settings), delay_ms, wait_s)
+    except ChannelClosedByBroker as error:
+        if error.reply_code == ACCESS_REFUSED:
+            raise Refused(no_right(error.reply_text)) from error
+        if error.reply_code == _NOT_FOUND:
+            text = f"the canary's exchanges are missing ({error.reply_text}). `postdate run` declares them"
+            raise Refused(text) from error
+        raise BrokerUnavailable(sentence(error)) from error
+    except (AMQPError, OSError) as error:
+        raise BrokerUnavailable(sentence(error)) from error
+    finally:
+        with suppress(AMQPError, OSError):
+            connection.close()
+
+
+def _route(settings: Settings) -> Route:
+    (route,) = settings.routes.values()
+    return route
+
+
+def _trip(connection: pika.BlockingConnection, route: Route, delay_ms: int, wait_s: float) -> float | None:
+    channel: Any = connection.channel()
+    came_at: list[float] = []
+    token = secrets.token_hex(8)
+    queue = channel.queue_declare("", exclusive=True, arguments={"x-queue-type": "classic"}).method.queue
+    channel.queue_bind(queue, route.target, token)
+    channel.basic_consume(queue, lambda *_: came_at.append(time.monotonic()), auto_ack=True)
+    sent_s = time.monotonic()
+    # Transient: if a restart of the broker loses a canary, the next one follows. Without confirms: an intake without a
+    # leader never confirms, and pika would wait for ever. The next call raises the error of a refused publish.
+    channel.basic_publish(route.intercept, token, b"canary", pika.BasicProperties(headers={"x-delay": delay_ms}))
+    channel.queue_declare(queue, passive=True)
+    ends_s = time.monotonic() + delay_ms / 1000 + wait_s
+    while not came_at and (left_s := ends_s - time.monotonic()) > 0:
+        connection.process_data_events(time_limit=min(_TURN_S, left_s))
+    return came_at[0] - sent_s - delay_ms / 1000 if came_at else None

@@ -1,0 +1,202 @@
+"""RabbitMQ's part ``ends`` of ``bridge.app.brokers.Broker``: where messages come from and where they go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from adapters.rabbitmq.connection import check_seams
+from adapters.rabbitmq.failure import (
+    FAILED_GONE,
+    RETRY_HEADERS,
+    back_exchange,
+    failing_queue,
+)
+from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
+from adapters.rabbitmq.levels.waits import LEVEL_HEADER, plan_waits
+from adapters.rabbitmq.management_watch import ManagementWatch
+from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out, Returning
+from adapters.rabbitmq.probes import IntakeProbe, publish_probes
+from adapters.rabbitmq.raw.amqp10 import SECTIONS
+from adapters.rabbitmq.raw.properties import DropRules
+from adapters.rabbitmq.sink import RabbitSink
+from adapters.rabbitmq.source import IntakeQueue, RabbitSource
+from adapters.rabbitmq.topology import declaring, rejections
+from adapters.rabbitmq.topology.fronts import front_troubles
+from adapters.rabbitmq.topology.route_topology import foreign, guarded, last_exchange
+from bridge.core.clock import StoreClock
+from bridge.core.message import Claim
+from bridge.core.ports import Link
+from bridge.delay.header import OWN_HEADERS, wanted
+from bridge.delay.seal import Seal
+from bridge.pipeline.derive import route_rules
+from bridge.pipeline.ends import Drains, Ends, RelayEnds
+from bridge.pipeline.fan_out import Copy
+from bridge.pipeline.relay import Carried
+from bridge.settings import ProcessPlan, Settings, mask_url
+from bridge.settings.own_names import own_queues
+from bridge.telemetry.health import Health
+
+#: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
+_ADDED_ENTRIES = 64
+_DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
+
+
+def address(settings: Settings) -> str:
+    """Return where the broker is, without secrets."""
+    return mask_url(settings.rabbitmq.url.get_secret_value())
+
+
+def open_ends(
+    process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None], secret: Callable[[], bytes]
+) -> Ends:
+    """Make source and sink of a process with a store, not connected yet."""
+    check_seams()
+    settings, delivering = process.settings, process.delivering
+    limits, rabbitmq = settings.limits, settings.rabbitmq
+    outs: dict[str, Out] = {}
+    for name, route in delivering.routes.items():
+        if route.retries:
+            outs[name] = out_of_retry(delivering, name, Seal(secret, name))
+            continue
+        for lane, target in delivering.lanes_of(name).items():
+            outs[lane] = replace(out(delivering, name), exchange=target)
+    sink = RabbitSink[Claim | Copy](rabbitmq, outs, limits.window_bytes, health)
+    if not settings.routes:
+        return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
+    intakes = [_intake(settings, name, Seal(secret, name)) for name in settings.routes]
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
+    taken_max = rabbitmq.prefetch * len(settings.routes) + limits.batch_max
+    return Ends(source, sink, (source.run, sink.run, *_watches(settings, source, health)), rabbitmq.window, taken_max)
+
+
+def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:
+    """Make the ends of one relay for all routes without a store: from the intakes and the due queues."""
+    check_seams()
+    limits, rabbitmq = settings.limits, settings.rabbitmq
+    packings = {name: _route_packing(settings, name) for name in settings.routes}
+    due = {name: packing.waits.due for name, packing in packings.items() if packing.waits.due}
+    level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
+    intakes = [
+        *(_intake(settings, name) for name in settings.routes),
+        *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
+    ]
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
+    sink = RabbitSink[Carried](rabbitmq, places(packings), limits.window_bytes, health)
+    packing = RabbitPacking(packings, {f"{name}.due": name for name in due})
+    links = (source.run, sink.run, *_watches(settings, source, health))
+    return [RelayEnds(tuple(settings.routes), source, sink, links, packing, max(1, rabbitmq.prefetch // 4))]
+
+
+def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
+    """RabbitMQ empties the levels of routes that have a store now by itself."""
+    return None
+
+
+def _watches(settings: Settings, source: RabbitSource, health: Health) -> tuple[Link, ...]:
+    """Return the loops that report what keeps messages from postdate."""
+    watches: tuple[Link, ...] = (IntakeProbe(source.consumed, health, partial(publish_probes, settings.rabbitmq)).run,)
+    if settings.rabbitmq.management_url != "off":
+        looks = {
+            "bindings of front exchanges": front_troubles,
+            "redeliveries to consumers": rejections.redelivery_troubles,
+        }
+        watches += tuple(ManagementWatch(what, partial(look, settings), health).run for what, look in looks.items())
+    return watches
+
+
+def out(settings: Settings, name: str) -> Out:
+    """Return how a route's messages leave."""
+    route, headers = settings.routes[name], settings.headers
+    rules = DropRules(
+        headers.keep_user_id, headers.keep_cc, headers.keep_bcc, headers.keep_x_death, headers.keep_delivery_count
+    )
+    delay_headers = {header.encode() for header in (*OWN_HEADERS, *route.dialects)}
+    if headers.audit:
+        delay_headers |= AUDIT_HEADERS
+    return Out(
+        exchange=route.target,
+        drop=rules.names(delay_headers),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        plugin=headers.compat == "plugin",
+        # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
+        loops=None if route.target else _own_queues(settings),
+        queues=settings.allow_list_of(name),
+        entries_max=settings.limits.header_entries,
+    )
+
+
+def out_of_retry(settings: Settings, name: str, seal: Seal | None = None) -> Out:
+    """Return how a retry route's messages leave. Delay headers belong to the consumers, and stay, except on what leaves
+    for ``then``: there they would delay it again, or cancel another message."""
+    headers, entries_max = settings.headers, settings.limits.header_entries
+    rules = DropRules(headers.keep_user_id, headers.keep_cc, headers.keep_bcc)
+    back = Out(
+        exchange=back_exchange(settings.queue_of(name)),
+        drop=rules.names(RETRY_HEADERS | AUDIT_HEADERS if headers.audit else RETRY_HEADERS),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        plugin=False,
+        entries_max=entries_max,
+        returning=Returning(failing_queue(settings, name), seal, len(settings.schedule_of(name))),
+    )
+    last = last_exchange(settings.routes[name])
+    if not last:
+        return back
+    assert back.returning is not None
+    drop = back.drop | {header.encode() for header in OWN_HEADERS}
+    ending = replace(back, exchange=last, drop=drop, returning=replace(back.returning, restores=False))
+    return replace(back, returning=replace(back.returning, last=ending))
+
+
+def _redeclare(settings: Settings) -> Callable[[], object] | None:
+    return partial(declaring.declare, settings) if settings.bridge.setup else None
+
+
+def _intake(settings: Settings, name: str, seal: Seal | None = None) -> IntakeQueue:
+    retries = settings.routes[name].retries
+    names = frozenset(() if retries else (header.encode() for header in wanted(route_rules(settings, name).headers)))
+    # Only on the way to the default exchange does every message pass postdate; elsewhere RabbitMQ looks for a header.
+    packed = not retries and not settings.routes[name].target
+    bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
+    intake = IntakeQueue(
+        name,
+        settings.queue_of(name),
+        names | SECTIONS if packed else names,
+        bindings,
+        entries_max=settings.limits.header_entries,
+        foreign=theirs,
+        correlated=settings.routes[name].id_from == "correlation_id",
+        prioritized=settings.routes[name].priority,
+        packed=packed,
+    )
+    return (
+        replace(intake, without=FAILED_GONE, failing=replace(failing_queue(settings, name), seal=seal))
+        if retries
+        else intake
+    )
+
+
+def _route_packing(settings: Settings, name: str) -> RoutePacking:
+    route, headers = settings.routes[name], settings.headers
+    rules = DropRules(
+        keep_cc=headers.keep_cc, keep_bcc=headers.keep_bcc, keep_delivery_count=headers.keep_delivery_count
+    )
+    return RoutePacking(
+        waits=plan_waits(settings, name),
+        target=route.target,
+        drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
+        drop_user_id=not headers.keep_user_id,
+        audit=headers.audit,
+        loops=None if route.target else _own_queues(settings),
+        queues=settings.allow_list_of(name),
+        entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
+    )
+
+
+def _own_queues(settings: Settings) -> re.Pattern[bytes]:
+    """Return the routing keys that would lead a message to a queue of postdate's by the default exchange."""
+    return re.compile(own_queues(settings).pattern.encode())

@@ -1,0 +1,94 @@
+"""RabbitMQ's part ``payloads`` of ``bridge.app.brokers.Broker``: a message as the store keeps it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from adapters.rabbitmq.failure import (
+    failing_queue,
+    read_rejected,
+)
+from adapters.rabbitmq.raw import payload as stored
+from adapters.rabbitmq.raw.fields import text_entry
+from adapters.rabbitmq.raw.properties import edit, read
+from adapters.rabbitmq.raw.values import build, describe
+from bridge.core.errors import Refused, SettingsError
+from bridge.core.message import Failure
+from bridge.delay.trust import no_such_queue
+from bridge.desk.payload import Draft, Opened, Packed, text_of
+from bridge.desk.rows import Row
+from bridge.settings import Settings
+
+_KEY_MAX = 255
+KEY_NAME = "routing key"
+#: The W3C trace headers, and where the producer's goes when it is replaced.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+_KEPT_TRACE = b"x-delay-traceparent"
+
+
+def pack(settings: Settings, route: str, draft: Draft) -> Packed:
+    """Pack a message made here. Raises ``SettingsError`` for options that RabbitMQ does not have or AMQP cannot carry,
+    ``Refused`` for a routing key with which it would become a dead letter."""
+    if strange := draft.given("record_key", "topic"):
+        raise SettingsError(
+            f"Options for Kafka routes only: {strange}. RabbitMQ route {route!r} needs {draft.word('routing_key')}."
+        )
+    if draft.routing_key is None:
+        # It may be empty but not forgotten: without the right one no queue takes the message.
+        raise SettingsError(
+            f"{draft.word('routing_key')} is missing. Give the consumers' routing key, or '' for an empty one."
+        )
+    key, allowed = os.fsencode(draft.routing_key), settings.allow_list_of(route)
+    if allowed is not None and key not in allowed:
+        raise Refused(f"Nothing was sent: {no_such_queue(key).sentence}.")
+    if len(key) > _KEY_MAX:
+        raise SettingsError(f"The routing key has {len(key)} bytes. AMQP allows {_KEY_MAX}.")
+    try:
+        properties = build(draft.headers or None, content_type=draft.content_type, message_id=draft.message_id)
+    except ValueError as error:
+        raise SettingsError(f"This cannot be sent: {error}.") from None
+    return Packed(key, stored.pack(key, properties, draft.body))
+
+
+def open_payload(row: Row) -> Opened:
+    """Open a stored message. Raises ``ValueError`` where too little of it was read."""
+    _, properties, body = stored.unpack(row.payload)
+    described = describe(properties)
+    return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
+
+
+def headers_of(payload: bytes) -> Iterable[tuple[str, object]]:
+    """Iterate over the headers. Raises ``ValueError`` where they were not all read."""
+    headers = describe(stored.unpack(payload).properties).get("headers")
+    return headers.items() if isinstance(headers, dict) else ()
+
+
+def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
+    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
+    return read_rejected(stored.unpack(payload).properties, failing_queue(settings, route)).failure
+
+
+def trace_headers(payload: bytes) -> dict[str, str]:
+    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
+    found = read(stored.unpack(payload).properties, _TRACE).headers
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def with_traceparent(payload: bytes, traceparent: str) -> bytes:
+    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
+    routing_key, properties, body = stored.unpack(payload)
+    added = text_entry(b"traceparent", traceparent.encode())
+    if before := trace_headers(payload).get("traceparent"):
+        added += text_entry(_KEPT_TRACE, before.encode())
+    return stored.pack(routing_key, edit(properties, _TRACE | {_KEPT_TRACE}, False, added), body)
+
+
+def body_of(payload: bytes) -> bytes:
+    """Return the body of a whole stored message."""
+    return stored.unpack(payload).body
+
+
+def origin_of(row: Row) -> dict[str, object]:
+    """Return the routing key, as far as the first bytes of the payload tell."""
+    return {"routing_key": text_of(stored.routing_key(row.payload))}

@@ -1,0 +1,106 @@
+"""RabbitMQ's part ``topology`` of ``bridge.app.brokers.Broker``: what the routes need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adapters.rabbitmq import nodes
+from adapters.rabbitmq.declarations import Binding, Declaration, Exchange
+from adapters.rabbitmq.failure import (
+    FAILED_GONE,
+)
+from adapters.rabbitmq.protocols import judge_protocols
+from adapters.rabbitmq.topology import declaring, interception, policies, rejections
+from adapters.rabbitmq.topology.findings import is_ours
+from adapters.rabbitmq.topology.route_topology import plan as plan_routes
+from bridge.core.errors import BrokerUnavailable
+from bridge.desk.severity import CheckResult
+from bridge.desk.topology import Finding, Name, Part, Standing
+from bridge.settings import Settings
+
+
+def plan(settings: Settings) -> list[Part]:
+    """Return what `setup` declares. Pure."""
+    return [_part(topology.route, what) for topology in plan_routes(settings) for what in topology.declarations()]
+
+
+def verify(settings: Settings) -> list[Finding]:
+    """Compare every exchange and queue with the broker's. Blocking. Raises ``BrokerUnavailable``."""
+    return [Finding(_part(part.route, part.declaration), part.state, part.text) for part in declaring.verify(settings)]
+
+
+def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
+    """Declare what is missing. Blocking. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
+    created, warnings = declaring.declare(settings)
+    found = [
+        Finding(_part(part.route, part.declaration), Standing.MADE if part.new else Standing.THERE) for part in created
+    ]
+    return found, warnings
+
+
+def redeclare(settings: Settings) -> None:
+    """Declare again what someone deleted while postdate runs. Blocking. Raises as ``declare``."""
+    declaring.declare(settings)
+
+
+def judge_policies(settings: Settings) -> list[tuple[str, str]]:
+    """Compare policies with postdate's queues. Look for headers that RabbitMQ hides from bindings, and for consumers
+    that requeue what fails. Blocking. Raises ``BrokerUnavailable`` where the settings name a management API and it does
+    not answer; one that they do not name need not exist."""
+    if settings.rabbitmq.management_url == "off":
+        return []
+    try:
+        found = [(finding.route, finding.text) for finding in policies.judge_policies(settings)]
+        return found + judge_protocols(settings) + rejections.judge_redeliveries(settings)
+    except BrokerUnavailable:
+        if settings.rabbitmq.management_url:
+            raise
+        return []
+
+
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
+    """Return whether the queues of the retry routes dead-letter to postdate. ``change``: set a policy where it is
+    missing and possible. Blocking."""
+    return rejections.judge_all(settings, change)
+
+
+def judge_interception(settings: Settings) -> list[CheckResult]:
+    """Return what keeps messages from postdate: foreign bindings, intakes that take none in. Blocking."""
+    return interception.judge_interception(settings)
+
+
+def diagnose(settings: Settings) -> list[CheckResult]:
+    """Return what else the broker tells of itself. Blocking."""
+    return nodes.diagnose(settings)
+
+
+def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Return a route and a sentence for each front exchange without its intake queue, which delivers delayed
+    messages at once or loses rejected ones. Pure."""
+    found = []
+    states = {(finding.part.route, finding.part.name): finding.state for finding in findings if finding.part.ours}
+    for topology in plan_routes(settings):
+        route, target = topology.route, settings.routes[topology.route].target
+        intake = states.get((route, Name("queue", topology.intake.name)))
+        front = states.get((route, Name("exchange", topology.front.name)))
+        if intake is Standing.MISSING and front in (Standing.SAME, Standing.DIFFERENT):
+            fate = "delayed messages are delivered at once" if target else "messages are lost"
+            if topology.back:
+                fate = FAILED_GONE
+            found.append((route, f"the intake queue is missing, so {fate}. Run `postdate setup`"))
+    return found
+
+
+def _part(route: str, declaration: Declaration) -> Part:
+    arguments = dict(declaration.arguments)
+    if isinstance(declaration, Binding):
+        kind = "exchange" if declaration.to_exchange else "queue"
+        ends = (Name("exchange", declaration.exchange), Name(kind, declaration.queue))
+        name = f"{declaration.exchange} -> {declaration.queue}"
+        if declaration.key:
+            arguments = {"routing key": declaration.key, **arguments}
+        return Part(Name("binding", name), route, True, arguments, ends)
+    if isinstance(declaration, Exchange):
+        arguments = {"type": declaration.type, **arguments}
+        return Part(Name("exchange", declaration.name), route, is_ours(declaration), arguments)
+    return Part(Name("queue", declaration.name), route, declaration.ours, arguments)

@@ -1,0 +1,88 @@
+"""Which queues and exchanges of others are bound to the front exchanges. Only the management API tells. Blocking.
+
+A headers exchange uses its alternate exchange only for a message that no binding matches. A binding without arguments
+matches every message, so one foreign binding takes the undelayed messages away from the real consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from adapters.rabbitmq.connection import addresses
+from adapters.rabbitmq.management import ManagementApi, reach
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import Settings
+from bridge.telemetry.subject import Subject
+
+#: Destinations named in one sentence; of the others it gives the number.
+_NAMED_MAX = 3
+OFF = "rabbitmq.management_url is off"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignBinding:
+    """What else is bound to the front exchange of a route. ``target`` is empty where all messages pass postdate."""
+
+    route: str
+    front: str
+    target: str
+    ends: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What it does to messages, without the final stop."""
+        more = f" and {len(self.ends) - _NAMED_MAX} more" if len(self.ends) > _NAMED_MAX else ""
+        bound = f"bound to the front exchange '{self.front}': {', '.join(self.ends[:_NAMED_MAX])}{more}"
+        if not self.target:
+            return f"{bound}. Every message that matches is copied there at once, also a delayed one"
+        return (
+            f"{bound}. Undelayed messages that match go there and not to '{self.target}', and delayed ones are copied "
+            "there at once"
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        bind = f"Bind it to '{self.target}' instead" if self.target else "Let it read the consumers' queue"
+        return f"Remove that binding. {bind}. Without the right `read` on the front, no application can bind to it"
+
+
+def foreign_bindings(settings: Settings) -> list[ForeignBinding]:
+    """Return what is bound to each front exchange beside postdate's intake queue. Raises ``BrokerUnavailable`` where
+    no management API answers, or none is to be asked."""
+    if settings.rabbitmq.management_url == "off":
+        raise BrokerUnavailable(OFF)
+    vhost = addresses(settings.rabbitmq)[0].virtual_host
+    with closing(reach(settings.rabbitmq)) as api:
+        found = (_of_route(api, settings, name, vhost) for name in delay_routes(settings))
+        return [foreign for foreign in found if foreign.ends]
+
+
+def delay_routes(settings: Settings) -> list[str]:
+    """Return the routes that have a front exchange. Pure."""
+    return [name for name in settings.routes_of("rabbitmq") if not settings.routes[name].retries]
+
+
+def _of_route(api: ManagementApi, settings: Settings, name: str, vhost: str) -> ForeignBinding:
+    route = settings.routes[name]
+    path = f"exchanges/{quote(vhost, safe='')}/{quote(route.intercept, safe='')}/bindings/source"
+    ends = foreign_ends(api.get(path) or (), settings.queue_of(name))
+    return ForeignBinding(name, route.intercept, ", ".join(route.targets) if route.target else "", ends)
+
+
+def foreign_ends(bindings: Iterable[Mapping[str, Any]], intake: str) -> tuple[str, ...]:
+    """Return where the bindings of a front exchange lead, except to the intake queue. Pure."""
+    ends = {(str(binding.get("destination_type")), str(binding.get("destination"))) for binding in bindings}
+    return tuple(f"{kind} '{name}'" for kind, name in sorted(ends - {("queue", intake)}))
+
+
+def front_troubles(settings: Settings) -> dict[Subject, str]:
+    """Return subject and sentence of each front exchange with foreign bindings. Raises as ``foreign_bindings``."""
+    return {
+        Subject("rabbitmq", "front", foreign.front): f"{foreign.text}. {foreign.advice}"
+        for foreign in foreign_bindings(settings)
+    }

@@ -1,0 +1,173 @@
+"""The exchanges, queues and bindings that postdate needs on RabbitMQ. Pure.
+
+The front exchange sends messages with a delay header to the intake queue and all others to the target exchange. That
+belongs to the consumers: postdate never declares it. ``topology/declaring.py`` declares the rest.
+
+A retry route has no front exchange. The consumers' queue dead-letters to one exchange for all retry routes, and another
+exchange leads from postdate to that queue alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adapters.rabbitmq.declarations import (
+    DELIVERY_LIMIT,
+    HAND_OVER_SOON,
+    REFUSE_WHEN_FULL,
+    Arguments,
+    Binding,
+    Declaration,
+    Exchange,
+    Queue,
+)
+from adapters.rabbitmq.failure import back_exchange
+from adapters.rabbitmq.levels.waits import LEVEL_HEADER, died_before, front_exchange, plan_waits
+from bridge.delay.header import DUE_HEADERS
+from bridge.settings import Route, Settings
+from bridge.settings.own_names import RETRY, SPREAD
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTopology:
+    """The declarations of one route, in the order of declaring: first the queue, then what leads to it.
+
+    Of a retry route, ``front`` is the exchange that gets the dead letters of the consumers' queue.
+    """
+
+    route: str
+    intake: Queue
+    front: Exchange
+    binding: Binding
+    targets: tuple[Exchange | Queue, ...]
+    waits: tuple[Declaration, ...] = ()
+    #: With several targets: the exchange that sends undelayed messages to all of them.
+    spread: tuple[Declaration, ...] = ()
+    last: tuple[Declaration, ...] = ()
+    unbound: tuple[Binding, ...] = ()
+    #: Of a retry route: what leads back to the consumers' queue.
+    back: tuple[Declaration, ...] = ()
+
+    def declarations(self) -> tuple[Declaration, ...]:
+        """Return postdate's own declarations: all but the targets."""
+        return self.intake, *self.back, *self.waits, *self.spread, self.front, self.binding, *self.last
+
+
+def plan(settings: Settings) -> tuple[RouteTopology, ...]:
+    """Return what every RabbitMQ route needs."""
+    return tuple(_route(settings, name, route) for name, route in settings.routes.items() if route.broker == "rabbitmq")
+
+
+def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    return _retry_route(settings, name, route) if route.retries else _delay_route(settings, name, route)
+
+
+def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    intake, last = settings.queue_of(name), last_exchange(route)
+    back = Exchange(back_exchange(intake), type="fanout")
+    return RouteTopology(
+        route=name,
+        intake=intake_queue(intake, settings.queue_type_of(name), route.order),
+        front=Exchange(RETRY, type="direct"),
+        binding=Binding(RETRY, intake, {}, key=name),
+        targets=(Queue(route.queue, {}, ours=False), *((Exchange(last, type="", ours=False),) if last else ())),
+        back=(back, Binding(back.name, route.queue, {}, foreign=True)),
+    )
+
+
+def last_exchange(route: Route) -> str:
+    """Return the exchange that gets a message after its last attempt; "" where it becomes a dead letter."""
+    return route.then.partition(":")[2]
+
+
+def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
+    queue = settings.queue_of(name)
+    stored, by_level = route.mode == "redis", route.mode == "levels"
+    spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
+    front = Exchange(route.intercept, arguments=_front_arguments(spread[0].name if spread else route.target))
+    return RouteTopology(
+        route=name,
+        intake=intake_queue(queue, settings.queue_type_of(name), route.order),
+        front=front if stored else front_exchange(settings, name),
+        binding=Binding(route.intercept, queue, binding_arguments(route)),
+        targets=tuple(Exchange(target, type="", ours=False) for target in route.targets),
+        waits=() if stored else plan_waits(settings, name).declarations,
+        spread=spread,
+        last=(died_before(settings, name),) if by_level else (),
+        # A previous ladder or list of queues may have left it: it would lead every level to the intake.
+        unbound=(Binding(route.intercept, queue, _every_delay(route)),) if by_level and not _listed(route) else (),
+    )
+
+
+def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Return the bindings without which a delayed or rejected message would be delivered at once, or lost."""
+    topology = _route(settings, name, settings.routes[name])
+    sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
+    if topology.waits:
+        sorting.add(plan_waits(settings, name).due)
+    return tuple(
+        part
+        for part in topology.declarations()
+        if isinstance(part, Binding) and part.exchange in sorting and not part.foreign
+    )
+
+
+def foreign(settings: Settings, name: str) -> tuple[Binding, ...]:
+    """Return the bindings of a route that lead to what belongs to its consumers."""
+    declarations = _route(settings, name, settings.routes[name]).declarations()
+    return tuple(part for part in declarations if isinstance(part, Binding) and part.foreign)
+
+
+def intake_queue(name: str, queue_type: str, order: str) -> Queue:
+    """Return the intake queue.
+
+    Two instances that consume one queue would each park every other message, and could park them in another order. So
+    only one instance consumes, and RabbitMQ activates the next when it leaves. With ``order`` none, all consume.
+    """
+    arguments: dict[str, str | int | bool | None] = {"x-queue-type": queue_type}
+    if queue_type == "quorum":
+        arguments["x-delivery-limit"] = DELIVERY_LIMIT
+    if order != "none":
+        arguments["x-single-active-consumer"] = True
+    more = {**REFUSE_WHEN_FULL, **HAND_OVER_SOON} if queue_type == "quorum" else REFUSE_WHEN_FULL
+    return Queue(name, {**arguments, **more})
+
+
+def _spread(queue: str, targets: Sequence[str]) -> tuple[Exchange, *tuple[Declaration, ...]]:
+    """Return what sends an undelayed message to each of several targets: a front exchange has one alternate."""
+    every = Exchange(f"{queue}.{SPREAD}", type="fanout")
+    return every, *(Binding(every.name, target, {}, to_exchange=True, foreign=True) for target in targets)
+
+
+def _front_arguments(deliver_to: str) -> Arguments:
+    return {"alternate-exchange": deliver_to} if deliver_to else {}
+
+
+def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
+    """Return which messages go to the intake queue. A header without a value (void) matches any value.
+
+    Where RabbitMQ itself reads the level, only the other headers lead here; they overrule the level, as everywhere. On
+    a route with a list of queues postdate reads the level: RabbitMQ would deliver to any queue.
+
+    The default exchange cannot be an alternate exchange. RabbitMQ accepts "" as one and then drops every message that
+    goes there (tried: 3.10.8 and 4.3.6): since 3.8 that exchange has no bindings and is special only to publishers.
+    So with ``deliver_to = ""`` all messages go through postdate, and it delivers those without a delay at once.
+
+    Rejected: a queue with a TTL of 0 that dead-letters to the default exchange. It adds x-death to every undelayed
+    message and removes its expiration. Its confirm does not mean that the message is in the consumer's queue. A retry
+    through it is a cycle, and the broker drops the message.
+    """
+    if route.mode == "levels" and not _listed(route):
+        return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS - {LEVEL_HEADER}), *route.dialects))}
+    return _every_delay(route)
+
+
+def _listed(route: Route) -> bool:
+    return not route.target and bool(route.allow_to)
+
+
+def _every_delay(route: Route) -> dict[str, str | int | bool | None]:
+    if not route.target:
+        return {"x-match": "all"}
+    return {"x-match": "any-with-x", **dict.fromkeys((*sorted(DUE_HEADERS), *route.dialects))}

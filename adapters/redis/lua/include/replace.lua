@@ -1,0 +1,30 @@
+-- What becomes of a parked message when a younger one with the same key comes.
+--- @include include/held
+--- @include include/history
+--- @include include/key_index
+--- @include include/refused
+--- @include include/routes
+
+-- Returns whether an older message with this key is parked and stays. With the mode replace it is removed, and what the
+-- history notes of it is added to `replaced`. `keys`: due, messages, index, counts, why and refused of the shard.
+local function older_stays(keys, field, mode, replaced)
+  local older, route, stays = redis.call('HGET', keys.index, field) or '', string.match(field, '^[^%z]*'), false
+  for at = 1, #older, ID_BYTES do
+    local id = string.sub(older, at, at + ID_BYTES - 1)
+    local due = redis.call('ZSCORE', keys.due, id)
+    if due and mode == 'replace' then
+      local envelope = refused_remove(keys.refused, id, redis.call('HGET', keys.messages, id) or '')
+      replaced[#replaced + 1] = {REPLACED, id, envelope, ''}
+      redis.call('ZREM', keys.due, id)
+      redis.call('HDEL', keys.messages, id)
+      redis.call('HDEL', keys.why, id)
+      index_remove(keys.index, field, id)
+      redis.call('HINCRBY', keys.counts, 'replaced', 1)
+      route_add(keys.counts, 'parked', route, -1)
+      if tonumber(due) >= HELD_MS then route_add(keys.counts, 'held', route, -1) end
+    elseif due then
+      stays = true
+    end
+  end
+  return stays
+end

@@ -1,0 +1,92 @@
+"""Steps of the store's clock: noticed by each instance, noted in the hash {postdate}:store with what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors
+from adapters.redis.keys import StoreKeys
+from adapters.redis.runner import Runner
+from bridge.core.clock import StoreClock
+from bridge.delay.duration import write_duration, write_moment
+from bridge.parking.identity import arrived_ms_of
+
+log = structlog.get_logger("postdate")
+
+#: How long a step is reported: by ``check``, ``doctor`` and ``stats``, and in the health of the instances.
+STEP_SHOWN_MS, STEP_IN_HEALTH_MS = 24 * 3_600_000, 600_000
+#: A smaller step is in the log only: what it makes late counts as load elsewhere, too.
+_WORTH_MS = 10_000
+#: An instance sees a step within about a second. Until then it stamps arrivals by the clock before.
+_SEEN_MS = 2000
+#: How many ids the count of parked messages reads at once, and in all.
+_PAGE, _READ_MAX = 2000, 1_000_000
+
+
+def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS) -> str:
+    """Describe the last step, without a full stop; "" if there was none within ``shown_ms``. Pure."""
+    at_ms, by_ms = made.get("stepped_ms", 0), made.get("stepped_by_ms", 0)
+    if not 0 <= now_ms - at_ms < shown_ms or abs(by_ms) < _WORTH_MS:
+        return ""
+    stepped, at = write_duration(round(abs(by_ms), -3)), write_moment(at_ms)
+    if by_ms > 0:
+        return f"Redis's clock stepped forward by {stepped}, to {at}. Messages due in between left at once"
+    since, until = write_moment(made["stepped_from_ms"]), write_moment(made["stepped_to_ms"])
+    return (
+        f"Redis's clock stepped back by {stepped}, to {at}. "
+        f"Messages parked while it was ahead, which may wait {stepped} too long: about {made['stepped_parked']}. "
+        f"`postdate list --parked-after {since} --parked-before {until}` lists them"
+    )
+
+
+def ahead(made: Mapping[str, int], now_ms: int, by_ms: int) -> tuple[int, int]:
+    """Return from when to when the clock was ahead, by that clock, where it has stepped back to ``now_ms``. Pure.
+
+    Without a note of the step forward, that began with a moment that has not come again.
+    """
+    until_ms = now_ms - by_ms
+    began_ms = made.get("stepped_ms", 0) if made.get("stepped_by_ms", 0) > 0 else 0
+    return max(now_ms, began_ms - _SEEN_MS) if began_ms <= until_ms else now_ms, until_ms + _SEEN_MS
+
+
+class ClockSteps:
+    """Compares the store's clock with this process's monotonic one."""
+
+    def __init__(self, client: Client, runner: Runner, keys: StoreKeys, clock: StoreClock) -> None:
+        """``clock`` is the one by which this process works: it follows a step at once."""
+        self._works_by = clock
+        self._client: Any = client
+        self._runner = runner
+        self._keys = keys
+        self._clock = StoreClock()
+
+    def observe(self, sent_s: float, received_s: float, now_us: int) -> int:
+        """Take a reply, as ``StoreClock.observe`` does. Return by how many ms the clock stepped."""
+        by_ms = round(self._clock.observe(sent_s, received_s, now_us) / 1000)
+        if by_ms:
+            self._works_by.observe(sent_s, received_s, now_us)
+            log.warning("the store's clock stepped", seconds=by_ms / 1000)
+        return by_ms
+
+    async def note(self, made: Mapping[str, int], now_ms: int, by_ms: int) -> list[bytes]:
+        """Note a step. Return the fields of the hash, as pairs."""
+        from_ms, to_ms = ahead(made, now_ms, by_ms) if by_ms < 0 else (now_ms, now_ms)
+        parked = await self._parked(from_ms, to_ms) if by_ms < 0 else 0
+        found: list[bytes] = await self._runner.one(self._keys.call("step", (by_ms, from_ms, to_ms, parked)))
+        return found
+
+    async def _parked(self, from_ms: int, to_ms: int) -> int:
+        """Count the parked messages that arrived between two moments, by their ids."""
+        count = read = 0
+        with store_errors():
+            for keys in self._keys.shards:
+                place, page = 0, [b""]
+                while page and read < _READ_MAX:
+                    page = await self._client.zrange(keys.due, place, place + _PAGE - 1)
+                    count += sum(from_ms <= arrived_ms_of(message_id) < to_ms for message_id in page)
+                    place, read = place + _PAGE, read + len(page)
+        return count

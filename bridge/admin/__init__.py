@@ -1,1 +1,0 @@
-"""What operators do with waiting messages: list, show, cancel, reschedule, deliver, retry, send."""

@@ -1,0 +1,146 @@
+"""Collects what previous settings left behind, over all brokers and stores: ``bridge.desk.leftovers`` judges it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from bridge.app.brokers import brokers_of, named_brokers, next_due, open_store, remains
+from bridge.app.build import build
+from bridge.core.clock import StoreClock
+from bridge.core.errors import PostdateError, StoreUnfit
+from bridge.desk.leftovers import Intake, Leftover, Place, Remains, left_in_store, left_over, stalled, strays, unread
+from bridge.process.drains import StoreDrain
+from bridge.process.service import Service
+from bridge.settings import ProcessPlan, Settings
+from bridge.settings.model import TITLES
+from bridge.settings.process_plan import is_canary, unused_stores, used_stores
+from bridge.telemetry.health import Health
+
+log = structlog.get_logger("postdate")
+
+
+class Surveyed(NamedTuple):
+    """The queues and topics of routes without a store, stale ones included; and a sentence for each broker that no
+    route uses and that does not answer."""
+
+    places: list[Place]
+    unknown: list[str]
+
+
+# -- in the brokers; blocking -----------------------------------------------------------------------------------------
+
+
+def survey_levels(settings: Settings, before: Sequence[Settings] = ()) -> Surveyed:
+    """Count the messages in the levels of all routes, and in stale ones. Raises ``BrokerUnavailable``, ``Refused`` for
+    a broker that a route uses."""
+    places, unknown = [], []
+    for kind, broker in named_brokers(settings, before):
+        for asked in broker.levels.levels_at(settings, before):
+            try:
+                places += broker.levels.count_levels(asked, before)
+            except PostdateError as error:
+                if asked.routes:
+                    raise
+                text = f"no route uses {TITLES[kind]}, and whether stale messages wait there is not known: {error}"
+                unknown.append(text + broker.levels.unknown_hint(settings))
+    return Surveyed(places, unknown)
+
+
+def remove_levels(
+    settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
+) -> list[Place]:
+    """Delete stale, empty levels; return every candidate with the reason it was kept. Raises ``BrokerUnavailable``,
+    ``Refused``."""
+    found: list[Place] = []
+    for _, broker in named_brokers(settings, before):
+        found += broker.levels.remove_levels(settings, before, everything, force, dry_run)
+    return found
+
+
+def never_removed(settings: Settings, before: Sequence[Settings]) -> list[str]:
+    """Return a sentence for each removed route whose front ``remove_levels`` leaves. Pure."""
+    brokers = named_brokers(settings, before)
+    return [text for _, broker in brokers for text in broker.levels.remaining_exchanges(settings, before).values()]
+
+
+def left_at_start(settings: Settings) -> tuple[list[Leftover], list[str]]:
+    """Return what stale levels hold, as far as a starting process looks for them. Raises as ``survey_levels``."""
+    asked = [name for broker, _ in brokers_of(settings) for name in broker.levels.looks_at_start(settings)]
+    places, unknown = survey_levels(settings.only(asked))
+    return list(left_over(places)), unknown
+
+
+def count_intakes(settings: Settings) -> list[Intake]:
+    """Count the intakes of routes without a store. Raises ``BrokerUnavailable``, ``Refused``."""
+    waiting = settings.only(name for name, route in settings.routes.items() if route.mode != "redis")
+    return [intake for broker, own in brokers_of(waiting) for intake in broker.levels.count_intakes(own)]
+
+
+def without_consumer(settings: Settings) -> list[Leftover]:
+    """Return the intakes that no consumer reads, or whose consumer has stopped. Raises as ``count_intakes``."""
+    intakes = count_intakes(settings)
+    still = [intake for broker, own in brokers_of(settings) for intake in broker.levels.stalled_intakes(own)]
+    alone = [name for broker, own in brokers_of(settings) for name in broker.levels.works_alone(own)]
+    stored = [name for name, route in settings.routes.items() if route.mode == "redis"]
+    return [*unread(intakes, alone), *stalled(still, stored)]
+
+
+# -- in the stores ----------------------------------------------------------------------------------------------------
+
+
+async def strays_of(settings: Settings) -> tuple[list[Leftover], list[str]]:
+    """Return parked messages of routes that the settings do not have, and what was checked of a large store that has
+    none. A store that does not answer is skipped: those who need it say so."""
+    found: list[Leftover] = []
+    checked: list[str] = []
+    for store in (*used_stores(settings), *unused_stores(settings)):
+        try:
+            coming = await next_due(store.settings.redis)
+        except StoreUnfit:
+            continue
+        except PostdateError:
+            break
+        foreign = [stray for stray in strays(coming, store.delivering.routes) if not is_canary(stray.route)]
+        if coming.checked and not foreign:
+            checked.append(f"all belong to configured routes; {coming.checked}")
+        found += foreign
+    return found, checked
+
+
+def stored_before(store: ProcessPlan) -> str:
+    """Return what the store of one of the ``emptied_stores`` still holds; "" for nothing. Blocking. Raises
+    ``StoreUnavailable``, ``StoreUnfit``."""
+    return _sentence(store, asyncio.run(remains(store.settings.redis)))
+
+
+def _sentence(store: ProcessPlan, found: Remains) -> str:
+    return left_in_store(TITLES[store.broker], store.delivering.routes, found)
+
+
+def emptying(process: ProcessPlan, instance: str, token: str) -> StoreDrain | None:
+    """Return what delivers, beside routes without a store, what they parked when they had one; None where no process
+    has to."""
+    store = process.emptied
+    if store is None:
+        return None
+    look, words = partial(remains, store.settings.redis), partial(_sentence, store)
+    return StoreDrain(look, words, partial(_service, store, instance, token), process.settings.is_set("redis.url"))
+
+
+@asynccontextmanager
+async def _service(process: ProcessPlan, instance: str, token: str) -> AsyncIterator[Service]:
+    """Raises ``StoreUnavailable``, ``StoreUnfit``."""
+    clock, redis = StoreClock(), process.settings.redis
+    store = open_store(process.settings, clock, instance)
+    try:
+        for text in await store.open(redis.durability, redis.replicas, redis.timeout):
+            log.warning("store", what=text)
+        yield build(process, store, await store.orders(), clock, instance, token, Health())
+    finally:
+        await store.close()

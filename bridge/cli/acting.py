@@ -1,0 +1,44 @@
+"""How commands act: at the stores, or over the API where it is named."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from bridge.core.orders import Actor
+from bridge.operate.local import LocalOperator
+from bridge.operate.operator import Operator
+from bridge.operate.remote import HttpOperator, api_address, client_of
+from bridge.operate.stores import KeptStores
+from bridge.settings import Settings
+
+T = TypeVar("T")
+
+
+def operate(settings: Settings, work: Callable[[Operator], Awaitable[T]], route: str | None = None) -> T:
+    """Do ``work`` with an operator of all stores, or of the store of ``route``. Raises what it raises."""
+    return asyncio.run(_operate(settings, work, route))
+
+
+async def _operate(settings: Settings, work: Callable[[Operator], Awaitable[T]], route: str | None) -> T:
+    address = api_address()
+    operator: Operator
+    if address is None:
+        operator = LocalOperator(KeptStores(settings, route), settings, user())
+    else:
+        operator = HttpOperator(client_of(address))
+    try:
+        return await work(operator)
+    finally:
+        await operator.close()
+
+
+def user() -> Actor:
+    """Return the user of the operating system. A container may have a number and no name."""
+    try:
+        return Actor(getpass.getuser(), "cli")
+    except (KeyError, OSError):
+        return Actor(f"uid {os.getuid()}", "cli")

@@ -1,0 +1,218 @@
+"""The store in numbers: of each shard, each route, and all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
+from bridge.delay.duration import write_moment
+
+#: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
+_LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory:
+    """Memory of one server of the store in bytes; ``most`` is 0 without a limit."""
+
+    server: str
+    used: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteStats:
+    """The messages of one route in numbers.
+
+    ``parked`` (with the claimed ones), ``held``, ``dead`` and ``refused`` are exact, as long as no message is deleted
+    by hand. The others come from a look at the first messages of each shard. They are exact while all overdue messages
+    of a shard are among these. Beyond that ``overdue`` is an estimate by the shares that the look saw.
+    ``oldest_overdue_ms`` (an age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None
+    if the look did not see the route. ``refused`` messages wait for another try, or are in one. They are overdue since
+    their due moment.
+    """
+
+    parked: int = 0
+    held: int = 0
+    dead: int = 0
+    overdue: int = 0
+    oldest_overdue_ms: int = 0
+    next_due_ms: int | None = None
+    refused: int = 0
+
+
+class ShardLook(NamedTuple):
+    """What is known of the routes of one shard.
+
+    ``counts`` has the messages by state and route. ``overdue`` counts the messages whose next try is overdue. The look
+    saw ``heads``: for each route its first due moment, and how many overdue messages without the refused ones. It saw
+    ``seen`` overdue messages in all, and ended at the moment ``end_ms``; None if it saw the whole shard. ``refused``
+    has for each route the number of refused messages, and the due moment of the oldest.
+    """
+
+    now_ms: int
+    counts: Mapping[tuple[str, str], int]
+    overdue: int
+    heads: Mapping[str, tuple[int, int]]
+    end_ms: int | None
+    seen: int
+    refused: Mapping[str, tuple[int, int]]
+
+    def overdue_of(self, seen: int) -> int:
+        """Estimate how many overdue messages of a kind there are from the number that the look saw."""
+        if self.end_ms is None or self.end_ms >= self.now_ms:
+            return seen
+        return round(self.overdue * seen / self.seen) if self.seen else 0
+
+
+def by_route(looks: Iterable[ShardLook], orders: RouteOrders = MappingProxyType({})) -> dict[str, RouteStats]:
+    """Return the numbers of each route that has messages. Pure."""
+    return _sums({route: _of_route(route, look, orders.get(route)) for route in _routes_in(look)} for look in looks)
+
+
+def _routes_in(look: ShardLook) -> set[str]:
+    """Return the routes of a shard. A head without a route is that of a damaged message."""
+    return {route for _, route in look.counts} | (look.heads.keys() | look.refused.keys()) - {""}
+
+
+def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteStats:
+    parked, held, dead = (look.counts.get((state, route), 0) for state in ("parked", "held", "dead"))
+    first_ms, seen = look.heads.get(route, (None, 0))
+    refused, refused_ms = look.refused.get(route, (0, look.now_ms))
+    oldest_ms = min(refused_ms, look.now_ms if first_ms is None else first_ms)
+    if first_ms is None and parked > held + refused and look.end_ms is not None:
+        oldest_ms = min(oldest_ms, look.end_ms)
+    overdue = look.overdue_of(seen)
+    if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
+        return RouteStats(parked, held + overdue, dead, 0, 0, first_ms, refused)
+    age_ms = max(0, look.now_ms - max(oldest_ms, order.let_go_ms if order is not None else 0))
+    return RouteStats(parked, held, dead, overdue + refused, age_ms, first_ms, refused)
+
+
+def overdue_in(looks: Sequence[ShardLook], orders: RouteOrders = MappingProxyType({})) -> int:
+    """Return the number of overdue messages, each counted once, refused ones included. Pure."""
+    paused = routes_that(orders, RouteState.PAUSED)
+    total = -sum(look.overdue_of(look.heads.get(route, (0, 0))[1]) for look in looks for route in paused)
+    total -= sum(look.refused.get(route, (0, 0))[0] for look in looks for route in paused)
+    for look in looks:
+        twice = look.seen - sum(number for _, number in look.heads.values())
+        total += look.overdue - look.overdue_of(twice) + sum(number for number, _ in look.refused.values())
+    return total
+
+
+def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
+    """Add up the numbers of each route."""
+    found: dict[str, RouteStats] = {}
+    for part in parts:
+        for route, more in part.items():
+            known = found.get(route, RouteStats())
+            found[route] = RouteStats(
+                known.parked + more.parked,
+                known.held + more.held,
+                known.dead + more.dead,
+                known.overdue + more.overdue,
+                max(known.oldest_overdue_ms, more.oldest_overdue_ms),
+                min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
+                known.refused + more.refused,
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The store in numbers. Moments are Unix milliseconds by its clock.
+
+    ``overdue`` goes by the due moment, so ``refused`` messages count in it, too. ``held`` are due messages that a pause
+    or ``max_rate`` holds; they are not overdue, and what a resume let go is overdue since the resume. ``ever`` has
+    totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
+    an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
+    ``silent`` has the instances that ran, did not stop, and no longer report: for how long (ms) they have been silent.
+    ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
+    Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
+    """
+
+    now_ms: int
+    parked: int
+    claimed: int
+    dead: int
+    overdue: int
+    next_due_ms: int | None
+    ever: Mapping[str, int]
+    instances: Mapping[str, Mapping[str, object]]
+    memory: Sequence[ServerMemory]
+    bytes_each: int | None = None
+    refused: int = 0
+    warnings: Sequence[str] = ()
+    by_route: Mapping[str, RouteStats] = field(default_factory=dict)
+    held: int = 0
+    silent: Mapping[str, int] = field(default_factory=dict)
+    instances_lost: int = 0
+    refuses_writes: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages wait, held and claimed ones included, as the counts of the routes do."""
+        return self.parked + self.claimed
+
+    @property
+    def late(self) -> int:
+        """Return how many messages are overdue, with those that the broker has not confirmed in time."""
+        return self.overdue + int(sum(self._reported("unconfirmed")))
+
+    @property
+    def oldest_overdue_ms(self) -> int:
+        """Return for how long the oldest message of ``late`` has been due; 0 for none."""
+        stored_ms = max((route.oldest_overdue_ms for route in self.by_route.values()), default=0)
+        return max(stored_ms, int(max(self._reported("unconfirmed_s"), default=0.0) * 1000))
+
+    def _reported(self, name: str) -> list[float]:
+        numbers = (report.get(name) for report in self.instances.values())
+        return [number for number in numbers if isinstance(number, int | float)]
+
+
+def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> list[str]:
+    """Return a warning for each of the last instances that were lost within an hour, the latest first. Pure.
+
+    ``losses``: by name, when another instance removed it (Unix ms).
+    """
+    latest = sorted(((at_ms, name) for name, at_ms in losses.items() if now_ms - at_ms < _LOST_SHOWN_MS), reverse=True)
+    return [
+        f"instance {name} ({broker}) stopped reporting at {write_moment(at_ms)} and did not leave: it died, or it "
+        "is frozen. The others deliver its messages"
+        for at_ms, name in latest[:_LOST_SHOWN]
+    ]
+
+
+def together(stats: Sequence[Stats]) -> Stats:
+    """Return the sums. The memory is that of the one server that holds all stores. Pure."""
+    messages = [store.waiting + store.dead for store in stats]
+    sizes = [
+        (store.bytes_each, count) for store, count in zip(stats, messages, strict=True) if store.bytes_each is not None
+    ]
+    count = sum(count for _, count in sizes)
+    ever: dict[str, int] = {}
+    for store in stats:
+        for name, number in store.ever.items():
+            ever[name] = ever.get(name, 0) + number
+    return Stats(
+        now_ms=max(store.now_ms for store in stats),
+        parked=sum(store.parked for store in stats),
+        claimed=sum(store.claimed for store in stats),
+        dead=sum(store.dead for store in stats),
+        overdue=sum(store.overdue for store in stats),
+        next_due_ms=min((store.next_due_ms for store in stats if store.next_due_ms is not None), default=None),
+        ever=ever,
+        instances={name: report for store in stats for name, report in store.instances.items()},
+        memory=stats[0].memory,
+        bytes_each=sum(size * count for size, count in sizes) // count if count else None,
+        refused=sum(store.refused for store in stats),
+        warnings=list(dict.fromkeys(warning for store in stats for warning in store.warnings)),
+        by_route=_sums(store.by_route for store in stats),
+        held=sum(store.held for store in stats),
+        silent={name: ms for store in stats for name, ms in store.silent.items()},
+        instances_lost=sum(store.instances_lost for store in stats),
+        refuses_writes=any(store.refuses_writes for store in stats),
+    )

@@ -1,0 +1,189 @@
+"""What an operator can do with stored messages: list, show, find, cancel, reschedule, deliver, retry, count.
+
+``Desk`` is the protocol that each store implements, ``Desks`` joins the desks of several stores. A desk is not on the
+path of a message: it reads heads and not bodies, in small steps, so that it never blocks the store for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from bridge.core.orders import Actor, RouteOrders, RouteState, latest
+from bridge.core.ports import Found
+from bridge.core.state import State
+from bridge.desk.numbers import Stats, together
+from bridge.desk.past import AuditEntry, PastCursor, PastDesk, PastFilter, PastSlot, Remembered, newest_first
+from bridge.desk.rows import Answer, Cursor, Filter, Row
+from bridge.parking.history import HistoryRow
+
+#: Documents about bulk operations that a store keeps.
+OPERATIONS_MAX = 200
+
+
+class Desk(PastDesk, Protocol):
+    """A store as an operator uses it. Every method raises ``StoreUnavailable``."""
+
+    async def now_ms(self) -> int:
+        """Return the store's clock (Unix ms)."""
+
+    def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
+        are cut to ``HEAD_BYTES``."""
+
+    async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
+        """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
+
+    async def find(self, route: str, key: bytes) -> Found:
+        """Return the ids of the messages with this key."""
+
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        """Delete parked messages and dead letters. Return the state in which each one was; a claimed one stays.
+
+        ``reason`` is for the history.
+        """
+
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        """Move parked messages to another due moment (0: now). Return the state of each; only PARKED was moved."""
+
+    async def retry(self, ids: Sequence[bytes]) -> int:
+        """Park dead letters again, due now. Return how many of the ids were dead letters."""
+
+    async def stats(self) -> Stats:
+        """Return the numbers. It is cheap enough to be asked every few seconds."""
+
+    async def orders(self) -> RouteOrders:
+        """Return the orders of the routes that are paused or drain."""
+
+    async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
+        """Pause a route, drain it, or let it run. All instances follow within about a second.
+
+        The caller checks that the settings have the route, and that it has a store.
+        """
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
+
+    async def put_operation(self, name: str, document: str) -> None:
+        """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents about bulk operations by id."""
+
+
+class Desks:
+    """The desks of several stores as one ``Desk``. An id is in one store at most, so each desk is asked for all ids."""
+
+    def __init__(self, desks: Sequence[Desk]) -> None:
+        self._desks = desks
+        self.limits = desks[0].limits
+
+    async def now_ms(self) -> int:
+        """Return the clock of the first store."""
+        return await self._desks[0].now_ms()
+
+    async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
+        """Merge the messages of all stores by ``at_ms``."""
+        readers = [desk.rows(state, wanted, after) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
+        """Return those messages that exist in any store."""
+        found = {row.id: row for desk in self._desks for row in await desk.look(ids, payload_bytes)}
+        return [found[message_id] for message_id in ids if message_id in found]
+
+    async def find(self, route: str, key: bytes) -> Found:
+        """Return the ids with this key in all stores."""
+        found = [await desk.find(route, key) for desk in self._desks]
+        return Found([message_id for part in found for message_id in part.ids], sum(part.unlisted for part in found))
+
+    async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
+        """Delete the messages, each in the store that has it."""
+        return _joined([await desk.cancel(ids, reason) for desk in self._desks])
+
+    async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
+        """Move the messages, each in the store that has it."""
+        return _joined([await desk.reschedule(ids, due_ms) for desk in self._desks])
+
+    async def retry(self, ids: Sequence[bytes]) -> int:
+        """Park dead letters again, each in the store that has it."""
+        return sum([await desk.retry(ids) for desk in self._desks])
+
+    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
+        """Take or extend a lease in the first store."""
+        return await self._desks[0].lead(what, who, ttl_ms)
+
+    async def put_operation(self, name: str, document: str) -> None:
+        """Keep a document in the first store."""
+        await self._desks[0].put_operation(name, document)
+
+    async def operations(self) -> dict[str, str]:
+        """Return the documents of the first store."""
+        return await self._desks[0].operations()
+
+    async def stats(self) -> Stats:
+        """Return the sums over all stores."""
+        return together([await desk.stats() for desk in self._desks])
+
+    async def orders(self) -> RouteOrders:
+        """Return the orders of all stores."""
+        return latest([await desk.orders() for desk in self._desks])
+
+    async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
+        """Write the order to all stores. Those without the route ignore it."""
+        for desk in self._desks:
+            await desk.order(route, state, by, reason)
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return the sums over all stores."""
+        return [sum(counts) for counts in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
+        """Merge the histories of all stores, newest first."""
+        readers = [desk.history(wanted, after) for desk in self._desks]
+        heads = [await anext(reader, None) for reader in readers]
+        while any(heads):
+            place = min((newest_first(row), place) for place, row in enumerate(heads) if row)[1]
+            row, heads[place] = heads[place], await anext(readers[place], None)
+            assert row is not None
+            yield row
+
+    async def history_since_ms(self) -> int:
+        """Return from which moment on the histories of all stores are complete."""
+        return max([await desk.history_since_ms() for desk in self._desks])
+
+    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
+        """Return the deliveries of all stores. A route has one store."""
+        slots = [slot for desk in self._desks for slot in await desk.past(from_ms, to_ms, step_ms)]
+        return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write an entry in the first store."""
+        await self._desks[0].note(entry)
+
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
+        """Merge the entries of all stores."""
+        found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
+        return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
+
+    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
+        """Remember a request in the first store."""
+        return await self._desks[0].remember(key, digest, message_id, ttl_ms)
+
+
+def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:
+    """Return for each id the answer of the desk that has the message."""
+    found: dict[bytes, Answer] = {}
+    for answer_of in answers:
+        for message_id, answer in answer_of.items():
+            if found.get(message_id, Answer.NONE) is Answer.NONE:
+                found[message_id] = answer
+    return found

@@ -1,0 +1,1 @@
+"""What operators do, and the documents that it returns: one `Operator` for the commands and the API."""

@@ -1,0 +1,328 @@
+"""Bulk operations: a verb for many messages, done in small batches with pauses, in the background.
+
+Progress is kept in the store, so that every instance shows it, and can ask to stop it. The ids are read first: a
+message that a batch moves is not met again. What is done stays done, however an operation ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import structlog
+
+from bridge.core.errors import FINE, PostdateError, Refused, StoreUnavailable
+from bridge.core.orders import Actor
+from bridge.core.state import State
+from bridge.desk.past import AuditEntry
+from bridge.desk.protocol import Desk
+from bridge.desk.rows import Row
+from bridge.operate.describe import message_of
+from bridge.operate.documents import DryRun, OperationFacts, VerbResult
+from bridge.operate.find import Criteria, matching
+from bridge.operate.verbs import Verb
+from bridge.parking.identity import ID_BYTES
+
+log = structlog.get_logger("postdate")
+
+BATCH = 250
+#: Messages per second where a request does not say.
+RATE = 10_000
+#: What a request may act on: without the role admin, and at all. Ids take 20 bytes of memory each.
+OPERATOR_MAX, MESSAGES_MAX = 10_000, 2_000_000
+#: Operations of one process at a time.
+AT_ONCE = 4
+SAMPLE = 5
+_COUNT_S = 2.0
+#: How often an order to stop is looked for, and when an operation that writes no progress counts as dead.
+_REPORT_S, DEAD_MS = 0.5, 15_000
+#: How long one instance may take to write the end of a dead operation before another does.
+_CLOSING_MS = 10_000
+#: How often a batch is repeated while the store is away, once a second.
+_TRIES = 120
+_STOP = "/stop"
+_DIED = f"The process that ran it ended. What was done stays done; up to {BATCH} more may be done. Start it again."
+
+
+class Selection(NamedTuple):
+    """Which messages an operation acts on: ids, or those in a state that match; at most ``most``. ``what`` is how the
+    audit log calls them."""
+
+    ids: Sequence[bytes] | None = None
+    state: State = State.PARKED
+    wanted: Criteria = Criteria()
+    most: int = OPERATOR_MAX
+    what: str = ""
+    #: Their keys are looked up first.
+    routes: Sequence[str] = ()
+
+
+def read_operation(document: str, now_ms: int) -> OperationFacts:
+    """Return an operation as it is kept. One whose process has died has failed. Pure."""
+    found = OperationFacts.model_validate_json(document)
+    if not _is_dead(found, now_ms):
+        return found
+    return found.model_copy(update={"state": "failed", "text": _DIED, "ended_ms": found.beat_ms})
+
+
+def _kept(operation: OperationFacts) -> str:
+    """Return an operation as the store keeps it."""
+    return json.dumps(operation.as_dict())
+
+
+def _is_dead(found: OperationFacts, now_ms: int) -> bool:
+    return found.state == "running" and now_ms - (found.beat_ms or 0) > DEAD_MS
+
+
+def end_entry(ended: OperationFacts) -> AuditEntry:
+    """Return the entry of the audit log for an operation that has ended. Pure."""
+    what = f"operation {ended.id}: {ended.state}. {ended.text}".rstrip(". ")
+    return AuditEntry(Actor(ended.who, ended.via), f"bulk {ended.verb}", what, ended.done, ended.reason)
+
+
+def logged(entry: AuditEntry) -> AuditEntry:
+    """Log an entry of the audit log, and return it. The store keeps a bounded number, the process's log all."""
+    log.info("audit", **entry.content())
+    return entry
+
+
+async def close_dead(desk: Desk) -> None:
+    """Write what operations did whose process died, to the audit log and to their documents.
+
+    Whatever reads the audit log or the operations calls this first, so no reader misses an end. A lease lets one of
+    several readers write it; if that one dies between its two writes, the entry is there twice.
+    """
+    now_ms, reader = await desk.now_ms(), secrets.token_hex(8)
+    for name, document in (await desk.operations()).items():
+        if name.endswith(_STOP) or not _died(document, now_ms):
+            continue
+        if not await desk.lead(f"end of {name}", reader, _CLOSING_MS):
+            continue
+        latest = (await desk.operations()).get(name, document)
+        if _died(latest, now_ms):
+            ended = read_operation(latest, now_ms)
+            await desk.note(logged(end_entry(ended)))
+            await desk.put_operation(name, _kept(ended))
+
+
+def _died(document: str, now_ms: int) -> bool:
+    return _is_dead(OperationFacts.model_validate_json(document), now_ms)
+
+
+async def dry_run(desk: Desk, verb: Verb, chosen: Selection) -> DryRun:
+    """Return how many messages the verb would change, with a sample. A count that takes too long is cut."""
+    until = time.monotonic() + _COUNT_S
+    if chosen.ids is not None:
+        rows = list(filter(verb.changes, await desk.look(list(dict.fromkeys(chosen.ids)), 256)))
+        return _counted(len(rows), True, rows[:SAMPLE], await desk.now_ms())
+    count, complete = 0, True
+    sample: list[Row] = []
+    async for row in matching(desk, chosen.routes, chosen.state, chosen.wanted):
+        if time.monotonic() > until:
+            complete = False
+            break
+        if row is None or not verb.changes(row):
+            continue
+        count += 1
+        if len(sample) < SAMPLE:
+            sample.append(row)
+    return _counted(count, complete, sample, await desk.now_ms())
+
+
+def _counted(count: int, complete: bool, sample: Sequence[Row], now_ms: int) -> DryRun:
+    return DryRun(count=count, complete=complete, sample=[message_of(row) for row in sample], now_ms=now_ms)
+
+
+class Operations:
+    """The operations that this process runs, and those that the store knows."""
+
+    def __init__(self, desk: Callable[[], Awaitable[Desk]], ended: Callable[[OperationFacts], None]) -> None:
+        """``ended`` is called with each operation of this process that has ended."""
+        self._desk = desk
+        self._ended = ended
+        self._running: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
+
+    async def all(self) -> list[OperationFacts]:
+        """Return the latest operations, the newest first."""
+        desk = await self._desk()
+        await close_dead(desk)
+        found, now_ms = await desk.operations(), await desk.now_ms()
+        names = [name for name in sorted(found, reverse=True) if not name.endswith(_STOP)]
+        return [read_operation(found[name], now_ms) for name in names]
+
+    async def stop(self, name: str, by: Actor) -> None:
+        """Ask the process that runs an operation to stop it."""
+        await (await self._desk()).put_operation(name + _STOP, str(by))
+
+    async def start(
+        self, verb: Verb, chosen: Selection, due_ms: int, rate: int | None, by: Actor, reason: str
+    ) -> OperationFacts:
+        """Start an operation. Raises ``Refused`` where too many run."""
+        if len(self._running) >= AT_ONCE:
+            raise Refused(f"{AT_ONCE} operations are running. Wait until one has ended, or stop one")
+        desk = await self._desk()
+        await close_dead(desk)
+        now_ms = await desk.now_ms()
+        operation = OperationFacts(
+            id=f"{now_ms:011x}{secrets.token_hex(3)}",
+            verb=verb.name,
+            what=chosen.what,
+            who=by.who,
+            via=by.via,
+            by=str(by),
+            reason=reason,
+            started_ms=now_ms,
+            beat_ms=now_ms,
+            state="running",
+            done=0,
+            skipped=0,
+            total=None,
+            ended_ms=None,
+            text="",
+        )
+        await desk.put_operation(operation.id, _kept(operation))
+        run = _Run(desk, operation, chosen, verb, due_ms, rate or RATE)
+        task = asyncio.create_task(run.run())
+        self._running[operation.id] = run, task
+        task.add_done_callback(lambda _: self._running.pop(operation.id, None))
+        task.add_done_callback(lambda _: self._ended(run.facts))
+        return operation
+
+    async def close(self) -> None:
+        """Stop all operations of this process."""
+        running = list(self._running.values())
+        for _, task in running:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+        for run, _ in running:
+            await run.died()
+
+
+class _Stopped(Exception):
+    """Someone asked to stop the operation."""
+
+
+class _Run:
+    """The work of one operation."""
+
+    def __init__(
+        self, desk: Desk, facts: OperationFacts, chosen: Selection, verb: Verb, due_ms: int, rate: int
+    ) -> None:
+        self._desk = desk
+        self.facts = facts
+        self._chosen = chosen
+        self._verb = verb
+        self._due_ms = due_ms
+        self._rate = rate
+        self._begun_s = self._read_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Read the ids, then act on them batch by batch."""
+        try:
+            ids = await self._ids()
+            self._set(total=len(ids) // ID_BYTES + self.facts.skipped)
+            await self._report()
+            for at in range(0, len(ids), BATCH * ID_BYTES):
+                await self._batch(ids[at : at + BATCH * ID_BYTES])
+            await self._end("done")
+        except _Stopped as stopped:
+            await self._end("stopped", f"Stopped by {stopped}. What was done stays done.")
+        except PostdateError as error:
+            stays = " What was done stays done." if self.facts.done else ""
+            with suppress(PostdateError):
+                await self._end("failed", f"{error}.{stays}")
+        except Exception:
+            log.exception("a bulk operation failed", operation=self.facts.id)
+            with suppress(PostdateError):
+                await self._end("failed", "postdate failed. Its log says why.")
+
+    async def died(self) -> None:
+        """Write that its process ends, unless it has ended itself."""
+        if self.facts.state == "running":
+            with suppress(PostdateError):
+                await self._end("failed", _DIED)
+
+    async def _ids(self) -> bytes:
+        """Read the ids of the messages. Raises ``Refused`` for too many."""
+        chosen = self._chosen
+        if chosen.ids is not None:
+            return b"".join(dict.fromkeys(chosen.ids))
+        found = bytearray()
+        async for row in matching(self._desk, chosen.routes, chosen.state, chosen.wanted):
+            if row is None:
+                await self._report_in_time()
+                continue
+            if self._verb.spares(row.state.value, row.reason):
+                self._set(skipped=self.facts.skipped + 1)
+                continue
+            found += row.id
+            if len(found) > chosen.most * ID_BYTES:
+                hint = "An admin token allows more. " if chosen.most == OPERATOR_MAX else ""
+                raise Refused(f"Nothing was done: more than {chosen.most} messages match. {hint}Narrow the filter")
+            if len(found) % (500 * ID_BYTES) == 0:
+                await self._report_in_time()
+        return bytes(found)
+
+    async def _batch(self, raw: bytes) -> None:
+        ids = [raw[at : at + ID_BYTES] for at in range(0, len(raw), ID_BYTES)]
+        began = time.monotonic()
+        results = await self._patiently(ids)
+        fine = sum(result.code == FINE for result in results)
+        self._set(done=self.facts.done + fine, skipped=self.facts.skipped + len(results) - fine)
+        await self._write()
+        await self._report_in_time()
+        # A pause even at the highest rate: the store serves deliveries first.
+        await asyncio.sleep(max(0.005, len(ids) / self._rate - (time.monotonic() - began)))
+
+    async def _patiently(self, ids: Sequence[bytes]) -> list[VerbResult]:
+        """Act on a batch, again while the store is away. Every verb is safe to repeat."""
+        for _ in range(_TRIES):
+            try:
+                results = await self._act(ids)
+            except StoreUnavailable as error:
+                self._set(text=f"Waiting: {error}.")
+                await asyncio.sleep(1)
+            else:
+                self._set(text="")
+                return results
+        return await self._act(ids)
+
+    async def _act(self, ids: Sequence[bytes]) -> list[VerbResult]:
+        return await self._verb.act(self._desk, ids, self._due_ms, self.facts.reason)
+
+    async def _report_in_time(self) -> None:
+        if time.monotonic() - self._read_s >= _REPORT_S:
+            await self._report()
+
+    async def _report(self) -> None:
+        """Write the progress. Raises ``_Stopped`` if someone asked for it."""
+        await self._write()
+        self._read_s = time.monotonic()
+        with suppress(StoreUnavailable):
+            if who := (await self._desk.operations()).get(self.facts.id + _STOP):
+                raise _Stopped(who)
+
+    async def _write(self) -> None:
+        """Write the progress. If this process dies, the audit log lacks one batch at most."""
+        self._set(beat_ms=self._now_ms())
+        with suppress(StoreUnavailable):
+            await self._desk.put_operation(self.facts.id, _kept(self.facts))
+
+    async def _end(self, state: str, text: str = "") -> None:
+        now_ms = self._now_ms()
+        self._set(state=state, text=text, ended_ms=now_ms, beat_ms=now_ms)
+        await self._desk.note(logged(end_entry(self.facts)))
+        await self._desk.put_operation(self.facts.id, _kept(self.facts))
+
+    def _set(self, **changed: Any) -> None:
+        """Change what is known of the operation."""
+        self.facts = self.facts.model_copy(update=changed)
+
+    def _now_ms(self) -> int:
+        """Return the store's clock, by how long the operation has run."""
+        return self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)

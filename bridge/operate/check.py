@@ -1,0 +1,214 @@
+"""Judge the settings, the stores and the topology without changing anything: `postdate check`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from bridge.app.brokers import brokers_of
+from bridge.app.survey import stored_before, strays_of, survey_levels, without_consumer
+from bridge.app.topology import judge_consumers, judge_policies, open_fronts, verify_topology
+from bridge.core.errors import PostdateError, Unreachable
+from bridge.desk.leftovers import left_over
+from bridge.desk.numbers import Stats
+from bridge.desk.severity import CheckResult, fail, failed, ok, warn
+from bridge.desk.topology import Finding, Name, Standing, counts
+from bridge.operate.stores import at_desk, inspect_store
+from bridge.settings import (
+    Settings,
+    exposed_files,
+    forgotten_broker,
+    mask_url,
+    open_routes,
+)
+from bridge.settings.conflicts import listening_conflicts
+from bridge.settings.process_plan import emptied_stores
+from bridge.telemetry.health import WELL
+
+#: How many parts of a route are named; of more, the number is given.
+_NAMED = 4
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
+
+
+def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
+    """Return every result. Blocking: it asks the store and the brokers, and changes nothing."""
+    return [*_settings(settings), *_stores(settings), *_brokers(settings, before)]
+
+
+def _of(route: str) -> str:
+    return f"route {route}"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(settings: Settings) -> Iterator[CheckResult]:
+    source = f"Read from {settings.file}" if settings.file else "No settings file, so defaults and the environment"
+    yield ok("settings", f"routes: {', '.join(settings.routes)}. {source}")
+    for text in exposed_files(settings):
+        yield warn("settings", text)
+    for conflict in listening_conflicts(settings):
+        text = f"{'.'.join(conflict.paths[0])} {conflict.text}"
+        yield warn("settings", f"{text}. `run` refuses to start, unless its own environment has a token")
+    if forgotten := forgotten_broker(settings):
+        yield warn("settings", forgotten)
+    for name, text in open_routes(settings):
+        yield warn(_of(name), text)
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def _stores(settings: Settings) -> Iterator[CheckResult]:
+    yield from _unused_stores(settings)
+    yield from _strays(settings)
+    if not settings.uses_store:
+        return
+    try:
+        words, instances = inspect_store(settings)
+        stats = at_desk(settings, lambda desk: desk.stats()) if instances else None
+    except PostdateError as error:
+        yield failed("store", error)
+        return
+    yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
+    for word in words:
+        yield warn("store", word)
+    if stats is not None:
+        yield ok("instances", f"running: {instances}")
+        yield from judged_instances(stats)
+    else:
+        text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
+        yield warn("instances", text)
+
+
+def judged_instances(found: Stats) -> Iterator[CheckResult]:
+    """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
+    for name, report in found.instances.items():
+        health = str(report.get("health") or "it reports no health")
+        if health == WELL:
+            yield ok(f"instance {name}", WELL.removesuffix("."))
+        else:
+            yield warn(f"instance {name}", health.removesuffix("."), "Read its log for the moment at which this began")
+
+
+def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
+    name need not exist."""
+    where = mask_url(settings.redis.url.get_secret_value())
+    for store in emptied_stores(settings):
+        fact = f"no store needed by {', '.join(store.delivering.routes)}"
+        try:
+            left = stored_before(store)
+        except PostdateError as error:
+            if settings.is_set("redis.url") or not isinstance(error, Unreachable):
+                text = f"{fact}, and whether Redis still holds their messages is not known: {error}"
+                yield warn("store", f"{text}. If it never held any, remove redis.url")
+            else:
+                yield ok("store", f"{fact}, and no Redis answers at the default {where}")
+            continue
+        if left:
+            yield warn("store", left)
+        else:
+            yield ok("store", f"{fact}. Redis holds no message of theirs: {where}")
+
+
+def _strays(settings: Settings) -> Iterator[CheckResult]:
+    """Judge what is parked for routes that are not configured."""
+    found, checked = asyncio.run(strays_of(settings))
+    for leftover in found:
+        yield warn(_of(leftover.route), leftover.text)
+    for text in checked:
+        yield ok("store", text)
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+
+def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+    try:
+        found = verify_topology(settings)
+    except PostdateError as error:
+        yield failed("broker", error)
+        return
+    yield from _topology(settings, found)
+    yield from _policies(settings)
+    for route, text in open_fronts(settings, found):
+        yield fail(_of(route), text)
+    for broker, own in brokers_of(settings):
+        yield from broker.topology.judge_interception(own)
+    for finding in judge_consumers(settings):
+        yield (ok if finding.state is Standing.THERE else warn)(_of(finding.part.route), finding.text)
+    yield from _unread(settings)
+    yield from _stale(settings, before)
+
+
+def _policies(settings: Settings) -> list[CheckResult]:
+    """Judge what policies do to messages that wait."""
+    try:
+        harms = judge_policies(settings)
+    except PostdateError as error:
+        return [warn("policies", f"the broker's policies could not be read: {error}")]
+    return [warn(_of(route), text) for route, text in harms]
+
+
+def _topology(settings: Settings, found: Sequence[Finding]) -> Iterator[CheckResult]:
+    """Yield for each route a line for all that exists, one for all that is created later, and one for each problem."""
+    for route in dict.fromkeys(finding.part.route for finding in found):
+        parts = [finding for finding in found if finding.part.route == route]
+        there = [finding.part.name for finding in parts if finding.state is Standing.SAME]
+        later = [finding.part.name for finding in parts if _is_made_later(settings, finding)]
+        if there:
+            yield ok(_of(route), f"exists: {_listed(there)}")
+        if later:
+            yield warn(
+                _of(route), f"missing: {_listed(later)}. `postdate run` or `postdate setup` creates what is missing"
+            )
+        for finding in parts:
+            if finding.state is not Standing.SAME and finding.part.name not in later:
+                yield _judged(settings, finding)
+
+
+def _listed(names: Sequence[Name]) -> str:
+    """Return a few by name; of many, the number of each kind."""
+    return ", ".join(map(str, names)) if len(names) <= _NAMED else counts(name.kind for name in names)
+
+
+def _is_made_later(settings: Settings, finding: Finding) -> bool:
+    """A missing part of ours is a failure only where postdate may not declare it."""
+    return finding.state is Standing.MISSING and finding.part.ours and settings.bridge.setup
+
+
+def _judged(settings: Settings, finding: Finding) -> CheckResult:
+    """Judge a part that neither exists as needed nor is created by itself."""
+    subject = _of(finding.part.route)
+    if finding.state in _WARNINGS:
+        return warn(subject, finding.text)
+    if finding.state is Standing.OUTDATED and settings.bridge.setup:
+        return warn(subject, f"{finding.text}, and so does `postdate run`")
+    if finding.state is Standing.FORBIDDEN:
+        return warn(subject, f"{finding.part.name} cannot be compared: {finding.text}")
+    return fail(subject, finding.text)
+
+
+def _unread(settings: Settings) -> Iterator[CheckResult]:
+    """Judge intakes that no consumer reads, or whose consumer has stopped."""
+    try:
+        found = without_consumer(settings)
+    except PostdateError as error:
+        yield warn("instances", f"whether every intake has a consumer is unknown: {error}")
+        return
+    for leftover in found:
+        yield warn(_of(leftover.route), leftover.text)
+
+
+def _stale(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+    """Judge what previous settings left in queues and topics."""
+    try:
+        places, unknown = survey_levels(settings, before)
+    except PostdateError as error:
+        yield warn("levels", f"whether previous settings left messages is unknown: {error}")
+        return
+    for text in unknown:
+        yield warn("levels", text)
+    for left in left_over(places):
+        yield (warn if left.messages or not left.certain else ok)(_of(left.route), left.text)

@@ -1,0 +1,329 @@
+"""What the store, the history and the brokers know, as documents. Pure, but for the brokers' readers of payloads."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from codecs import getincrementaldecoder
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from bridge.app.brokers import broker_of
+from bridge.core.orders import RouteOrder, RouteOrders, RouteState
+from bridge.core.state import State
+from bridge.delay.duration import write_moment
+from bridge.desk.leftovers import Intake, Place, Use
+from bridge.desk.numbers import RouteStats, Stats
+from bridge.desk.past import AuditEntry
+from bridge.desk.payload import Opened, text_of
+from bridge.desk.rows import Row
+from bridge.operate.documents import (
+    AuditFacts,
+    Body,
+    LevelFacts,
+    LifeEvent,
+    MemoryFacts,
+    MessageDetails,
+    MessageFacts,
+    PastMessage,
+    RetryFacts,
+    RouteCounts,
+    StatsFacts,
+)
+from bridge.operate.verbs import VERBS
+from bridge.operate.where import ended
+from bridge.parking.history import HistoryRow, PastState
+from bridge.settings import Settings
+from bridge.settings.process_plan import is_canary
+
+#: Bytes of a body that are shown, and of a payload that are read for it: routing key, properties (a frame), body.
+BODY_BYTES = 4096
+SHOWN_BYTES = 260 + 256 * 1024 + BODY_BYTES
+#: What ended the life of a message.
+_ENDED = {
+    PastState.DELIVERED: "confirmed",
+    PastState.CANCELLED: "cancelled",
+    PastState.REPLACED: "replaced",
+    PastState.DEAD: "dead",
+}
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def message_of(row: Row, settings: Settings | None = None) -> MessageFacts:
+    """Return the facts of a message. Bytes that are not UTF-8 are written as ``\\xNN``.
+
+    With ``settings``, and the payload as ``SHOWN_BYTES`` reads it, also which attempt of a retry route it waits for.
+    """
+    facts: dict[str, Any] = {
+        "id": row.id.decode(),
+        "state": row.state.value,
+        "due": write_moment(row.due_ms),
+        "due_ms": row.due_ms,
+        "broker": row.broker or None,
+        "route": row.route,
+        "key": text_of(row.key) or None,
+        "size": row.size,
+        "tries": row.tries,
+        "arrived": write_moment(row.arrived_ms),
+        "arrived_ms": row.arrived_ms,
+        "reason": row.reason or None,
+        "held": row.held,
+    }
+    if row.broker:
+        facts |= broker_of(row.broker).payloads.origin_of(row)
+    if row.state is State.PARKED and row.at_ms != row.due_ms:
+        facts["next_try"] = write_moment(row.at_ms)
+    elif row.state is State.CLAIMED:
+        facts["lease_until"] = write_moment(row.at_ms) if row.at_ms else None
+    elif row.state is State.DEAD:
+        facts["died"] = write_moment(row.at_ms)
+    if row.first:
+        facts["first_copy"] = row.first.decode()
+    if settings is not None and (retry := _retry_of(settings, row)):
+        facts["retry"] = retry
+    return MessageFacts(**facts)
+
+
+def _retry_of(settings: Settings, row: Row) -> RetryFacts | None:
+    """Return which attempt of how many a message of a retry route waits for; None for other messages."""
+    route = settings.routes.get(row.route)
+    if route is None or not route.retries or not row.broker:
+        return None
+    try:
+        failure = broker_of(row.broker).payloads.failure_of(settings, row.route, row.payload)
+    except ValueError:
+        return None
+    return RetryFacts(
+        attempt=failure.attempt,
+        attempts=len(settings.schedule_of(row.route)),
+        reason=failure.reason or None,
+        id=text_of(failure.id or row.first or row.id),
+        first_failed=write_moment(row.arrived_ms if failure.first_ms is None else failure.first_ms),
+    )
+
+
+def past_of(entry: HistoryRow) -> PastMessage:
+    """Return an entry of the history."""
+    return PastMessage(
+        id=entry.id.decode(),
+        state=entry.state.value,
+        due=write_moment(entry.due_ms),
+        due_ms=entry.due_ms,
+        broker=entry.broker,
+        route=entry.route,
+        key=text_of(entry.key) or None,
+        size=entry.size,
+        tries=entry.tries,
+        arrived=write_moment(entry.received_ms),
+        arrived_ms=entry.received_ms,
+        reason=entry.reason or None,
+        ended=write_moment(entry.ended_ms),
+        ended_ms=entry.ended_ms,
+        late_ms=entry.late_ms,
+        life=life_of(entry),
+    )
+
+
+def life_of(entry: HistoryRow) -> list[LifeEvent]:
+    """Return the moments of a message that are known, in their order."""
+    moments = [
+        ("received", entry.received_ms or None),
+        ("due", entry.due_ms or None),
+        ("let go", entry.let_go_ms),
+        ("claimed", entry.claimed_ms),
+        ("published", entry.published_ms),
+        (_ENDED[entry.state], entry.ended_ms),
+    ]
+    known = [(at_ms, place, what) for place, (what, at_ms) in enumerate(moments) if at_ms is not None]
+    return [LifeEvent(what=what, at_ms=at_ms) for at_ms, _, what in sorted(known)]
+
+
+def life_in_store(row: Row, past: HistoryRow | None) -> list[LifeEvent]:
+    """Return the known moments of a message that is in the store."""
+    if row.state is State.DEAD and past is not None:
+        return life_of(past)
+    life = [LifeEvent(what="received", at_ms=row.arrived_ms), LifeEvent(what="due", at_ms=row.due_ms)]
+    if row.state is State.DEAD:
+        life.append(LifeEvent(what="dead", at_ms=row.at_ms))
+    return sorted(life, key=lambda event: event.at_ms)
+
+
+def departed(entry: HistoryRow) -> MessageDetails:
+    """Return what the history knows of a message that has left the store."""
+    hidden = f"the message is no longer in the store: {ended(entry)}"
+    return MessageDetails(
+        message=past_of(entry),
+        properties={},
+        headers={},
+        origin={},
+        body=Body(size=entry.size, text=None, truncated=False, hidden=hidden),
+        life=life_of(entry),
+        commands={"show": f"postdate show {entry.id.decode()}"},
+    )
+
+
+def commands_for(row: Row) -> dict[str, str]:
+    """Return the commands that do the same as the API, for a person to copy."""
+    fit = [verb for verb in VERBS if row.state in verb.states]
+    options = {**{str(verb.name): " --in 5m" if verb.takes_due else "" for verb in fit}, "show": ""}
+    return {name: f"postdate {name} {row.id.decode()}{option}" for name, option in options.items()}
+
+
+# -- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def open_payload(row: Row) -> Opened:
+    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
+    if not row.broker:
+        return Opened({}, {}, {}, row.payload, row.size)
+    return broker_of(row.broker).payloads.open_payload(row)
+
+
+def headers_in(row: Row) -> Iterable[tuple[str, object]]:
+    """Iterate over the headers of what was read of a payload. Raises ``ValueError`` where that is too little."""
+    return broker_of(row.broker).payloads.headers_of(row.payload) if row.broker else ()
+
+
+def headers_of(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the headers by name, and the other properties. A repeated name gets `` #2``."""
+    rest = {name: value for name, value in properties.items() if name != "headers"}
+    given = properties.get("headers") or {}
+    if isinstance(given, dict):
+        return given, rest
+    found: dict[str, Any] = {}
+    seen: Counter[str] = Counter()
+    for header in given:
+        label = name = str(header["name"])
+        while label in found:  # counting from 1 for each of thousands of equal names would take seconds
+            seen[name] += 1
+            label = f"{name} #{seen[name] + 1}"
+        found[label] = header["value"]
+    return found, rest
+
+
+def body_of(raw: bytes, size: int) -> Body:
+    """Return a body as text where it is UTF-8, else in base64. ``raw`` is as much of ``size`` bytes as is shown."""
+    truncated = len(raw) < size
+    text = whole_text(raw, truncated)
+    coded = None if text is not None else b64encode(raw).decode()
+    return Body(size=size, text=text, base64=coded, truncated=truncated, hidden="")
+
+
+def whole_text(raw: bytes, truncated: bool) -> str | None:
+    """Return a body as text, or None where it is not UTF-8. A character that was cut at the end is dropped."""
+    try:
+        return getincrementaldecoder("utf-8")().decode(raw, not truncated)
+    except UnicodeDecodeError:
+        return None
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def stats_of(
+    found: Stats, orders: RouteOrders, well: bool, sentence: str, without_store: Iterable[str] = ()
+) -> StatsFacts:
+    """Return the numbers of the store with the verdict, and what was ordered for its routes."""
+    return StatsFacts(
+        well=well,
+        sentence=sentence,
+        now=write_moment(found.now_ms),
+        parked=found.waiting,
+        held=found.held,
+        claimed=found.claimed,
+        dead=found.dead,
+        overdue=found.late,
+        refused_waiting=found.refused,
+        oldest_overdue_ms=found.oldest_overdue_ms,
+        next_due=None if found.next_due_ms is None else write_moment(found.next_due_ms),
+        ever=dict(found.ever),
+        memory=memory_of(found),
+        bytes_per_message=found.bytes_each,
+        refuses_writes=found.refuses_writes,
+        warnings=list(found.warnings),
+        routes=[counts_of(name, found, orders) for name in _named_routes(found, orders)],
+        instances=instances_of(found),
+        silent=dict(found.silent),
+        without_store=list(without_store),
+    )
+
+
+def memory_of(found: Stats) -> list[MemoryFacts]:
+    """Return the memory of the store's servers."""
+    return [MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
+
+
+def _named_routes(found: Stats, orders: RouteOrders) -> list[str]:
+    """Return the routes with messages or an order, without the canaries."""
+    return sorted(name for name in found.by_route.keys() | orders.keys() if not is_canary(name))
+
+
+def counts_of(name: str, found: Stats, orders: RouteOrders = MappingProxyType({})) -> RouteCounts:
+    """Return the numbers of a route, and its state."""
+    counts, order = found.by_route.get(name, RouteStats()), orders.get(name)
+    state: Any = order.state.value if order else "full" if name in full_routes(found) else RouteState.RUNNING.value
+    return RouteCounts(
+        name=name,
+        state=state,
+        **_ordered(order),
+        next_due=None if counts.next_due_ms is None else write_moment(counts.next_due_ms),
+        **asdict(counts),
+    )
+
+
+def _ordered(order: RouteOrder | None) -> dict[str, Any]:
+    """Return who ordered the state of a route, when and why."""
+    if order is None:
+        return dict.fromkeys(("since", "since_ms", "by", "who", "via", "reason"))
+    when = {"since": write_moment(order.since_ms), "since_ms": order.since_ms}
+    return {**when, "by": str(order.by), **asdict(order.by), "reason": order.reason or None}
+
+
+def full_routes(found: Stats) -> set[str]:
+    """Return the routes of which a running instance says that they are full (``max_parked``)."""
+    reported = (report.get("full") for report in found.instances.values())
+    return {str(route) for routes in reported if isinstance(routes, list) for route in routes}
+
+
+def instances_of(found: Stats) -> list[dict[str, Any]]:
+    """Return the report of each running instance. Its lateness is known to a tenth of a millisecond."""
+    return [{"name": name, **report, **_lateness(report)} for name, report in found.instances.items()]
+
+
+def _lateness(report: Mapping[str, object]) -> dict[str, object]:
+    late = report.get("lateness_ms")
+    if not isinstance(late, dict):
+        return {}
+    numbers = {name: round(ms, 1) if isinstance(ms, int | float) else ms for name, ms in late.items()}
+    return {"lateness_ms": numbers}
+
+
+def audit_of(entry: AuditEntry) -> AuditFacts:
+    """Return an entry of the audit log."""
+    return AuditFacts(**entry.as_dict(), at=write_moment(entry.at_ms))
+
+
+# -- levels -----------------------------------------------------------------------------------------------------------
+
+
+def level_of(place: Place, state: str, text: str) -> LevelFacts:
+    """Return a queue or topic in which messages wait."""
+    return LevelFacts(
+        route=place.route,
+        kind=place.kind,
+        name=place.name,
+        messages=place.messages,
+        state=str(state),
+        text=text,
+        is_dead=place.is_dead,
+        uncounted=place.uncounted,
+    )
+
+
+def intake_of(intake: Intake) -> LevelFacts:
+    """Return an intake."""
+    state = "intake" if intake.readers else "intake, no consumer"
+    return level_of(Place(intake.route, intake.kind, intake.name, intake.messages, Use.IN_USE), state, "")

@@ -1,0 +1,350 @@
+"""Documents: the shape of everything that operators read, defined once.
+
+The JSON of the commands and of the API, the OpenAPI schemas and the client of the API follow from these classes. A
+member that was not given is left out of the JSON. Members that this version does not know are kept.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ID = "1gd4r5kq2000ab3c9d00"
+
+
+class Document(BaseModel):
+    """The base of all documents."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the members that were given as JSON values, in their order."""
+        given, members = self.model_fields_set, {**self.__dict__, **(self.model_extra or {})}
+        named = ((name, value) for name, value in members.items() if name in given)
+        return {name: value if type(value) in _PLAIN else _plain(value) for name, value in named}
+
+
+#: Judged first: to ask Pydantic whether a value is a document takes far longer.
+_PLAIN = frozenset((str, int, bool, type(None), float, dict))
+
+
+def _plain(value: Any) -> Any:
+    """Return a member as a JSON value. What a message carries may be nested deeply, and stays as it is."""
+    if isinstance(value, list):
+        return [item if type(item) in _PLAIN else _plain(item) for item in value]
+    return value.as_dict() if isinstance(value, Document) else value
+
+
+class LifeEvent(Document):
+    """A moment in the life of a message."""
+
+    what: str
+    at_ms: int
+
+
+class RetryFacts(Document):
+    """The attempt for which a message of a retry route waits, and how its consumers failed."""
+
+    attempt: int
+    attempts: int
+    reason: str | None = None
+    id: str = Field(description="the id of the message when it first failed")
+    first_failed: str = Field(description="RFC 3339")
+
+
+class MessageFacts(Document):
+    """A message without its body."""
+
+    id: str = Field(examples=[ID])
+    state: str = Field(description="parked, claimed or dead; in the history delivered, cancelled, replaced or dead")
+    due: str | None = Field(default=None, description="RFC 3339")
+    due_ms: int | None = Field(default=None, description="Unix milliseconds")
+    broker: str | None = None
+    route: str
+    routing_key: str | None = Field(default=None, description="RabbitMQ")
+    topic: str | None = Field(default=None, description="Kafka: the intake topic")
+    partition: int | None = Field(default=None, description="Kafka: the partition of the intake topic")
+    record_key: str | None = Field(default=None, description="Kafka")
+    key: str | None = None
+    size: int | None = Field(default=None, description="bytes of properties, headers and body")
+    tries: int | None = None
+    arrived: str | None = None
+    arrived_ms: int | None = None
+    reason: str | None = Field(default=None, description="why it was not delivered, so far")
+    held: bool = Field(default=False, description="due, but its route is paused or at its max_rate")
+    next_try: str | None = Field(default=None, description="parked, after a refusal: when it is tried again")
+    lease_until: str | None = Field(default=None, description="claimed: when its lease ends")
+    died: str | None = Field(default=None, description="dead: when it became a dead letter")
+    first_copy: str | None = Field(default=None, description="the id of the first copy of a redelivered message")
+    retry: RetryFacts | None = Field(default=None, description="of a retry route")
+
+
+class PastMessage(MessageFacts):
+    """A message that left the store, or became a dead letter, as the history knows it."""
+
+    ended: str
+    ended_ms: int
+    late_ms: int | None = None
+    life: list[LifeEvent]
+
+
+class MessageList(Document):
+    """One page of a list."""
+
+    messages: list[MessageFacts]
+    next: str | None = Field(description="the cursor of the next page; null at the end")
+    looked_at: int = Field(description="how many messages this page looked at")
+    now_ms: int
+
+
+class HistoryFacts(Document):
+    """How far the history reaches."""
+
+    keep_ms: int
+    max: int
+    since_ms: int
+
+
+class PastList(Document):
+    """One page of the history."""
+
+    messages: list[PastMessage]
+    next: str | None
+    looked_at: int
+    now_ms: int
+    text: str = Field(default="", description="why there are none")
+    history: HistoryFacts
+
+
+class Body(Document):
+    """The body of a message: text, or base64 where it is not UTF-8; neither where it is hidden or no longer there."""
+
+    size: int | None
+    text: str | None = None
+    base64: str | None = None
+    truncated: bool = False
+    hidden: str = Field(default="", description="why it is not shown")
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes that are shown."""
+        return b64decode(self.base64) if self.base64 else (self.text or "").encode()
+
+
+class OpenedFacts(Document):
+    """The properties of a message in their order: all of them, and those that do not say where it was published."""
+
+    properties: dict[str, Any]
+    other: dict[str, Any]
+
+
+class MessageDetails(Document):
+    """A message with all that is known of it."""
+
+    message: MessageFacts
+    properties: dict[str, Any]
+    headers: dict[str, Any]
+    origin: dict[str, Any] = Field(default={}, description="where it was published")
+    opened: OpenedFacts | None = Field(default=None, description="for `postdate show`, if the caller sees everything")
+    body: Body
+    life: list[LifeEvent]
+    commands: dict[str, str] = Field(description="the same as commands of postdate")
+    now_ms: int | None = None
+
+
+class MessageLife(Document):
+    """The moments of a message, and what became of it if it has left the store."""
+
+    id: str = Field(examples=[ID])
+    state: str
+    life: list[LifeEvent]
+    text: str = ""
+
+
+class VerbResult(Document):
+    """What a verb did to a message. State gone: it left the store."""
+
+    id: str = Field(examples=[ID])
+    state: str
+    due: str | None = None
+    due_ms: int | None = None
+    text: str = ""
+    code: int = Field(default=0, description="the exit code of a command: 0, 3 not found, 5 refused")
+    at: str | None = Field(default=None, description="refused: when it left the store")
+    at_ms: int | None = None
+    lease_until: str | None = Field(default=None, description="refused, because it is being sent: when its lease ends")
+
+
+class VerbResults(Document):
+    """What a verb did to several messages."""
+
+    results: list[VerbResult]
+
+
+class Scheduled(Document):
+    """A message that was parked."""
+
+    id: str = Field(examples=[ID])
+    due: str
+    due_ms: int
+
+
+class SearchResult(Document):
+    """What a search found."""
+
+    found: list[MessageFacts]
+    text: str = Field(description='"" or "not seen in the last 24 h"')
+    now_ms: int | None = None
+
+
+class OperationFacts(Document):
+    """A bulk operation."""
+
+    id: str
+    verb: str
+    what: str = Field(default="", description="the filter, or how many ids")
+    state: Literal["running", "done", "stopped", "failed"]
+    done: int
+    skipped: int
+    total: int | None
+    started_ms: int
+    ended_ms: int | None
+    beat_ms: int | None = Field(default=None, description="when its process last wrote its progress")
+    by: str
+    who: str = ""
+    via: str = ""
+    reason: str
+    text: str
+
+
+class OperationList(Document):
+    """The latest bulk operations, the newest first."""
+
+    operations: list[OperationFacts]
+
+
+class DryRun(Document):
+    """What a bulk operation would act on."""
+
+    count: int
+    complete: bool = Field(description="false: there are more; counting them all would take too long")
+    sample: list[MessageFacts]
+    now_ms: int
+
+
+class RouteCounts(Document):
+    """The state of a route, and its messages in numbers; null for a route without a store."""
+
+    name: str
+    state: Literal["running", "paused", "draining", "full"]
+    since: str | None = None
+    since_ms: int | None = None
+    by: str | None = None
+    who: str | None = None
+    via: str | None = None
+    reason: str | None = None
+    parked: int | None = None
+    held: int | None = None
+    dead: int | None = None
+    refused: int | None = None
+    overdue: int | None = None
+    oldest_overdue_ms: int | None = None
+    next_due: str | None = None
+    next_due_ms: int | None = None
+
+
+class RouteFacts(RouteCounts):
+    """A route."""
+
+    kind: str = Field(description="delay or retry")
+    broker: str
+    intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
+    deliver_to: str | list[str]
+    mode: str
+    received_per_s: float | None = Field(
+        default=None,
+        description="received by the processes that run beside this API, not by other instances; null: not known",
+    )
+    delivered_per_s: float | None = Field(
+        default=None,
+        description="delivered by the processes that run beside this API, not by other instances; null: not known",
+    )
+    served: bool | None = Field(description="whether a running instance serves it; null where that is not known")
+    broker_away: bool = Field(
+        default=False, description="whether its instances report that the broker is not connected"
+    )
+
+
+class Routes(Document):
+    """All routes."""
+
+    routes: list[RouteFacts]
+
+
+class MemoryFacts(Document):
+    """The memory of one server of the store, in bytes; ``max`` is null without a limit."""
+
+    server: str
+    used: int
+    max: int | None
+
+
+class StatsFacts(Document):
+    """The store and the instances in numbers, and the verdict on them."""
+
+    well: bool
+    sentence: str
+    now: str
+    parked: int
+    held: int
+    claimed: int
+    dead: int
+    overdue: int
+    refused_waiting: int
+    oldest_overdue_ms: int
+    next_due: str | None
+    ever: dict[str, int]
+    memory: list[MemoryFacts]
+    bytes_per_message: int | None
+    refuses_writes: bool = False
+    warnings: list[str]
+    routes: list[RouteCounts]
+    instances: list[dict[str, Any]]
+    silent: dict[str, int] = {}
+    without_store: list[str] = []
+
+
+class AuditFacts(Document):
+    """Something that a person did."""
+
+    who: str
+    via: str
+    verb: str
+    what: str
+    messages: int
+    reason: str
+    id: str
+    at_ms: int
+    at: str
+
+
+class AuditList(Document):
+    """A page of the audit log, the newest entry first."""
+
+    audit: list[AuditFacts]
+    next: str | None = Field(description="the id to ask for entries before; null at the end")
+
+
+class LevelFacts(Document):
+    """A queue or topic in which messages wait without a store."""
+
+    route: str
+    kind: str
+    name: str
+    messages: int | None
+    state: str
+    text: str
+    is_dead: bool
+    uncounted: bool

@@ -1,0 +1,241 @@
+"""Messages by criteria: pages with a cursor that look at a bounded number, and all that match."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import fsdecode
+from typing import Any, NamedTuple
+
+from bridge.core.errors import SettingsError
+from bridge.core.state import State
+from bridge.desk.past import PastCursor, PastFilter
+from bridge.desk.protocol import Desk
+from bridge.desk.rows import Cursor, Filter, Row
+from bridge.operate.describe import SHOWN_BYTES, headers_in
+from bridge.operate.moments import read_border_ms, read_past_border_ms
+from bridge.parking.history import HistoryRow
+from bridge.parking.identity import shard_of
+
+#: What one page may look at: messages, and seconds. A page that stops there has a cursor to go on. It looks for longer
+#: while it has found nothing.
+LOOKED_MAX = 50_000
+LOOK_S, LOOK_EMPTY_S = 0.15, 1.0
+#: A look gives way to other work this often.
+_TURN_S = 0.005
+
+
+class Page(NamedTuple):
+    """Messages of a list. ``after`` is where the next page begins, None at the end of the list."""
+
+    rows: list[Row]
+    after: Cursor | None
+    looked_at: int
+
+
+class Scan:
+    """One pass through many messages: how many it has seen, and when it must stop."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._began_s = self._turn_s = time.monotonic()
+
+    def over(self, found: int) -> bool:
+        """Return whether it has looked for long enough; at one message at least."""
+        limit_s = LOOK_S if found else LOOK_EMPTY_S
+        return self.seen >= LOOKED_MAX or (self.seen > 0 and time.monotonic() - self._began_s > limit_s)
+
+    async def saw(self) -> None:
+        """Count a message. Give way to other work where that is due: pages of rows come without a wait."""
+        self.seen += 1
+        if time.monotonic() - self._turn_s > _TURN_S:
+            await asyncio.sleep(0)
+            self._turn_s = time.monotonic()
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """A filter with what only an open payload tells. ``header`` is a name and a text, "" for any text.
+
+    ``seen`` returns headers as the caller sees them: a filter must not tell what is hidden, by trial.
+    """
+
+    base: Filter = field(default_factory=Filter)
+    header: tuple[str, str] | None = None
+    seen: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+
+    def given(self) -> dict[str, Any]:
+        """Return the criteria that restrict, as the API takes them."""
+        base = self.base
+        members = {
+            "route": base.route,
+            "key": fsdecode(base.key) if base.key else None,
+            "due_after": _text(base.due_from_ms),
+            "due_before": _text(base.due_before_ms),
+            "reason": base.reason,
+            "header": "=".join(filter(None, self.header)) if self.header else None,
+            "min_size": base.min_size,
+            "min_tries": base.min_tries,
+            "parked_after": _text(base.parked_from_ms),
+            "parked_before": _text(base.parked_before_ms),
+        }
+        return {name: value for name, value in members.items() if value}
+
+
+def _text(ms: int | None) -> str | None:
+    return None if ms is None else str(ms)
+
+
+def in_the_api(name: str) -> str:
+    """Return what a caller of the API calls a criterion."""
+    return name
+
+
+def as_an_option(name: str) -> str:
+    """Return what a command calls a criterion."""
+    return f"--{name.replace('_', '-')}"
+
+
+def read_criteria(
+    now_ms: int,
+    word: Callable[[str], str],
+    *,
+    route: str | None = None,
+    key: bytes | None = None,
+    due_after: str | None = None,
+    due_before: str | None = None,
+    reason: str | None = None,
+    header: str | None = None,
+    min_size: int = 0,
+    min_tries: int = 0,
+    parked_after: str | None = None,
+    parked_before: str | None = None,
+) -> Criteria:
+    """Read the criteria of a list. ``word`` is how errors call them. Raises ``SettingsError``."""
+    base = Filter(
+        route,
+        key,
+        read_border_ms(word("due_after"), due_after, now_ms),
+        read_border_ms(word("due_before"), due_before, now_ms),
+        reason,
+        min_size,
+        min_tries,
+        read_past_border_ms(word("parked_after"), parked_after, now_ms),
+        read_past_border_ms(word("parked_before"), parked_before, now_ms),
+    )
+    name, _, value = (header or "").partition("=")
+    return Criteria(base, (name, value) if name else None)
+
+
+async def matching(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> AsyncIterator[Row | None]:
+    """Iterate over all messages that match. None stands for a message that was looked at and does not."""
+    listed = await with_key(desk, routes, state, wanted)
+    if listed is not None:
+        for row in listed.rows:
+            yield row
+        return
+    scan = Scan()
+    async for row in desk.rows(state, wanted.base.narrow):
+        await scan.saw()
+        yield row if await takes(desk, row, wanted) else None
+
+
+async def page(desk: Desk, state: State, wanted: Criteria, after: Cursor | None, limit: int) -> Page:
+    """Return the next messages of a list that match."""
+    rows: list[Row] = []
+    scan = Scan()
+    last: Cursor | None = None
+    async for row in desk.rows(state, wanted.base.narrow, after):
+        if len(rows) == limit or scan.over(len(rows)):
+            return Page(rows, last, scan.seen)
+        await scan.saw()
+        last = Cursor(row.at_ms, row.id)
+        if await takes(desk, row, wanted):
+            rows.append(row)
+    return Page(rows, None, scan.seen)
+
+
+class PastPage(NamedTuple):
+    """Entries of the history. ``after`` is where the next page begins, None at its end."""
+
+    rows: list[HistoryRow]
+    after: Cursor | None
+    looked_at: int
+
+
+async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> PastPage:
+    """Return the next entries of the history that match, newest first."""
+    rows: list[HistoryRow] = []
+    scan = Scan()
+    last: Cursor | None = None
+    if not desk.limits.most:
+        return PastPage(rows, None, 0)
+    narrow = PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
+    async for row in desk.history(narrow, PastCursor(after.at_ms, after.id) if after else None):
+        if len(rows) == limit or scan.over(len(rows)):
+            return PastPage(rows, last, scan.seen)
+        await scan.saw()
+        last = Cursor(row.ended_ms, row.id)
+        if wanted.takes(row):
+            rows.append(row)
+    return PastPage(rows, None, scan.seen)
+
+
+async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> Page | None:
+    """Return the messages of a list with a key, through the key index of its route, or of ``routes``; None where it
+    does not list them."""
+    key, route = wanted.base.key, wanted.base.route
+    names = [route] if route is not None else routes
+    if key is None or not names:
+        return None
+    ids: list[bytes] = []
+    for name in names:
+        found = await desk.find(name, key)
+        if found.unlisted:
+            return None
+        ids += found.ids
+    found_rows = await desk.look(ids, SHOWN_BYTES)
+    rows = [row for row in found_rows if row.state is state and await takes(desk, row, wanted)]
+    return Page(sorted(rows, key=lambda row: (row.at_ms, row.id)), None, len(ids))
+
+
+async def takes(desk: Desk, row: Row, wanted: Criteria) -> bool:
+    """Return whether a message matches."""
+    return wanted.base.takes(row) and await _has_header(desk, row, wanted)
+
+
+async def _has_header(desk: Desk, row: Row, wanted: Criteria) -> bool:
+    """Return whether a message has a header. One that has gone meanwhile has none."""
+    header = wanted.header
+    if header is None:
+        return True
+    try:
+        headers = headers_in(row)
+    except ValueError:
+        whole = await desk.look([row.id], -1)
+        headers = headers_in(whole[0]) if whole else ()
+    name, text = header
+    return any(
+        given == name and (not text or str(wanted.seen({name: value})[name]) == text) for given, value in headers
+    )
+
+
+def write_cursor(after: Cursor | None) -> str | None:
+    """Return a cursor as text."""
+    return None if after is None else f"{after.at_ms}-{after.id.decode()}"
+
+
+def read_cursor(text: str | None) -> Cursor | None:
+    """Read a cursor. Raises ``SettingsError`` for what is none."""
+    if text is None:
+        return None
+    moment, _, message_id = text.rpartition("-")
+    try:
+        shard_of(message_id.encode())
+        if not (moment.isascii() and moment.removeprefix("-").isdigit()) or len(moment) > 16:
+            raise ValueError
+        return Cursor(int(moment), message_id.encode())
+    except ValueError:
+        raise SettingsError("The cursor is not valid. Use the member next of the page before.") from None

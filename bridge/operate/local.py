@@ -1,0 +1,457 @@
+"""``Operator`` at the stores: for the commands where Redis can be reached, and for the endpoints of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from typing import Any, cast
+
+from bridge.app.brokers import pack
+from bridge.core.errors import FINE, NotFound, PostdateError, Refused, SettingsError
+from bridge.core.orders import Actor, RouteOrders, RouteState
+from bridge.core.state import State
+from bridge.delay.duration import write_moment
+from bridge.desk.numbers import Stats
+from bridge.desk.past import AuditEntry, PastFilter
+from bridge.desk.payload import Draft
+from bridge.desk.protocol import Desk
+from bridge.desk.rows import Row
+from bridge.operate import find
+from bridge.operate.bulk import Operations, Selection, close_dead, dry_run
+from bridge.operate.describe import (
+    BODY_BYTES,
+    SHOWN_BYTES,
+    audit_of,
+    body_of,
+    commands_for,
+    counts_of,
+    departed,
+    headers_of,
+    life_in_store,
+    life_of,
+    message_of,
+    open_payload,
+    past_of,
+    stats_of,
+)
+from bridge.operate.documents import (
+    AuditList,
+    Body,
+    DryRun,
+    HistoryFacts,
+    MessageDetails,
+    MessageFacts,
+    MessageLife,
+    MessageList,
+    OpenedFacts,
+    OperationFacts,
+    PastList,
+    PastMessage,
+    RouteCounts,
+    RouteFacts,
+    Scheduled,
+    SearchResult,
+    StatsFacts,
+    VerbResult,
+)
+from bridge.operate.find import Criteria
+from bridge.operate.masking import EVERYTHING, MASKED_MAX, Sight, masked_body
+from bridge.operate.moments import due_ms
+from bridge.operate.operator import Due, Progress, silent
+from bridge.operate.select import ids_of_key, no_store, refuse_without_store, unknown_route
+from bridge.operate.send import prepare
+from bridge.operate.stores import Look, Stores
+from bridge.operate.verbs import NotThere, Verb, explained, missing, ordering
+from bridge.operate.verdict import Known, Overall, judge
+from bridge.operate.where import ended, ends, not_seen, where_is
+from bridge.parking.history import HistoryRow
+from bridge.settings import Settings
+from bridge.telemetry.printable import complain
+
+#: Messages of one call of a verb, and ids that an entry of the audit log names.
+_BATCH, _NAMED_MAX = 500, 5
+#: For how long the id for an Idempotency-Key is remembered, and how late the history may be.
+_REMEMBERED_MS, _HISTORY_S = 24 * 3_600_000, 1.2
+
+#: Writes an entry of the audit log.
+Write = Callable[[AuditEntry], Awaitable[None]]
+#: Returns the numbers, None where no route has a store or it is away, and the verdict.
+Judged = Callable[[], Awaitable[tuple[Stats | None, Overall]]]
+
+
+class LocalOperator:
+    """``Operator`` at the stores, for one actor with its sight."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        settings: Settings,
+        by: Actor,
+        *,
+        sight: Sight = EVERYTHING,
+        look: Look | None = None,
+        operations: Operations | None = None,
+        write: Write | None = None,
+        judged: Judged | None = None,
+    ) -> None:
+        """``look`` reads the numbers, ``operations`` runs bulk operations, ``write`` writes the audit log, and
+        ``judged`` makes the verdict; by default none is shared with other operators."""
+        self._stores = stores
+        self._settings = settings
+        self._by = by
+        self._sight = sight
+        self._look = look or Look(stores)
+        self._operations = operations or Operations(stores.desk, lambda _: None)
+        self._write = write or self._write_or_warn
+        self._judged = judged or self._judge
+
+    async def close(self) -> None:
+        """Close the stores. Bulk operations of this operator end."""
+        await self._operations.close()
+        await self._stores.close()
+
+    async def now_ms(self) -> int:
+        return await (await self._stores.desk()).now_ms()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> MessageList:
+        """Return a page. With a key it is the only one, where the key index lists its messages."""
+        desk, wanted = await self._stores.desk(), self._seen(wanted)
+        now_ms = await desk.now_ms()
+        page = None if cursor else await find.with_key(desk, list(self._settings.routes), state, wanted)
+        if page is None:
+            page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
+        return MessageList(
+            messages=[message_of(row) for row in page.rows[:limit]],
+            next=find.write_cursor(page.after),
+            looked_at=page.looked_at,
+            now_ms=now_ms,
+        )
+
+    async def messages(
+        self, state: State, wanted: Criteria, progress: Progress = silent
+    ) -> AsyncIterator[MessageFacts]:
+        """Iterate over all; through the key index where a route and a key are given."""
+        looked_at = 0
+        async for row in find.matching(await self._stores.desk(), (), state, self._seen(wanted)):
+            progress(looked_at := looked_at + 1)
+            if row is not None:
+                yield message_of(row)
+
+    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> PastList:
+        """Return a page, and how far the history reaches."""
+        desk = await self._stores.desk()
+        now_ms = await desk.now_ms()
+        page = await find.past_page(desk, wanted, find.read_cursor(cursor), limit)
+        reach = HistoryFacts(keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms())
+        return PastList(
+            messages=[past_of(entry) for entry in page.rows],
+            next=find.write_cursor(page.after),
+            looked_at=page.looked_at,
+            now_ms=now_ms,
+            text="" if page.rows or page.after else await not_seen(desk),
+            history=reach,
+        )
+
+    async def history(self, wanted: PastFilter) -> AsyncIterator[PastMessage]:
+        async for entry in (await self._stores.desk()).history(wanted):
+            yield past_of(entry)
+
+    async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
+        found = await ids_of_key(await self._stores.desk(), self._settings, key, route)
+        return [message_id.decode() for message_id in found]
+
+    async def search(self, text: str, route: str | None) -> SearchResult:
+        desk = await self._stores.desk()
+        found = await where_is(desk, [route] if route else list(self._settings.routes), text.encode())
+        rows = [message_of(row) for row in found.rows if not route or row.route == route]
+        past = [past_of(entry) for entry in found.past if not route or entry.route == route]
+        return SearchResult(found=[*rows, *past], text=found.text, now_ms=await desk.now_ms())
+
+    async def show(self, message_id: str, whole: bool = False) -> MessageDetails:
+        desk = await self._stores.desk()
+        row, past = await self._known(desk, message_id, -1 if whole else SHOWN_BYTES)
+        if row is None:
+            return departed(cast("HistoryRow", past))
+        opened = open_payload(row)
+        headers, properties = headers_of(opened.properties)
+        details = MessageDetails(
+            message=message_of(row, self._settings),
+            properties=properties,
+            headers=dict(self._sight.headers(headers)),
+            origin=dict(opened.origin),
+            body=await self._body(desk, row, whole),
+            life=life_in_store(row, past),
+            commands=commands_for(row),
+            now_ms=await desk.now_ms(),
+        )
+        if not self._sight.whole:
+            return details
+        every = OpenedFacts(properties=dict(opened.properties), other=dict(opened.other))
+        return details.model_copy(update={"opened": every})
+
+    async def life(self, message_id: str) -> MessageLife:
+        row, past = await self._known(await self._stores.desk(), message_id, 0)
+        if row is not None:
+            return MessageLife(id=message_id, state=row.state.value, life=life_in_store(row, past), text="")
+        assert past is not None
+        return MessageLife(id=message_id, state=past.state.value, life=life_of(past), text=ended(past))
+
+    async def body(self, message_id: str) -> bytes:
+        """Read the whole payload. The caller's sight does not matter: who calls this may see it."""
+        desk = await self._stores.desk()
+        rows = await desk.look([message_id.encode()], -1)
+        if rows:
+            return open_payload(rows[0]).body
+        raise await _not_there(desk, message_id)
+
+    def _seen(self, wanted: Criteria) -> Criteria:
+        return wanted if self._sight.whole else replace(wanted, seen=self._sight.headers)
+
+    async def _known(self, desk: Desk, message_id: str, payload_bytes: int) -> tuple[Row | None, HistoryRow | None]:
+        """Return a message of the store whose payload can be opened, and its entry of the history. Raises ``NotFound``
+        where neither is there."""
+        ids = [message_id.encode()]
+        rows = await desk.look(ids, payload_bytes)
+        try:
+            for row in rows if payload_bytes else ():
+                open_payload(row)
+        except ValueError:  # properties larger than a frame: read all of it
+            rows = await desk.look(ids, -1)
+        past = (await ends(desk, ids)).get(ids[0])
+        if not rows and past is None:
+            raise await _not_there(desk, message_id)
+        return rows[0] if rows else None, past
+
+    async def _body(self, desk: Desk, row: Row, whole: bool) -> Body:
+        """Return the start of a body, or all of it, as the caller sees it."""
+        opened, sight = open_payload(row), self._sight
+        if sight.whole:
+            return body_of(opened.body if whole else opened.body[:BODY_BYTES], opened.body_size)
+        if sight.bodies == "masked" and len(opened.body) < opened.body_size <= MASKED_MAX:
+            rows = await desk.look([row.id], -1)
+            opened = open_payload(rows[0]) if rows else opened
+        text, why = masked_body(sight.bodies, sight.mask, opened.body, opened.body_size)
+        cut = text is not None and len(text) > BODY_BYTES
+        part = text[:BODY_BYTES] if text is not None else None
+        return Body(size=opened.body_size, text=part, base64=None, truncated=cut, hidden=why)
+
+    # -- verbs --------------------------------------------------------------------------------------------------------
+
+    async def act(
+        self,
+        verb: Verb,
+        ids: Sequence[str],
+        due: Due | None = None,
+        reason: str = "",
+        *,
+        what: str = "",
+        progress: Progress = silent,
+    ) -> list[VerbResult]:
+        """Act in batches; write one entry for all."""
+        desk = await self._stores.desk()
+        moment_ms = await self._moment_ms(desk, due)
+        results: list[VerbResult] = []
+        for at in range(0, len(ids), _BATCH):
+            batch = [message_id.encode() for message_id in ids[at : at + _BATCH]]
+            results += await verb.act(desk, batch, moment_ms, reason)
+            progress(len(results))
+        changed = [result.id for result in results if result.code == FINE]
+        if changed:
+            await self._note(verb.name, what or named(changed), len(changed), reason)
+        return results
+
+    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> DryRun:
+        desk = await self._stores.desk()
+        await self._moment_ms(desk, due)
+        return await dry_run(desk, verb, self._chosen(chosen))
+
+    async def bulk(
+        self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
+    ) -> OperationFacts:
+        moment_ms = await self._moment_ms(await self._stores.desk(), due)
+        found = await self._operations.start(verb, self._chosen(chosen), moment_ms, rate, self._by, reason)
+        await self._note(f"bulk {verb.name}", f"operation {found.id}: {chosen.what}", 0, reason)
+        return found
+
+    async def operations(self) -> list[OperationFacts]:
+        return await self._operations.all()
+
+    async def operation(self, name: str) -> OperationFacts:
+        found = next((known for known in await self._operations.all() if known.id == name), None)
+        if found is None:
+            raise NotFound("There is no such operation. GET /operations lists the latest ones")
+        return found
+
+    async def stop(self, operation: str) -> OperationFacts:
+        """Write the order to stop, which the process reads twice a second."""
+        found = await self.operation(operation)
+        if found.state != "running":
+            raise Refused(f"This operation is {found.state} already")
+        await self._operations.stop(operation, self._by)
+        await self._note("stop", f"operation {operation}", 0)
+        return found
+
+    def _chosen(self, chosen: Selection) -> Selection:
+        return chosen._replace(wanted=self._seen(chosen.wanted), routes=list(self._settings.routes))
+
+    async def _moment_ms(self, desk: Desk, due: Due | None) -> int:
+        return due_ms(due, await desk.now_ms(), self._settings.limits.max_delay) if due else 0
+
+    async def send(
+        self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
+    ) -> tuple[Scheduled, bool]:
+        make = prepare(self._settings, route, draft, key, due, pack)
+        reserve = None
+        if once is not None:
+            content = repr((route, draft, key, due))
+            reserve = partial(_reserve, await self._stores.desk(), once.encode(), sha256(content.encode()).digest())
+        try:
+            raw, message = await self._stores.park(self._settings.routes[route].broker, make, reserve)
+        except _SentBefore as before:
+            return _scheduled(before.message_id, before.due_ms), False
+        await self._note("send", raw.decode(), 1)
+        return _scheduled(raw, message.due_ms), True
+
+    # -- routes -------------------------------------------------------------------------------------------------------
+
+    async def routes(self) -> list[RouteFacts]:
+        """Return the configured routes. One without a store has no counts, and always runs; whether it is served is not
+        known here."""
+        found, orders = Stats(0, 0, 0, 0, 0, None, {}, {}, ()), cast("RouteOrders", {})
+        with suppress(Refused):  # no route has a store
+            found, orders = await self._look.stats(), await (await self._stores.desk()).orders()
+        return [self._route(name, found, orders) for name in self._settings.routes]
+
+    def _route(self, name: str, found: Stats, orders: RouteOrders) -> RouteFacts:
+        route = self._settings.routes[name]
+        counted: Mapping[str, Any] = counts_of(name, found, orders).as_dict()
+        if not route.stored:
+            counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
+        returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
+        return RouteFacts(
+            **counted,
+            kind=route.kind,
+            broker=route.broker,
+            intercept=returns_to or route.intercept,
+            deliver_to=returns_to or (list(route.targets) if len(route.targets) > 1 else route.target),
+            mode=route.mode,
+            received_per_s=None,
+            delivered_per_s=None,
+            served=_served(name, found) if route.stored else None,
+            broker_away=False,
+        )
+
+    async def routes_for(self, state: RouteState, names: Sequence[str] | None) -> list[str]:
+        """Judge names by the settings. A route that has left them can be resumed, so that no order is stuck."""
+        orders = await (await self._stores.desk()).orders()
+        ordered = orders.keys() if state is RouteState.RUNNING else set[str]()
+        if not names:
+            stored = [name for name in self._settings.routes if not no_store(self._settings, name)]
+            if not stored and not ordered:
+                raise Refused(no_store(self._settings))
+            return [*stored, *sorted(ordered - set(stored))]
+        for name in names:
+            if name not in ordered and name not in self._settings.routes:
+                raise SettingsError(unknown_route(self._settings.routes, name))
+            if name not in ordered:
+                refuse_without_store(self._settings, name)
+        return list(dict.fromkeys(names))
+
+    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[RouteCounts]:
+        desk = await self._stores.desk()
+        for name in names:
+            if not (state is RouteState.RUNNING and name in await desk.orders()):
+                if name not in self._settings.routes:
+                    raise NotFound(unknown_route(self._settings.routes, name))
+                refuse_without_store(self._settings, name)
+            await desk.order(name, state, self._by, reason)
+            await self._note(ordering(state).name, f"route {name}", 0, reason)
+        self._look.forget()
+        found, orders = await self._look.stats(), await desk.orders()
+        return [counts_of(name, found, orders) for name in names]
+
+    # -- the system ---------------------------------------------------------------------------------------------------
+
+    async def stats(self) -> StatsFacts:
+        orders = await (await self._stores.desk()).orders()
+        found, overall = await self._judged()
+        others = [name for name, route in self._settings.routes.items() if not route.stored]
+        return stats_of(found or await self._look.stats(), orders, overall.well, overall.sentence, others)
+
+    async def _judge(self) -> tuple[Stats, Overall]:
+        found = await self._look.stats()
+        used = self._settings.uses_store or not self._settings.routes
+        return found, judge(Known(found, stored=used))
+
+    async def audit(self, limit: int, before: str = "") -> AuditList:
+        """Read the audit log, after the ends of operations whose process died were written."""
+        desk = await self._stores.desk()
+        await close_dead(desk)
+        found = await desk.audit(limit, before)
+        return AuditList(audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None)
+
+    async def _note(self, verb: str, what: str, messages: int, reason: str = "") -> None:
+        await self._write(AuditEntry(self._by, verb, what, messages, reason))
+
+    async def _write_or_warn(self, entry: AuditEntry) -> None:
+        """Write an entry. What was done is done, so a failure is only a warning."""
+        try:
+            await (await self._stores.desk()).note(entry)
+        except PostdateError as error:
+            complain(f"Warning: the audit log has no entry for this: {error}.")
+
+
+async def _not_there(desk: Desk, message_id: str) -> NotThere:
+    (result,) = await explained(desk, [missing(message_id.encode())])
+    return NotThere(result)
+
+
+def named(ids: Sequence[str]) -> str:
+    """Return ids as text: the first five, and how many more. Pure."""
+    more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
+    return ", ".join(ids[:_NAMED_MAX]) + more
+
+
+def _served(name: str, found: Stats) -> bool:
+    """Return whether a running instance serves a route that has a store."""
+    return any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in found.instances.values())
+
+
+def _scheduled(message_id: bytes, due_ms: int) -> Scheduled:
+    return Scheduled(id=message_id.decode(), due=write_moment(due_ms), due_ms=due_ms)
+
+
+class _SentBefore(Exception):
+    """A request that was carried out before."""
+
+    def __init__(self, message_id: bytes, due_ms: int) -> None:
+        super().__init__()
+        self.message_id = message_id
+        self.due_ms = due_ms
+
+
+async def _reserve(desk: Desk, key: bytes, digest: bytes, message_id: bytes) -> bytes:
+    """Return the id for a request with an Idempotency-Key: the same one each time.
+
+    It is remembered before the message is parked. So a repeated request finds the message, or what became of it, or it
+    parks the message under the same id: the first request failed. Raises ``_SentBefore``.
+    """
+    known = await desk.remember(key, digest, message_id, _REMEMBERED_MS)
+    if known is None:
+        return message_id
+    if known.digest != digest:
+        raise SettingsError("This Idempotency-Key was used for another message. Use a new key.")
+    for last in (False, True):
+        if rows := await desk.look([known.id], 0):
+            raise _SentBefore(known.id, rows[0].due_ms)
+        if entry := (await ends(desk, [known.id])).get(known.id):
+            raise _SentBefore(known.id, entry.due_ms)
+        if not last:  # the history is written once a second
+            await asyncio.sleep(_HISTORY_S)
+    return known.id

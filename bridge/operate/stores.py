@@ -1,0 +1,228 @@
+"""The stores as operators use them: the desk of all that hold messages, and where a new message is parked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_store
+from bridge.app.build import instance_name, new_token
+from bridge.core.clock import StoreClock
+from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
+from bridge.desk.numbers import Stats
+from bridge.desk.protocol import Desk, Desks
+from bridge.operate.select import no_store
+from bridge.operate.send import Message, new_id
+from bridge.operate.send import send as park
+from bridge.parking.history import HistoryLimits
+from bridge.parking.identity import Ids
+from bridge.settings import ProcessPlan, Settings
+from bridge.settings.model import TITLES, BrokerKind
+from bridge.settings.process_plan import store_of, unused_stores, used_stores
+from bridge.telemetry.printable import complain
+
+T = TypeVar("T")
+#: Takes the id that a message would get; returns the one that it gets.
+Reserve = Callable[[bytes], Awaitable[bytes]]
+#: One look at the store serves all who ask within this time.
+FRESH_S = 1.0
+
+
+class Stores(Protocol):
+    """The stores behind an operator; ``KeptStores`` in production."""
+
+    async def desk(self) -> Desk:
+        """Return the desk of all stores. Raises ``Refused``, ``StoreUnavailable``, ``StoreUnfit``."""
+
+    async def park(
+        self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
+    ) -> tuple[bytes, Message]:
+        """Park the message that ``make`` makes of the store's clock; ``reserve`` may replace its id. Raises as
+        ``desk``, and what ``reserve`` raises."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class Look:
+    """The numbers of the store, read at most once in ``FRESH_S``; so is the error of a store that is away."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._lock = asyncio.Lock()
+        self._found: Stats | PostdateError | None = None
+        self._at = 0.0
+        self._asked_s: float | None = None
+
+    def unanswered_s(self) -> float:
+        """Return for how long the store has not answered: since the first question after its last answer."""
+        return 0.0 if self._asked_s is None else time.monotonic() - self._asked_s
+
+    async def stats(self) -> Stats:
+        """Return the numbers. Raises as the desk."""
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
+        async with self._lock:
+            if self._found is None or time.monotonic() - self._at > FRESH_S:
+                try:
+                    self._found = await (await self._stores.desk()).stats()
+                except PostdateError as error:
+                    self._found = error
+                self._at = time.monotonic()
+            if isinstance(self._found, PostdateError):
+                raise self._found.with_traceback(None)
+            self._asked_s = None
+            return self._found
+
+    def forget(self) -> None:
+        """Look again at the next request."""
+        self._found = None
+
+
+def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:
+    """Do ``work`` at the desk of all stores. Blocking.
+
+    Raises ``Refused`` where no route has a store and no store holds leftovers, ``StoreUnavailable``, ``StoreUnfit``,
+    and what ``work`` raises.
+    """
+
+    async def visit() -> T:
+        stores = KeptStores(settings)
+        try:
+            return await work(await stores.desk())
+        finally:
+            await stores.close()
+
+    return asyncio.run(visit())
+
+
+async def _open_all(client: Any, settings: Settings, route: str | None) -> Desk:
+    desks = [await _open(client, store) for store in await _stores(client, settings, route)]
+    return desks[0] if len(desks) == 1 else Desks(desks)
+
+
+async def _open(client: Any, plan: ProcessPlan) -> Desk:
+    prefix, shards = plan.settings.redis.key_prefix, plan.settings.redis.shards
+    limits = HistoryLimits(plan.settings.history.keep, plan.settings.history.max)
+    store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
+    desk = RedisDesk(client, prefix, shards, store, plan.broker, limits)
+    await desk.open()
+    return desk
+
+
+async def _stores(client: Any, settings: Settings, route: str | None) -> Sequence[ProcessPlan]:
+    """Those to look into. Raises as ``at_desk``."""
+    refusal = no_store(settings, route)
+    used = used_stores(settings)
+    try:
+        left = await _with_something_left(client, unused_stores(settings), bool(used))
+    except StoreUnavailable as error:
+        if not refusal:
+            raise
+        hint = f". Whether Redis still holds messages of previous settings is not known: {error}"
+        hint = hint if settings.is_set("redis.url") else ""
+        raise Refused(f"{refusal}{hint}") from error
+    found = [*used, *left]
+    if refusal and not any(route is None or plan.broker == settings.routes[route].broker for plan in found):
+        raise Refused(refusal)
+    return found or [store_of(settings, "rabbitmq")]
+
+
+async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], beside: bool) -> list[ProcessPlan]:
+    """Of the stores that no route uses any more, those that hold messages or dead letters. One that cannot be read is
+    no reason not to look into those ``beside`` it."""
+    found = []
+    for plan in stores:
+        try:
+            if any(await count_remains(client, plan.settings.redis)):
+                found.append(plan)
+        except StoreUnfit as error:
+            if not beside:
+                raise
+            complain(f"Warning: cannot read the {TITLES[plan.broker]} messages that remain in Redis: {error}.")
+    return found
+
+
+def inspect_store(settings: Settings) -> tuple[list[str], int]:
+    """Return warnings about the stores, and how many instances are running. Raises ``StoreUnavailable``,
+    ``StoreUnfit``."""
+    judged = [asyncio.run(inspect(plan.settings.redis)) for plan in used_stores(settings)]
+    words = [word for warnings, _ in judged for word in warnings]
+    return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
+
+
+class _Parking:
+    """A store that is open for parking messages without a broker."""
+
+    def __init__(self, settings: Settings) -> None:
+        """``settings`` have the key prefix of the store."""
+        self._redis = settings.redis
+        self._clock, token = StoreClock(), new_token()
+        self._store = open_store(settings, self._clock, instance_name(settings, token))
+        self._ids = Ids(token)
+        self._opened = False
+
+    async def park(self, make: Callable[[int], Message], reserve: Reserve | None = None) -> tuple[bytes, Message]:
+        """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message.
+
+        ``reserve`` may replace the id that the message would get.
+        """
+        if not self._opened:
+            await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
+            self._opened = True
+        await self._store.look_at_clock()
+        message = make(self._clock.now_ms())
+        message_id = new_id(self._store, self._ids, message)
+        message_id = await reserve(message_id) if reserve else message_id
+        return await park(self._store, self._ids, message, message_id), message
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._store.close()
+
+
+class KeptStores:
+    """The desk of all stores, and the stores to park in: each is opened when it is first needed, and then kept."""
+
+    def __init__(self, settings: Settings, route: str | None = None) -> None:
+        """``route``: the only one that matters, so one without a store is refused."""
+        self._settings = settings
+        self._route = route
+        self._client: Any = None
+        self._desk: Desk | None = None
+        self._parkings: dict[BrokerKind, _Parking] = {}
+        self._lock = asyncio.Lock()
+
+    async def desk(self) -> Desk:
+        """Return the desk of all stores. Raises as ``at_desk``; a later call tries again."""
+        if self._desk is not None:
+            return self._desk
+        async with self._lock:
+            if self._desk is None:
+                client = connect(self._settings.redis)
+                try:
+                    self._desk = await _open_all(client, self._settings, self._route)
+                except PostdateError:
+                    await close(client)
+                    raise
+                self._client = client
+            return self._desk
+
+    async def park(
+        self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
+    ) -> tuple[bytes, Message]:
+        """Park a message in the store of a broker. Raises ``Refused``, ``StoreUnavailable``, ``StoreUnfit``,
+        and what ``reserve`` raises."""
+        async with self._lock:  # a store takes one call at a time
+            if broker not in self._parkings:
+                self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
+            return await self._parkings[broker].park(make, reserve)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for parking in self._parkings.values():
+            await parking.close()
+        if self._client is not None:
+            await close(self._client)

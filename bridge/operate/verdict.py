@@ -1,0 +1,228 @@
+"""One verdict on an installation: is all well, and if not, what is wrong.
+
+The page, `stats`, `doctor` and /readyz show the same sentence. Everything here is pure: facts in, verdict out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from bridge.delay.duration import write_duration
+from bridge.desk.numbers import Stats
+from bridge.desk.severity import Severity
+from bridge.telemetry.health import WELL
+
+#: A process reports every second. What it said before counts as old after this time.
+STALE_S = 5.0
+#: Overdue by less is usual under load; by more it is a failure.
+LATE_MS, FAILED_MS = 1000, 10_000
+_START = "Start one with `postdate run`"
+
+
+class InstanceState(StrEnum):
+    """How an instance is. ``STALE``: it was running and is silent now, so nothing is known of it."""
+
+    WELL = "well"
+    TROUBLE = "trouble"
+    STALE = "stale"
+
+
+class Fault(NamedTuple):
+    """What is wrong: the instances that have the trouble ("" for none), with what, and the fact without a full stop."""
+
+    instance: str
+    subject: str
+    text: str
+
+
+class InstanceVerdict(NamedTuple):
+    """An instance by name, with what is wrong with it."""
+
+    name: str
+    state: InstanceState
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReport:
+    """What a process on this machine reported last, and for how long it has been silent. ``broker`` is "" for the
+    parent of workers, which is no instance. ``stored``: it delivers from the store."""
+
+    name: str
+    broker: str
+    silent_s: float
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    stored: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The facts of a verdict.
+
+    ``stats`` is None where the store does not answer, and ``away`` says why; or where no route is ``stored``.
+    ``unready`` is what /readyz reports as missing.
+    """
+
+    stats: Stats | None = None
+    away: str = ""
+    stored: bool = True
+    local: Sequence[LocalReport] = ()
+    unready: Sequence[tuple[str, str]] = ()
+
+    @property
+    def late_ms(self) -> int:
+        """For how long the oldest overdue message has been due."""
+        return self.stats.oldest_overdue_ms if self.stats is not None else 0
+
+
+class Overall(NamedTuple):
+    """The verdict. ``sentence`` ends with a full stop; ``level`` is OK if all is well."""
+
+    level: Severity
+    sentence: str
+    faults: Sequence[Fault]
+    instances: Sequence[InstanceVerdict]
+
+    @property
+    def well(self) -> bool:
+        """Whether all is well."""
+        return self.level is Severity.OK
+
+
+def judge(known: Known) -> Overall:
+    """Return the verdict. Old data never makes it well."""
+    instances = judge_instances(known)
+    faults = [*_away(known), *_alone(known, instances)]
+    faults += _merged(fault for instance in instances for fault in instance.faults if not _repeats(known, fault))
+    faults += [fault for fault in _parents(known) if fault not in faults]
+    if not faults:
+        faults = [
+            Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready
+        ]
+    overdue = _overdue(known)
+    if faults:
+        hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
+        level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
+        return Overall(level, _of_faults(faults, overdue), faults, instances)
+    if overdue:
+        level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
+        return Overall(level, overdue, (), instances)
+    if known.stats is not None and known.stats.warnings:
+        return Overall(Severity.WARN, f"Warning: {known.stats.warnings[0]}.", (), instances)
+    return Overall(Severity.OK, _all_well(known), (), instances)
+
+
+def judge_instances(known: Known) -> list[InstanceVerdict]:
+    """Return how each instance is. A process that was heard of on this machine is judged by both of its reports."""
+    local = {report.name: report for report in known.local if report.broker}
+    running: Mapping[str, Mapping[str, Any]] = known.stats.instances if known.stats is not None else {}
+    silent: Mapping[str, int] = known.stats.silent if known.stats is not None else {}
+    names = sorted(local.keys() | running.keys() | silent.keys())
+    if known.away:
+        return [_without_store(local[name]) for name in names]
+    if known.stats is not None and known.stats.refuses_writes:
+        return [_instance(name, local.get(name), running.get(name, _MUTE), None) for name in names]
+    return [_instance(name, local.get(name), running.get(name), silent.get(name)) for name in names]
+
+
+#: Stands for the report of an instance on another machine that cannot write one.
+_MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
+
+
+def _instance(
+    name: str, local: LocalReport | None, report: Mapping[str, Any] | None, silent_ms: int | None
+) -> InstanceVerdict:
+    if local is not None and local.silent_s >= STALE_S:
+        return _stale(name, f"for {write_duration(int(local.silent_s) * 1000)}")
+    if local is None and silent_ms is not None:
+        return _stale(name, f"for {write_duration(max(1, silent_ms // 1000) * 1000)}")
+    faults = [Fault(name, subject, _bare(text)) for subject, text in (local.troubles if local else {}).items()]
+    if not faults and silent_ms is not None:
+        faults = [Fault(name, "store", f"instance {name} does not report to the store")]
+    if not faults and report is not None and not (report.get("able", True) and report.get("health") == WELL):
+        troubles: Mapping[str, str] = report.get("troubles") or {
+            "": str(report.get("health") or "it reports no health")
+        }
+        faults = [
+            Fault(name, subject, "it cannot deliver" if text == WELL else _bare(text))
+            for subject, text in troubles.items()
+        ]
+    return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))
+
+
+def _without_store(report: LocalReport) -> InstanceVerdict:
+    """Return how an instance of this machine is while the store is away. Of others nothing is known."""
+    found = _instance(report.name, report, None, None)
+    if found.faults or not report.stored:
+        return found
+    text = "it delivers nothing while the store does not answer"
+    return InstanceVerdict(report.name, InstanceState.TROUBLE, (Fault(report.name, "store", text),))
+
+
+def _stale(name: str, since: str) -> InstanceVerdict:
+    text = f"instance {name} has been silent {since}: it is frozen, or it died. Look at its process"
+    return InstanceVerdict(name, InstanceState.STALE, (Fault(name, "instance", text),))
+
+
+def _away(known: Known) -> Iterator[Fault]:
+    if known.away:
+        yield Fault("", "store", _bare(known.away))
+
+
+def _repeats(known: Known, fault: Fault) -> bool:
+    """Return whether a fault says again that the store is away."""
+    return bool(known.away) and fault.subject.partition(" ")[0] == "store"
+
+
+def _merged(faults: Iterable[Fault]) -> list[Fault]:
+    """Make one of the same trouble of several instances."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for fault in faults:
+        names.setdefault((fault.subject, fault.text), []).append(fault.instance)
+    return [Fault(", ".join(instances), subject, text) for (subject, text), instances in names.items()]
+
+
+def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault]:
+    """Say that nothing is delivered because no instance runs."""
+    if known.stats is not None and known.stored and not instances:
+        yield Fault("", "instance", f"no instance is running. {_START}")
+
+
+def _parents(known: Known) -> Iterator[Fault]:
+    for report in known.local:
+        if not report.broker:
+            yield from _instance(report.name, report, None, None).faults
+
+
+def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
+    first = faults[0].text
+    more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
+    late = f" {overdue}" if overdue else ""
+    return f"Trouble: {first}.{more}{late}"
+
+
+def _overdue(known: Known) -> str:
+    if known.stats is None or not known.stats.late or known.late_ms < LATE_MS:
+        return ""
+    return f"Overdue: {known.stats.late:,}, the oldest by {write_duration(known.late_ms // 1000 * 1000)}."
+
+
+def _all_well(known: Known) -> str:
+    found = known.stats
+    if found is None or not (known.stored or found.waiting):
+        return "No route has a store. Messages wait in the broker: see Levels."
+    due = "none due"
+    if found.next_due_ms is not None:
+        away_ms = max(0, found.next_due_ms - found.now_ms)
+        wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)
+        due = f"next in {wait}" if away_ms else "next now"
+    held = f", {found.held:,} of them held by a pause or max_rate" if found.held else ""
+    return f"All well: {found.waiting:,} parked{held}, {due}, nothing overdue."
+
+
+def _bare(text: str) -> str:
+    return text.removesuffix(".")

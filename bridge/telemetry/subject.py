@@ -1,0 +1,39 @@
+"""What a trouble is about, as a value. ``str`` renders it for the log, the status and the probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+#: The part of a broker that takes messages in. Without it the process is not ready, though it is connected.
+INTAKE = "intake"
+
+
+class Subject(NamedTuple):
+    """``peer`` is a server, or a part of the process. ``part`` is what of it, and ``name`` which one, if there are
+    several; "" for all of it."""
+
+    peer: str
+    part: str = ""
+    name: str = ""
+
+    def is_intake(self, broker: str) -> bool:
+        """Return whether this is an intake of ``broker``."""
+        return self.peer == broker and self.part == INTAKE
+
+    def __str__(self) -> str:
+        return " ".join(word for word in self if word)
+
+
+def rendered(troubles: Mapping[Subject, str]) -> dict[str, str]:
+    """Return the subjects as text, with their sentences."""
+    return {str(subject): sentence for subject, sentence in troubles.items()}
+
+
+STORE = Subject("store")
+STORE_CLAIM = Subject("store", "claim")
+STORE_PARK = Subject("store", "park")
+STORE_SETTLE = Subject("store", "settle")
+STORE_CLOCK = Subject("store", "clock")
+#: Health has these subjects while the store does not answer.
+STORE_AWAY = frozenset({STORE, STORE_CLAIM, STORE_PARK, STORE_SETTLE})

@@ -1,0 +1,227 @@
+"""The page claims nothing from old data, and what it counts, shows and offers is true."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import OpenPage
+from tests.browser.stand_in import World, now_ms
+from tests.browser.watch import Watched
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+#: Words that are claims about now.
+CLAIMS = re.compile(r"\b(All well|well|live|arrives|running|nothing is late)\b")
+
+
+def shown(page: Watched) -> str:
+    """The visible text of the screen and its footer."""
+    return page.page.locator(".page").inner_text()
+
+
+def js(page: Watched, code: str, *given: Any) -> Any:
+    """Call a function of the page's own modules: ``words``, ``state``, ``messages``, ``message``."""
+    imports = "Promise.all(['words', 'state', 'messages', 'message'].map((name) => import(`./page/${name}.js`)))"
+    return page.page.evaluate(
+        f"async (given) => {{ const [words, state, messages, message] = await {imports}; return ({code})(...given); }}",
+        list(given),
+    )
+
+
+def test_while_the_store_is_away_all_figures_have_an_age_and_nothing_is_claimed(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    page = open_page(stand_in)
+    page.says("All well")
+    for claim in ("live", "arrives", "running", "well"):
+        page.page.get_by_text(claim, exact=True).first.wait_for()
+    world.away = True
+    expect(page.page.locator(".verdict.bad", has_text="Redis does not answer")).to_be_visible(timeout=20_000)
+    expect(page.page.locator(".tile.old")).to_have_count(6)
+    expect(page.page.locator(".tile .tile-note", has_text="ago")).to_have_count(6)
+    for panel in ("Timeline", "Routes", "Canary"):
+        expect(page.page.locator(".panel", has_text=panel).locator("h2 .age").first).to_be_visible(timeout=20_000)
+    assert CLAIMS.findall(shown(page)) == []
+    expect(page.page.locator(".panel", has_text="Instances").get_by_text("trouble").first).to_be_visible()
+    page.go("#/routes")
+    assert CLAIMS.findall(shown(page)) == []
+    world.away = False
+    page.go("")
+    page.says("All well", 30)
+    expect(page.page.locator(".tile.old")).to_have_count(0)
+
+
+def test_a_page_that_is_opened_while_the_store_is_away_shows_the_verdict_and_no_figures(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    world.away = True
+    page = open_page(stand_in)
+    expect(page.page.locator(".verdict.bad", has_text="Redis does not answer")).to_be_visible()
+    assert CLAIMS.findall(shown(page)) == []
+    assert not re.search(r"\d", " ".join(page.page.locator(".tile strong").all_inner_texts()))
+
+
+def test_a_server_that_hangs_turns_the_banner_red(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(stand_in)
+    page.says("All well")
+    world.hung = True
+    try:
+        expect(page.page.locator(".verdict.bad", has_text="has not answered")).to_be_visible(timeout=40_000)
+        assert CLAIMS.findall(shown(page)) == []
+    finally:
+        world.hung = False
+    page.says("All well", 40)
+
+
+def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    world.frozen = True
+    page = open_page(stand_in)
+    expect(page.page.locator(".verdict.bad", has_text="it is frozen")).to_be_visible()
+    page.page.locator(".panel", has_text="Instances").get_by_text("stale", exact=True).wait_for()
+    expect(page.page.locator("table.routes").get_by_text("stopped")).to_have_count(5)
+    assert "No instance" not in shown(page)
+    assert not re.search(r"\b(running|All well)\b", shown(page))
+
+
+def test_the_history_shows_how_late_each_delivery_was(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(f"{stand_in}#/messages?state=history")
+    page.rows().first.wait_for()
+    for row in page.rows().all()[:20]:
+        delivered = row.locator(".c-end").inner_text() == "delivered"
+        assert bool(re.fullmatch(r"[\d.]+m?s", row.locator("td[data-label=Late]").inner_text())) == delivered
+
+
+def test_the_history_offers_no_filter_that_it_ignores(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/messages?state=history&header=tenant=a")
+    page.rows().first.wait_for()
+    assert page.page.locator(".filters").get_by_text(re.compile("Header|Min size|Min tries")).count() == 0
+    assert js(page, "(query) => messages.filterOf(query)", {"state": "history", "header": "a=b"}) == {
+        "state": "history"
+    }
+
+
+def test_only_what_was_overdue_when_it_was_seen_is_called_overdue(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(stand_in)
+    message = {"state": "parked", "due_ms": 100_000}
+    words = "(message, now, at) => words.dueWords(message, now, at)"
+    assert js(page, words, message, 104_000, 99_500) == ["was due 4s ago", ""]
+    assert js(page, words, message, 120_000, 99_000) == ["was due 20s ago, seen 21s ago", ""]
+    assert js(page, words, message, 104_000, 103_000) == ["overdue 4s", "bad"]
+    assert js(page, words, message, 130_000, 103_000) == ["overdue 3s, seen 27s ago", "bad"]
+    assert js(page, words, message, 95_000, 94_000) == ["in 5s", ""]
+    claimed = {"state": "claimed", "due_ms": 100_000}
+    assert js(page, words, claimed, 120_000, 100_000) == ["being sent, seen 20s ago", "soon"]
+
+
+def test_a_list_that_does_not_refresh_says_its_age(open_page: OpenPage, stand_in: str, world: World) -> None:
+    soon = next(message for message in world.messages if message["state"] == "parked")
+    soon["due_ms"] = now_ms() + 4000
+    page = open_page(f"{stand_in}#/messages")
+    page.page.locator(f"tr[data-id='{soon['id']}']").get_by_role("checkbox").check()
+    page.says("List of ")
+    page.page.locator(f"tr[data-id='{soon['id']}']", has_text="was due").wait_for()
+    assert "overdue" not in page.page.locator(f"tr[data-id='{soon['id']}']").inner_text()
+
+
+def test_a_filter_goes_on_by_itself_until_everything_was_looked_at(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    world.look_max = 40
+    rare = [message for message in world.messages if message["state"] == "parked"][-1]
+    rare["key"] = "rare-1"
+    page = open_page(f"{stand_in}#/messages?key=rare-1")
+    page.rows().first.wait_for()
+    expect(page.rows()).to_have_count(1)
+    page.says("Searched: looked at 420")
+    assert page.page.get_by_text("Continue with").count() == 0
+
+
+def test_a_long_search_shows_its_progress_and_stops(open_page: OpenPage, stand_in: str, world: World) -> None:
+    world.look_max, world.slow_s = 4, 0.3
+    page = open_page(f"{stand_in}#/messages?key=never")
+    page.page.locator(".searching", has_text=re.compile(r"Looked at \d+ of 420, found 0")).wait_for()
+    page.button("Stop").click()
+    page.page.locator(".searching", has_text="Stopped: looked at").wait_for()
+    page.says("“Next” goes on from there")
+    assert page.button("Next").is_enabled()
+
+
+def test_send_shows_commands_that_are_accepted(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/send")
+    command = page.page.locator(".command code", has_text="curl")
+    command.wait_for()
+    assert '"in":"5m"' in command.inner_text()
+
+
+def test_a_failed_search_offers_a_command_that_works(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/search?q=order 1")
+    page.page.locator("code", has_text="postdate show --key 'order 1' --route ROUTE").wait_for()
+    call = "(text, routes) => message.showCommand(text, routes)"
+    assert js(page, call, "1gd4r5kq2000ab3c9d00", []) == "postdate show 1gd4r5kq2000ab3c9d00"
+    assert js(page, call, "order-1", ["orders"]) == "postdate show --key order-1 --route orders"
+
+
+def test_a_bulk_operation_that_still_counts_shows_the_number_of_the_dry_run(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    world.counting = True
+    page = open_page(f"{stand_in}#/messages?state=dead")
+    page.button("Select all matching").click()
+    page.button("Retry …").click()
+    page.page.locator("dialog .sample p").first.wait_for()
+    page.page.locator("dialog button[type=submit]").click()
+    page.page.locator("dialog", has_text="0 of 23").wait_for()
+
+
+def test_settings_show_what_is_not_set_and_the_address_of_redis(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/system?tab=settings")
+    row = page.page.locator("tr", has=page.page.get_by_text("redis.password", exact=True))
+    row.get_by_text("not set").wait_for()
+    page.page.locator("tr", has_text="redis.url").get_by_text("redis://127.0.0.1:6379/0").wait_for()
+
+
+def test_an_instance_is_shown_without_raw_json(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/instances")
+    page.says("web-1")
+    assert not re.search(r"[{}\[\]]", page.page.locator("main").inner_text())
+    page.says("21,922")
+
+
+def test_nothing_of_the_system_is_cut_on_a_phone(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(f"{stand_in}#/system?tab=settings", 360)
+    page.page.locator("table.pairs td").first.wait_for()
+    for part in (".tabs a", "table.pairs tbody th", "table.pairs td"):
+        for element in page.page.locator(part).all():
+            box = element.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, part
+            assert box["x"] + box["width"] <= 360, part
+
+
+def test_verbs_have_keys_of_their_own(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    # The verbs come with the role, which /status tells: it may answer after the list.
+    page.rows().first.locator("button[data-key]").first.wait_for()
+    for key, title in (("d", "Deliver now"), ("r", "Reschedule"), ("c", "Cancel")):
+        page.page.keyboard.press("j")
+        page.page.keyboard.press(key)
+        heading = page.page.locator("dialog h2", has_text=title)
+        heading.wait_for()
+        page.page.keyboard.press("Escape")
+        heading.wait_for(state="detached")
+    page.page.keyboard.press("x")
+    page.page.keyboard.press("c")
+    page.page.locator("dialog h2", has_text="Cancel: 1 messages?").wait_for()
+
+
+def test_durations_and_numbers_have_one_form(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(stand_in)
+    spans = [75, 1_922, 192_000, 90_000_000]
+    assert js(page, "(...all) => all.map(words.span)", *spans) == ["75ms", "1s", "3m 12s", "1d 1h"]
+    assert js(page, "(...all) => all.map(words.fine)", *spans[:2]) == ["75ms", "1.92s"]
+    assert js(page, "(number) => words.count(number)", 1922) == "1,922"

@@ -1,0 +1,246 @@
+"""Each alert rule fires on the metrics of a postdate that is in trouble, and on none that is not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import preloaded
+from tests.alert_line import Page, check_firing, scraped
+from tests.delay_line import Line, delay
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.http_line import HttpLine
+from tests.unit.raw_properties import Props
+
+pytestmark = pytest.mark.rabbitmq
+
+RUNNING_HTTP = HttpLine()
+CANARY = 'postdate_canary_last_success_timestamp_seconds{instance="a",broker="rabbitmq"}'
+
+
+@pytest.fixture(scope="module")
+def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """A running bridge, in which one test after the other makes trouble and ends it."""
+    settings = {**RUNNING_HTTP.settings, "canary": {"enabled": True, "every": "2s", "delay": "100ms"}}
+    line = Line(rabbitmq.url, redis_server.url, tmp_path_factory.mktemp("alerts"), settings)
+    line.add_route("second")
+    with line:
+        line.declare_exchange(f"{line.name}.second.target")
+        line.start()
+        yield line
+
+
+@pytest.fixture
+def calm(line: Line) -> Page:
+    """A page of the running bridge while all is well."""
+    RUNNING_HTTP.wait("/readyz", 200, 60)
+    wait_for(lambda: scraped(RUNNING_HTTP)[0].get(CANARY, 0) > time.time() - 30, "a canary comes back", 60)
+    return scraped(RUNNING_HTTP)
+
+
+def page_with(name: str, value: float, canary: bool = True) -> Page:
+    """Wait until a sample of the running bridge has this value, and until its next canary. Return the page."""
+    began_s = time.time() if canary else 0
+    wait_for(lambda: scraped(RUNNING_HTTP)[0][name] == value, f"{name} is {value}", 60)
+    wait_for(lambda: scraped(RUNNING_HTTP)[0][CANARY] >= began_s, "a canary comes back", 60)
+    return scraped(RUNNING_HTTP)
+
+
+def wait_page(http: HttpLine, name: str, least: float, route: str = "orders") -> Page:
+    """Wait until a metric of the route is so high. Return the page."""
+    sample = f'{name}{{instance="a",route="{route}"}}'
+    wait_for(lambda: scraped(http)[0][sample] >= least, f"{sample} is {least} or more", 30)
+    return scraped(http)
+
+
+def test_refused_messages_are_overdue_and_their_alert_fires(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    http = HttpLine()
+    patient = {"retry": {"attempts": 1000, "first": "10m", "max": "10m"}}
+    line = Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **patient})
+    front = line.add_route("narrow")
+    with line:
+        line.declare_exchange(f"{line.name}.narrow.target")
+        line.start()
+        http.wait("/readyz", 200)
+        before = scraped(http)
+        check_firing(set(), before, before, tmp_path)
+        for number in range(5):
+            line.publish(Props([delay(10)]), b"lost %d" % number, exchange=front)
+        after = wait_page(http, "postdate_refused_messages", 5, "narrow")
+        after = wait_page(http, "postdate_oldest_overdue_seconds", 1, "narrow")
+        assert after[0]['postdate_overdue_messages{instance="a",route="narrow"}'] == 5
+        assert after[0]['postdate_overdue_messages{instance="a",route="orders"}'] == 0
+        check_firing({"PostdateOverdue", "PostdateRefused"}, before, after, tmp_path)
+
+
+def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    http = HttpLine()
+    line = Line(rabbitmq.url, redis_server.url, tmp_path, http.settings)
+    slow = line.add_route("slow", max_rate=5)
+    with line:
+        line.declare_exchange(f"{line.name}.slow.target")
+        line.declare_queue(f"{line.name}.slow.queue")
+        line.bind(f"{line.name}.slow.queue", f"{line.name}.slow.target")
+        line.start()
+        http.wait("/readyz", 200)
+        line.order("pause", "orders")
+        line.follow("orders", "paused")
+        before = scraped(http)
+        for number in range(40):
+            line.publish(Props([delay(10)]), b"%d" % number)
+            line.publish(Props([delay(10)]), b"%d" % number, exchange=slow)
+        held = wait_page(http, "postdate_held_messages", 40)
+        check_firing(set(), before, held, tmp_path)
+        assert held[0]['postdate_overdue_messages{instance="a",route="orders"}'] == 0
+        line.receive(40, queue=f"{line.name}.slow.queue")
+        line.order("resume", "orders")
+        line.receive(40)
+        after = wait_page(http, "postdate_held_seconds_count", 40)
+        check_firing(set(), before, after, tmp_path)
+        for route in ("orders", "slow"):
+            late = {name: value for name, value in after[0].items() if "lateness_seconds" in name and route in name}
+            assert late[f'postdate_lateness_seconds_count{{instance="a",route="{route}"}}'] == 40
+            assert late[f'postdate_lateness_seconds_bucket{{instance="a",le="2.5",route="{route}"}}'] == 40, late
+            assert after[0][f'postdate_held_seconds_sum{{instance="a",route="{route}"}}'] > 30
+        status = json.loads(http.get("/api/v1/status").text)
+        assert status["lateness"]["p99_ms"] < 2500
+
+
+def test_an_instance_that_dies_fires_its_alert_and_one_that_leaves_does_not(
+    line: Line, calm: Page, tmp_path: Path
+) -> None:
+    running, lost = 'postdate_instances{instance="a"}', 'postdate_instances_lost_total{instance="a"}'
+    there = line.bridge({"http": {"enabled": False}}).start().wait_ready()
+    both = page_with(running, 2)
+    assert there.terminate() == 0
+    left = page_with(running, 1)
+    check_firing(set(), both, left, tmp_path)
+    there = line.bridge({"http": {"enabled": False}}).start().wait_ready()
+    both = page_with(running, 2)
+    there.kill()
+    dead = page_with(lost, both[0][lost] + 1)
+    check_firing({"PostdateInstanceLost"}, both, dead, tmp_path)
+    there = line.bridge({"http": {"enabled": False}}).start().wait_ready()
+    check_firing(set(), both, page_with(running, 2), tmp_path)
+    assert there.terminate() == 0
+
+
+def test_a_route_that_an_operator_forgot_fires_its_alert(line: Line, calm: Page, tmp_path: Path) -> None:
+    line.order("pause", "orders")
+    line.order("drain", "second")
+    try:
+        page_with('postdate_route_paused{instance="a",route="orders"}', 1)
+        after = page_with('postdate_route_draining{instance="a",route="second"}', 1)
+    finally:
+        line.order("resume", "orders", "second")
+    check_firing(set(), calm, after, tmp_path, minutes=30)
+    check_firing({"PostdateRoutePaused", "PostdateRouteDraining"}, calm, after, tmp_path, minutes=70)
+
+
+def test_new_dead_letters_fire_their_alert(line: Line, calm: Page, tmp_path: Path) -> None:
+    line.publish(Props([(b"x-delay", "S", b"\0\0\0\4soon")]), b"bad")
+    after = page_with('postdate_dead_total{instance="a",reason="bad_header",route="orders"}', 1)
+    check_firing({"PostdateDeadLetters"}, calm, after, tmp_path)
+
+
+def test_a_reload_of_broken_settings_fires_its_alert(line: Line, calm: Page, tmp_path: Path) -> None:
+    bridge = line.bridges[0]
+    whole = bridge.settings_file.read_text()
+    bridge.settings_file.write_text("[redis\n")
+    bridge.signal(signal.SIGHUP)
+    try:
+        after = page_with('postdate_config_last_reload_successful{instance="a"}', 0)
+    finally:
+        bridge.settings_file.write_text(whole)
+        bridge.signal(signal.SIGHUP)
+    check_firing({"PostdateReloadFailed"}, calm, after, tmp_path)
+    page_with('postdate_config_last_reload_successful{instance="a"}', 1)
+
+
+def test_a_redis_that_is_nearly_full_fires_its_alert(
+    line: Line, calm: Page, redis_server: Redis, tmp_path: Path
+) -> None:
+    limit = int(calm[0]['postdate_store_memory_bytes{instance="a"}'] * 1.1)
+    redis_server.command("CONFIG", "SET", "maxmemory", limit)
+    try:
+        after = page_with('postdate_store_memory_limit_bytes{instance="a"}', limit)
+    finally:
+        redis_server.command("CONFIG", "SET", "maxmemory", 0)
+    page_with('postdate_store_memory_limit_bytes{instance="a"}', 0)
+    check_firing({"PostdateStoreMemory"}, calm, after, tmp_path)
+
+
+def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canary(
+    line: Line, calm: Page, redis_server: Redis, tmp_path: Path
+) -> None:
+    redis_server.pause()
+    try:
+        page_with('postdate_connection_up{instance="a",peer="redis"}', 0, canary=False)
+        began = page_with('postdate_ready{instance="a"}', 0, canary=False)
+        time.sleep(5)  # two canaries do not come back meanwhile
+        after = scraped(RUNNING_HTTP)
+    finally:
+        redis_server.resume()
+    check_firing({"PostdateConnectionDown", "PostdateNotReady", "PostdateCanarySilent"}, began, after, tmp_path)
+    check_firing({"PostdateAbsent"}, calm, ({}, time.time()), tmp_path)
+
+
+@pytest.mark.long
+def test_messages_that_leave_seconds_late_fire_their_alert(
+    line: Line, calm: Page, redis_server: Redis, tmp_path: Path
+) -> None:
+    for number in range(20):
+        line.publish(Props([delay(2000)]), b"%d" % number)
+    redis_server.pause()
+    time.sleep(9)  # the freeze itself: the messages come due and wait for Redis
+    redis_server.resume()
+    line.receive(20, 60)
+    after = page_with('postdate_lateness_seconds_count{instance="a",route="orders"}', 20)
+    page_with('postdate_ready{instance="a"}', 1)
+    after = scraped(RUNNING_HTTP)
+    check_firing({"PostdateLate"}, calm, after, tmp_path)
+
+
+@pytest.mark.long
+def test_an_event_loop_that_stands_still_again_and_again_fires_its_alert(
+    line: Line, calm: Page, tmp_path: Path
+) -> None:
+    for _ in range(6):
+        line.bridges[0].pause()
+        time.sleep(1)  # the trouble itself
+        line.bridges[0].resume()
+        time.sleep(1)
+    lag = 'postdate_loop_lag_seconds_bucket{instance="a",le="0.5"}'
+    total = 'postdate_loop_lag_seconds_count{instance="a"}'
+    seen = [page[total] - page[lag] for page in (calm[0], scraped(RUNNING_HTTP)[0])]
+    assert seen[1] - seen[0] >= 5
+    RUNNING_HTTP.wait("/readyz", 200, 60)
+    check_firing({"PostdateLoopSlow"}, calm, scraped(RUNNING_HTTP), tmp_path)
+
+
+@pytest.mark.long
+def test_a_machine_whose_clock_is_wrong_fires_its_alert(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import time\nright = time.time\ntime.time = lambda: right() + 5\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    http = HttpLine()
+    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as own:
+        monkeypatch.setattr(preloaded, "start", preloaded.start_new)
+        own.start()
+        http.wait("/readyz", 200, 60)
+        offset = 'postdate_clock_offset_seconds{instance="a"}'
+        wait_for(lambda: scraped(http)[0][offset] < -4, "the offset is known", 30)
+        after = scraped(http)
+        check_firing({"PostdateClockOffset"}, after, after, tmp_path)

@@ -1,0 +1,177 @@
+"""An intake that takes no messages in is named by the log, /readyz, `check` and `doctor`; also without the management
+API. AMQP tells nothing by itself: the consumer stays attached, and a passive declaration is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+
+from adapters.rabbitmq import probes
+from tests.delay_line import Line, blocking, delay
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.rabbitmq_cluster import RabbitCluster
+from tests.devstack.redis import Redis
+from tests.devstack.service import free_ports, wait_for
+from tests.level_line import LevelLine
+from tests.raw_amqp import RawConnection
+from tests.unit.raw_properties import Props
+from tests.verdicts import answers, has
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.timeout(400)]
+
+#: The probe comes every 20 s and asks twice, 3 s apart. Here it is quicker, so that a test need not wait for it.
+QUICK = ("tests.shortened", "adapters.rabbitmq.probes._EVERY_S=1", "adapters.rabbitmq.probes._AGAIN_S=0.5")
+#: It waits 10 s for an answer.
+ANSWER_S = 4.0
+IMPATIENT = (*QUICK, f"adapters.rabbitmq.probes._ANSWER_S={ANSWER_S}")
+NOTICED_S = 150.0
+PERSISTENT = {"delivery_mode": b"\2"}
+
+
+def readiness(port: int) -> tuple[int, str]:
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/readyz?verbose", timeout=5)
+    except httpx.HTTPError:
+        return 0, ""
+    return answer.status_code, answer.text
+
+
+class Blocker:
+    """The active consumer of an intake, which takes one message and no more. Ready messages count for a limit."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._connection = RawConnection(line.broker_url)
+        self._connection.consume(line.intake, prefetch=1)
+        self.publish(b"held")
+        assert len(self._connection.events(10)) == 1
+
+    def publish(self, body: bytes) -> None:
+        self._line.publish(Props([delay(0)], PERSISTENT), body)
+
+    def leave(self) -> None:
+        self._connection.close()
+
+
+class Watched:
+    """A line whose bridge serves /readyz."""
+
+    def __init__(self, line: Line, command: Sequence[str] = QUICK) -> None:
+        (self.port,) = free_ports(1)
+        self.line = line
+        self.settings = {"http": {"enabled": True, "listen": f"127.0.0.1:{self.port}"}, "canary": {"enabled": False}}
+        self.bridge = line.bridge(self.settings, command).start()
+        wait_for(lambda: readiness(self.port)[0] == 200, "the bridge is ready", 60)
+
+    def wait_unready(self, words: str) -> None:
+        def says_so() -> bool:
+            code, text = readiness(self.port)
+            return code == 503 and words in text
+
+        wait_for(says_so, f"/readyz says: {words}", NOTICED_S)
+
+    def wait_ready(self) -> None:
+        wait_for(lambda: readiness(self.port)[0] == 200, "it is ready again", NOTICED_S)
+
+
+@pytest.fixture
+def policies(own_rabbitmq: RabbitMQ) -> Iterator[list[str]]:
+    """Names of policies to clear."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        own_rabbitmq.ctl("clear_policy", name)
+
+
+def limit(broker: RabbitMQ, line: Line, names: list[str]) -> None:
+    definition = json.dumps({"max-length": 0, "overflow": "reject-publish"})
+    broker.ctl("set_policy", "--apply-to", "queues", line.name, f"^{line.intake}$", definition)
+    names.append(line.name)
+
+
+@pytest.mark.parametrize("mode", ["redis", "levels"])
+def test_an_intake_at_its_limit_is_named_without_the_management_api(
+    own_rabbitmq: RabbitMQ,
+    redis_server: Redis,
+    tmp_path: Path,
+    policies: list[str],
+    capsys: pytest.CaptureFixture[str],
+    mode: str,
+) -> None:
+    url = own_rabbitmq.url
+    with Line(url, redis_server.url, tmp_path) if mode == "redis" else LevelLine(url, tmp_path) as line:
+        blocker = Blocker(line)
+        watched = Watched(line)
+        blocker.publish(b"waits")
+        limit(own_rabbitmq, line, policies)
+        watched.wait_unready(f"the queue {line.intake} refuses messages")
+        watched.bridge.wait_log(f"the queue {line.intake} refuses messages")
+        if mode == "redis":
+            for command in ("check", "doctor"):
+                words, file = f"the queue {line.intake} refuses messages", line.file(watched.settings)
+                # An instance reports to the store once a second.
+                wait_for(lambda: has(answers(command, file, capsys)["WARN"], words), f"{command} names it", 30)  # noqa: B023
+                assert has(answers(command, file, capsys)["OK"], "queues at a length limit, are not known")
+        own_rabbitmq.ctl("clear_policy", policies.pop())
+        blocker.leave()
+        watched.wait_ready()
+        line.close_connections()  # RabbitMQ goes on refusing what comes over this one
+        line.publish(Props([delay(50)], PERSISTENT), b"goes on")
+        assert {message.body for message in line.receive(3, 30)} == {b"held", b"waits", b"goes on"}
+        assert line.depth(line.intake) == 0, "no probe stays"
+
+
+def test_an_intake_at_its_limit_is_a_failure_by_the_management_api(
+    managed_rabbitmq: RabbitMQ, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"rabbitmq": {"management_url": managed_rabbitmq.management_url}}
+    with Line(managed_rabbitmq.url, redis_url, tmp_path, settings) as line:
+        names: list[str] = []
+        line.publish(Props([delay(0)], PERSISTENT), b"waits")
+        limit(managed_rabbitmq, line, names)
+        words = f"the queue {line.intake} refuses messages, and producers without confirms lose them: it holds 1"
+        wait_for(lambda: has(answers("check", line.file(), capsys)["FAIL"], words), "check fails", 30)
+        assert has(answers("doctor", line.file(), capsys)["FAIL"], words)
+        managed_rabbitmq.ctl("clear_policy", names[0])
+        wait_for(lambda: not answers("check", line.file(), capsys)["FAIL"], "all is well again", 30)
+
+
+def test_an_intake_whose_majority_of_nodes_is_gone_is_named_and_well_again_when_they_are_back(
+    rabbitmq_cluster: RabbitCluster,
+    redis_server: Redis,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "_ANSWER_S", ANSWER_S)
+    first, second, last = rabbitmq_cluster.nodes
+    with Line(last.url, redis_server.url, tmp_path) as line:
+        watched = Watched(line, IMPATIENT)
+        assert answers("check", line.file(watched.settings), capsys)["FAIL"] == []
+        first.kill()
+        second.kill()
+        words = f"the queue {line.intake} takes no messages in"
+        watched.wait_unready(words)
+        watched.bridge.wait_log(words)
+        assert has(answers("check", line.file(watched.settings), capsys)["FAIL"], words)
+        assert has(answers("doctor", line.file(watched.settings), capsys)["FAIL"], words)
+        first.start()
+        second.start()
+        watched.wait_ready()
+        line.publish(Props([delay(50)], PERSISTENT), b"goes on")
+        assert line.receive(1, 60)[0].body == b"goes on"
+
+
+def test_a_restart_of_the_broker_is_no_dead_intake(own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
+    with Line(own_rabbitmq.url, redis_server.url, tmp_path) as line:
+        watched = Watched(line)
+        own_rabbitmq.kill()
+        own_rabbitmq.start()
+        watched.wait_ready()
+        with blocking(line.broker_url):
+            pass
+        assert "takes no messages in" not in watched.bridge.log_tail()

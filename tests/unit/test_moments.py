@@ -1,0 +1,29 @@
+"""Moments as people write them for options and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bridge.core.errors import SettingsError
+from bridge.operate.moments import read_border_ms, read_past_border_ms
+
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("read", [read_border_ms, read_past_border_ms])
+@pytest.mark.parametrize("text", ["9" * 21, "-" + "9" * 21, "253402300800000", "99999999999w", "-99999999999w"])
+def test_a_border_outside_the_years_1_to_9999_is_refused(
+    read: Callable[[str, str, int], int | None], text: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"--parked-before: .* is outside the years 1 to 9999\.$"):
+        read("--parked-before", text, NOW_MS)
+
+
+def test_a_duration_counts_from_now_or_back_from_now() -> None:
+    assert read_border_ms("--due-before", "1h", NOW_MS) == NOW_MS + HOUR_MS
+    assert read_past_border_ms("--since", "1h", NOW_MS) == NOW_MS - HOUR_MS
+    for read in (read_border_ms, read_past_border_ms):
+        assert read("--since", str(NOW_MS), 0) == read("--since", "2027-01-15T08:00:00Z", 0) == NOW_MS

@@ -1,0 +1,65 @@
+"""The rows of `make prove` name tests that exist, and every promise that the pages make has a row."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.proof.__main__ import BEGIN, END, PAGE, table
+from tests.proof.rows import ROWS, Row
+
+ROOT = Path(__file__).parents[2]
+PAGES = [(ROOT / "deploy" / name).read_text() for name in ("promises.md", "high-availability.md")]
+#: A loss of power cannot be caused here, and durability "none" promises nothing.
+NOT_HERE = ("| Redis, machine loses power |", "| `none` |")
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def named_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds) and node.name.startswith("test_")}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.server}: {row.fault}")
+def test_a_row_names_tests_and_a_promise_that_exist(row: Row) -> None:
+    for test in row.tests:
+        file, _, name = test.partition("::")
+        assert any(name in found for found in named_in(file)), test
+    assert any(row.promise in flat(page) for page in PAGES), row.promise
+
+
+def test_no_two_rows_have_the_same_name() -> None:
+    names = [(row.server, row.fault) for row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\| (?!what |`redis|-).+ \|$", "\n".join(PAGES), re.MULTILINE))
+def test_what_a_page_says_of_a_death_a_freeze_or_a_step_has_a_row(line: str) -> None:
+    if not line.startswith(NOT_HERE):
+        first = line.split(" | ")[0]
+        assert any(first.startswith(row.promise.removesuffix(" |")) or row.promise in line for row in ROWS), line
+
+
+@pytest.mark.parametrize("promise", ["Never early", "Nothing lost", "Byte for byte", "In order", "At least once"])
+def test_what_is_promised_has_a_row(promise: str) -> None:
+    section = flat(PAGES[0].split(f"## {promise}\n")[1].split("\n## ")[0])
+    assert any(row.promise in section for row in ROWS)
+
+
+def test_the_table_has_a_line_for_each_row_and_says_what_did_not_run() -> None:
+    found = {"tests": 3, "skipped": 1, "failed": 0, "messages": 90, "lost": 0, "early": 0, "copies": 2}
+    lines = table({"Redis: away": found}, "abc").splitlines()
+    assert "| Redis | away | 2 | 90 | 0 | 0 | 2 | – | kept |" in lines
+    assert sum(line.endswith("| not run |") for line in lines) == len(ROWS) - 1
+
+
+def test_the_page_has_a_place_for_the_table() -> None:
+    text = PAGE.read_text()
+    assert 0 < text.index(BEGIN) < text.index(END)

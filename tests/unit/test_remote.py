@@ -1,0 +1,80 @@
+"""Commands over the API: what is asked of it, and how often. The rest is in ``tests/conformance/operator_suite.py``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from bridge.cli.listing import Looking, gathered
+from bridge.core.orders import RouteState
+from bridge.core.state import State
+from bridge.operate.find import Criteria
+from bridge.operate.remote import ApiAddress, HttpOperator, client_of
+from tests.api import ADMIN, Api, api
+
+#: Each test builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def remote(client: Api) -> AsyncIterator[HttpOperator]:
+    """The operator of a command over this app."""
+    yield HttpOperator(client_of(ApiAddress("http://localhost:8480", ADMIN), client.client._transport))
+
+
+async def test_the_audit_log_is_read_over_the_api_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.operate.remote._PAGE", 2)
+    async with api() as client, remote(client) as operator:
+        ids = [await client.schedule() for _ in range(5)]
+        entries = (await operator.audit(4)).audit
+        assert [entry.what for entry in entries] == ids[:0:-1]
+        assert (entries[0].verb, entries[0].who, entries[0].via) == ("send", "admin", "api")
+        assert len((await operator.audit(50)).audit) == 5
+
+
+async def test_an_order_over_the_api_names_its_operator_and_the_way_in() -> None:
+    async with api() as client, remote(client) as operator:
+        (order,) = await operator.order(["orders"], RouteState.PAUSED, "the bank is down")
+        assert (order.who, order.via, order.by, order.reason) == ("admin", "api", "admin (api)", "the bank is down")
+
+
+async def test_a_header_filter_is_judged_by_the_api_and_not_message_by_message() -> None:
+    async with api() as client, remote(client) as operator:
+        meant = await client.schedule(headers={"tenant": "a"})
+        for _ in range(5):
+            await client.schedule(headers={"tenant": "b"})
+        asked: list[str] = []
+        ask = operator.ask
+
+        async def counted(method: str, path: str, *rest: object, **params: object) -> httpx.Response:
+            asked.append(path)
+            return await ask(method, path, *rest, **params)  # type: ignore[arg-type]
+
+        operator.ask = counted  # type: ignore[method-assign]
+        found, _ = await gathered(operator.messages(State.PARKED, Criteria(header=("tenant", "a"))), 50)
+        assert [row["id"] for row in found] == [meant]
+        assert asked == ["/messages"]
+
+
+async def test_a_long_look_through_headers_tells_a_person_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bridge.cli.listing._SAY_S", -1.0)
+    async with api() as client, remote(client) as operator:
+        await client.schedule()
+        for terminal in (False, True):
+            monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+            wanted = Criteria(header=("tenant", ""))
+            assert [message async for message in operator.messages(State.PARKED, wanted, Looking())] == []
+            assert ("Looked at 1 messages." in capsys.readouterr().err) == terminal
+
+
+async def test_silent_instances_are_known_over_the_api() -> None:
+    async with api() as client, remote(client) as operator:
+        await client.stores.store.meet(4_000, True, "{}")
+        client.stores.memory.clock.advance(9_000)  # type: ignore[attr-defined]
+        stats = await operator.stats()
+        assert (stats.instances, list(stats.silent)) == ([], ["memory"])

@@ -1,0 +1,46 @@
+"""The sentence about a step of the store's clock, and the messages that the step concerns."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.redis.steps import STEP_SHOWN_MS, ahead, step_in
+
+NOW_MS, HOUR_MS = 1_800_000_000_000, 3_600_000
+BACK = {
+    "stepped_ms": NOW_MS,
+    "stepped_by_ms": -HOUR_MS,
+    "stepped_from_ms": NOW_MS + HOUR_MS - 8000,
+    "stepped_to_ms": NOW_MS + HOUR_MS,
+    "stepped_parked": 255,
+}
+
+
+def test_a_step_back_names_the_messages_that_were_parked_meanwhile_and_the_command_that_lists_them() -> None:
+    assert step_in(BACK, NOW_MS + 1) == (
+        "Redis's clock stepped back by 1h, to 2027-01-15T08:00:00.000Z. "
+        "Messages parked while it was ahead, which may wait 1h too long: about 255. `postdate list "
+        "--parked-after 2027-01-15T08:59:52.000Z --parked-before 2027-01-15T09:00:00.000Z` lists them"
+    )
+
+
+def test_a_step_forward_says_that_messages_left_at_once() -> None:
+    text = step_in({**BACK, "stepped_by_ms": HOUR_MS - 3}, NOW_MS)
+    assert text.startswith("Redis's clock stepped forward by 1h, to ")
+
+
+@pytest.mark.parametrize("made", [{}, {**BACK, "stepped_by_ms": -9000}, {**BACK, "stepped_ms": NOW_MS + 5000}])
+def test_no_step_a_small_one_and_one_that_a_later_step_undid_are_not_reported(made: dict[str, int]) -> None:
+    assert step_in(made, NOW_MS) == ""
+
+
+def test_a_step_is_reported_for_a_day() -> None:
+    assert step_in(BACK, NOW_MS + STEP_SHOWN_MS - 1)
+    assert step_in(BACK, NOW_MS + STEP_SHOWN_MS) == ""
+
+
+def test_the_clock_was_ahead_since_the_step_forward_or_since_a_moment_that_has_not_come_again() -> None:
+    forward = {"stepped_ms": NOW_MS + HOUR_MS - 8000, "stepped_by_ms": HOUR_MS}
+    assert ahead(forward, NOW_MS, -HOUR_MS) == (NOW_MS + HOUR_MS - 10_000, NOW_MS + HOUR_MS + 2000)
+    for made in ({}, {**forward, "stepped_by_ms": -5}, {**forward, "stepped_ms": NOW_MS - 50_000}):
+        assert ahead(made, NOW_MS, -HOUR_MS) == (NOW_MS, NOW_MS + HOUR_MS + 2000)

@@ -1,0 +1,157 @@
+"""The sentence on the page, in `stats`, `doctor` and /readyz: a table of facts and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bridge.desk.numbers import RouteStats, Stats
+from bridge.desk.severity import Severity
+from bridge.operate.verdict import InstanceState, Known, LocalReport, judge
+from bridge.telemetry.health import WELL
+
+RUNNING = {"able": True, "health": WELL, "shards": [0, 1]}
+CALM = Stats(10_000, 5, 0, 0, 0, 70_000, {}, {"a-1": RUNNING}, ())
+AWAY = "Redis does not answer at 127.0.0.1:6379 (Connection refused). Start it, or correct redis.url"
+HERE = LocalReport("a-1", "rabbitmq", 0.4)
+ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
+
+
+def late(ms: int) -> Stats:
+    """Two overdue messages, the oldest by so much."""
+    return replace(CALM, overdue=2, by_route={"orders": RouteStats(5, overdue=2, oldest_overdue_ms=ms)})
+
+
+TABLE = {
+    "calm": (Known(CALM), "OK", "All well: 5 parked, next in 1m, nothing overdue."),
+    "nothing parked": (Known(replace(CALM, parked=0, next_due_ms=None)), "OK", "All well: 0 parked, none due,"),
+    "most of it is held": (
+        Known(replace(CALM, held=4, claimed=2)),
+        "OK",
+        "All well: 7 parked, 4 of them held by a pause or max_rate, next in 1m, nothing overdue.",
+    ),
+    "the next is due now": (Known(replace(CALM, next_due_ms=9_990)), "OK", "All well: 5 parked, next now, nothing"),
+    "overdue by less than a second": (Known(late(900)), "OK", "All well: 5 parked"),
+    "overdue": (Known(late(5_300)), "WARN", "Overdue: 2, the oldest by 5s."),
+    "sent and not confirmed": (
+        Known(replace(CALM, instances={"a-1": {**RUNNING, "unconfirmed": 172, "unconfirmed_s": 2.5}})),
+        "WARN",
+        "Overdue: 172, the oldest by 2s.",
+    ),
+    "long overdue": (Known(late(65_000)), "FAIL", "Overdue: 2, the oldest by 1m 5s."),
+    "a warning of the store": (Known(replace(CALM, warnings=("keys were lost",))), "WARN", "Warning: keys were lost."),
+    "the store is away": (Known(away=AWAY, local=[HERE]), "FAIL", f"Trouble: {AWAY}."),
+    "no route has a store": (Known(stored=False, local=[HERE]), "OK", "No route has a store."),
+    "no instance runs": (
+        Known(replace(CALM, instances={})),
+        "FAIL",
+        "Trouble: no instance is running. Start one with `postdate run`.",
+    ),
+    "the only instance is frozen": (
+        Known(replace(CALM, instances={}, silent={"a-1": 21_500})),
+        "FAIL",
+        "Trouble: instance a-1 has been silent for 21s: it is frozen, or it died. Look at its process.",
+    ),
+    "an instance on this machine is frozen and still counts as running": (
+        Known(CALM, local=[replace(HERE, silent_s=7.2)]),
+        "FAIL",
+        "Trouble: instance a-1 has been silent for 7s: it is frozen, or it died. Look at its process.",
+    ),
+    "the parent of workers is frozen": (
+        Known(CALM, local=[HERE, LocalReport("parent", "", 9.0)]),
+        "WARN",
+        "Trouble: instance parent has been silent for 9s",
+    ),
+    "an instance lives and does not reach the store": (
+        Known(replace(CALM, instances={}, silent={"a-1": 3_000}), local=[HERE]),
+        "WARN",
+        "Trouble: instance a-1 does not report to the store.",
+    ),
+    "an instance reports a trouble to the store only": (
+        Known(replace(CALM, instances={"a-1": ILL})),
+        "WARN",
+        "Trouble: the store cannot be reached: it timed out.",
+    ),
+    "after an outage the report in the store is a beat behind": (
+        Known(replace(CALM, instances={"a-1": ILL}), local=[HERE]),
+        "WARN",
+        "Trouble: the store cannot be reached: it timed out.",
+    ),
+    "an instance that cannot deliver": (
+        Known(replace(CALM, instances={"a-1": {"able": False, "health": WELL}})),
+        "WARN",
+        "Trouble: it cannot deliver.",
+    ),
+    "two troubles and overdue messages": (
+        Known(late(12_000), local=[replace(HERE, troubles={"a": "x.", "b": "y."})]),
+        "FAIL",
+        "Trouble: x. Troubles: 2. Overdue: 2, the oldest by 12s.",
+    ),
+    "the store is away, and its instances say so too": (
+        Known(away=AWAY, local=[replace(HERE, troubles={"store": "the store cannot be reached: x"})]),
+        "FAIL",
+        f"Trouble: {AWAY}.",
+    ),
+    "not ready without another trouble": (
+        Known(CALM, local=[HERE], unready=[("canary", "no canary of RabbitMQ came back")]),
+        "WARN",
+        "Trouble: no canary of RabbitMQ came back.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "level", "sentence"), TABLE.values(), ids=TABLE)
+def test_the_verdict_says_what_is_known_and_no_more(known: Known, level: str, sentence: str) -> None:
+    overall = judge(known)
+    assert overall.sentence.startswith(sentence)
+    assert overall.sentence.endswith(".")
+    assert overall.level is Severity(level)
+    assert overall.well == (level == "OK")
+
+
+@pytest.mark.parametrize("known", [row[0] for row in TABLE.values()], ids=TABLE)
+def test_all_well_never_stands_beside_an_instance_that_is_not(known: Known) -> None:
+    overall = judge(known)
+    others = [instance for instance in overall.instances if instance.state is not InstanceState.WELL]
+    assert not (overall.well and others)
+    assert all(instance.faults for instance in others)
+
+
+def test_while_the_store_is_away_no_instance_that_needs_it_is_well() -> None:
+    overall = judge(Known(away=AWAY, local=[HERE, LocalReport("levels-1", "rabbitmq", 0.1, stored=False)]))
+    assert {instance.name: instance.state for instance in overall.instances} == {
+        "a-1": InstanceState.TROUBLE,
+        "levels-1": InstanceState.WELL,
+    }
+    assert overall.sentence == f"Trouble: {AWAY}."
+
+
+def test_the_same_trouble_of_several_instances_is_one_and_names_them() -> None:
+    text = "nothing is taken from Kafka: no broker of 127.0.0.1:9092 answers."
+    here = replace(HERE, troubles={"kafka intake": text})
+    there = {
+        "able": False,
+        "health": f"{text} It cannot see.",
+        "troubles": {"kafka intake": text, "kafka publish": "no"},
+    }
+    overall = judge(Known(replace(CALM, instances={"a-1": RUNNING, "b-2": there}), local=[here]))
+    assert [tuple(fault) for fault in overall.faults] == [
+        ("a-1, b-2", "kafka intake", text.removesuffix(".")),
+        ("b-2", "kafka publish", "no"),
+    ]
+    assert overall.sentence.endswith(" Troubles: 2.")
+
+
+def test_an_instance_that_was_heard_here_and_left_the_store_is_in_trouble_and_not_stale() -> None:
+    (one,) = judge(Known(replace(CALM, instances={}, silent={"a-1": 60_000}), local=[HERE])).instances
+    assert one.state is InstanceState.TROUBLE
+
+
+def test_an_instance_that_cannot_report_because_the_store_refuses_writes_is_not_called_dead() -> None:
+    full = replace(CALM, instances={}, silent={"a-1": 60_000}, refuses_writes=True)
+    (one,) = judge(Known(full)).instances
+    assert (one.state, [fault.text for fault in one.faults]) == (
+        InstanceState.TROUBLE,
+        ["it cannot report while Redis refuses writes"],
+    )
