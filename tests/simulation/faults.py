@@ -1,0 +1,274 @@
+"""The faults and the deeds of operators that a plan names, carried out on a world. Each returns what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bridge.core.orders import RouteState
+from tests.simulation.broker import Broker
+from tests.simulation.instance import CLAIMS, RETRIES, Instance
+from tests.simulation.plan import Fault
+from tests.simulation.servers import Network
+from tests.simulation.store import StoreServer
+from tests.simulation.world import ROUTES, Undone, World
+
+_End = Callable[[], object]
+#: How many messages an operator acts on at once.
+_SOME = 5
+
+
+def begin(world: World, fault: Fault) -> None:
+    """Begin a fault, and end it in its time."""
+    world.note(f"begin {fault.kind}, {fault.for_s:.3f} s, {fault.which}")
+    end = _FAULTS[fault.kind](world, fault)
+
+    def over() -> None:
+        world.note(f"end {fault.kind}, {fault.which}")
+        end()
+
+    world.loop.call_later(fault.for_s, over)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _victim(world: World, fault: Fault) -> Instance:
+    living = [one for one in world.instances if not one.process.killed] or [world.start()]
+    return living[fault.which % len(living)]
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def _kill(world: World, fault: Fault) -> _End:
+    _victim(world, fault).kill()
+    return world.start
+
+
+def _stop(world: World, fault: Fault) -> _End:
+    _victim(world, fault).stop()
+    return world.start
+
+
+def _freeze(world: World, fault: Fault) -> _End:
+    victim = _victim(world, fault)
+    victim.process.freeze()
+    if fault.for_s > 20 and hasattr(victim, "source") and not world.plan.kafka:
+        world.loop.call_later(15.0, victim.source.reconnect)  # a broker gives up on a silent client
+    elif fault.for_s > 10 and hasattr(victim, "source") and world.plan.kafka:
+        world.loop.call_later(10.0, victim.source.reconnect)
+    return victim.process.thaw
+
+
+def _machine_clock(world: World, fault: Fault) -> _End:
+    _victim(world, fault).process.set_by_s += world.random.choice((-3600.0, -2.0, 5.0, 86_400.0))
+    return _nothing
+
+
+def _reload(world: World, _: Fault) -> _End:
+    """Every instance takes over another pace, other batches and other waits."""
+    random = world.random
+    claim = replace(CLAIMS, pace_ms=random.choice((1, 5, 20)), batch_max=random.choice((10, 100, 500)))
+    retry = replace(RETRIES, first_ms=random.choice((50, 500)), factor=random.choice((1.0, 2.0)))
+    for instance in world.instances:
+        if not instance.process.killed:
+            instance.reload(claim, retry)
+    return _nothing
+
+
+# -- the store --------------------------------------------------------------------------------------------------------
+
+
+def _store_frozen(world: World, _: Fault) -> _End:
+    world.store.freeze()
+    return world.store.thaw
+
+
+def _store_away(world: World, _: Fault) -> _End:
+    world.store.memory.away = "connection refused"
+
+    def back() -> None:
+        world.store.memory.away = ""
+
+    return back
+
+
+def _store_slow(world: World, _: Fault) -> _End:
+    return _network(world.store, Network(0.05, 1.5))
+
+
+def _store_loses(world: World, _: Fault) -> _End:
+    return _network(world.store, Network(lost=0.3))
+
+
+def _network(server: Broker | StoreServer, network: Network) -> _End:
+    before, server.network = server.network, network
+
+    def back() -> None:
+        server.network = before
+
+    return back
+
+
+def _store_clock(world: World, fault: Fault) -> _End:
+    step_ms = world.random.choice((-1, 1)) * world.random.choice((600, 5_000, 30_000))
+    world.note(f"the store's clock steps by {step_ms} ms")
+    world.store.clock.step(step_ms)
+    world.waits_s += max(0, -step_ms) / 1000  # what was parked before a step back waits longer
+    return _nothing
+
+
+def _store_restored(world: World, _: Fault) -> _End:
+    """A replica without the last milliseconds, or an older file: what was parked since is gone."""
+    kept, since_s = world.store.snapshot(), world.loop.time()
+    ids = set(world.kept())
+
+    def restore() -> None:
+        world.gone |= {number for one, number in world.kept().items() if one not in ids}
+        world.undone.append(Undone(since_s, world.loop.time()))
+        world.store.restore(kept)
+
+    return restore
+
+
+def _store_emptied(world: World, _: Fault) -> _End:
+    world.gone |= set(world.kept().values())
+    world.undone.append(Undone(0.0, world.loop.time()))
+    world.store.empty()
+    return _nothing
+
+
+# -- the broker -------------------------------------------------------------------------------------------------------
+
+
+def _broker_frozen(world: World, _: Fault) -> _End:
+    world.broker.freeze()
+
+    def thaw() -> None:
+        world.broker.thaw()
+        world.broker.hand_out()
+
+    return thaw
+
+
+def _broker_blocked(world: World, _: Fault) -> _End:
+    world.broker.blocked = True
+
+    def free() -> None:
+        world.broker.blocked = False
+        for sink in world.broker.sinks:
+            sink.unblocked()
+
+    return free
+
+
+def _sink_disconnected(world: World, fault: Fault) -> _End:
+    victim = _victim(world, fault)
+    if not hasattr(victim, "sink"):
+        return _nothing
+    victim.sink.disconnect()
+    return victim.sink.connect
+
+
+def _source_disconnected(world: World, fault: Fault) -> _End:
+    victim = _victim(world, fault)
+    if hasattr(victim, "source"):
+        victim.source.reconnect()
+    return _nothing
+
+
+def _refuses(world: World, _: Fault) -> _End:
+    world.broker.refusing = 0.3
+
+    def takes() -> None:
+        world.broker.refusing = 0.0
+
+    return takes
+
+
+def _refuses_for_good(world: World, _: Fault) -> _End:
+    world.broker.refusing_for_good = 0.3
+
+    def takes() -> None:
+        world.broker.refusing_for_good = 0.0
+
+    return takes
+
+
+def _deaf(world: World, _: Fault) -> _End:
+    """The broker hears no acknowledgement. Then every connection breaks, and what was accepted comes again."""
+    world.broker.hears = False
+
+    def hears() -> None:
+        world.broker.hears = True
+        for source in tuple(world.broker.sources):
+            source.reconnect()
+
+    return hears
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def _ordered(state: RouteState) -> Callable[[World, Fault], _End]:
+    def order(world: World, fault: Fault) -> _End:
+        ordered = world.order(ROUTES[fault.which % len(ROUTES)], state)
+
+        def resume() -> None:
+            if world.loop.time() < ordered.to_s:  # otherwise another order took its place
+                world.order(ordered.route, RouteState.RUNNING)
+
+        return resume
+
+    return order
+
+
+def _acts(verb: str, after_ms: Callable[[World], float] = lambda _: 0.0) -> Callable[[World, Fault], _End]:
+    def act(world: World, _: Fault) -> _End:
+        ids = sorted(world.kept())
+        world.act(verb, world.random.sample(ids, min(len(ids), _SOME)), after_ms(world))
+        return _nothing
+
+    return act
+
+
+def retry_dead(world: World) -> None:
+    """Retry every dead letter."""
+    world.act("retry", sorted(one for shard in world.store.memory.shards for one in shard.dead))
+
+
+def _retry(world: World, _: Fault) -> _End:
+    retry_dead(world)
+    return _nothing
+
+
+_FAULTS: dict[str, Callable[[World, Fault], _End]] = {
+    "kill": _kill,
+    "stop": _stop,
+    "freeze": _freeze,
+    "machine clock": _machine_clock,
+    "reload": _reload,
+    "store frozen": _store_frozen,
+    "store away": _store_away,
+    "store slow": _store_slow,
+    "store loses replies": _store_loses,
+    "store clock": _store_clock,
+    "store emptied": _store_emptied,
+    "store fails over": _store_restored,
+    "store restored": _store_restored,
+    "broker frozen": _broker_frozen,
+    "broker blocked": _broker_blocked,
+    "sink disconnected": _sink_disconnected,
+    "source disconnected": _source_disconnected,
+    "broker refuses": _refuses,
+    "broker refuses for good": _refuses_for_good,
+    "acknowledgements lost": _deaf,
+    "pause": _ordered(RouteState.PAUSED),
+    "drain": _ordered(RouteState.DRAINING),
+    "cancel": _acts("cancel"),
+    "reschedule": _acts("reschedule", lambda world: world.random.choice((100.0, 2_000.0, 10_000.0))),
+    "deliver now": _acts("deliver now"),
+    "retry": _retry,
+}

@@ -1,0 +1,176 @@
+"""One postdate in a simulated run: the real stages and loops, on simulated servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from bridge.core.orders import RouteOrders
+from bridge.delay.header import HeaderRules
+from bridge.delay.schedule import RetrySchedule
+from bridge.parking.history import HistoryLimits
+from bridge.parking.identity import Ids
+from bridge.pipeline import publish
+from bridge.pipeline.assemble import PipelineRules, assemble
+from bridge.pipeline.claim import ClaimRules
+from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.park import ParkLimits
+from bridge.pipeline.settle import RetryRules
+from bridge.process.members import Members, Sharing
+from bridge.process.service import Parts, Service
+from bridge.process.watchdog import StoreWatch, Watch
+from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
+from bridge.telemetry.subject import Subject
+from tests.simulation.broker import Broker, SimulatedSink, SimulatedSource
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.store import SimulatedStore, StoreServer
+
+LEASE_MS, DRAIN_MS = 15_000, 4_000
+_AHEAD_MS = 8
+CLAIMS = ClaimRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
+RETRIES = RetryRules(first_ms=500, factor=2, max_ms=5_000, attempts=1_000)
+LIMITS = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=1000)
+
+
+HISTORY = HistoryLimits(24 * 3_600_000, 100_000)
+#: The route of what consumers reject, and its waits.
+RETRY_ROUTE, WAITS_MS = "retries", (200, 1_000, 3_000)
+
+
+def route_rules(name: str) -> RouteRules:
+    """Return the rules of a route with the defaults of the settings."""
+    rules = RouteRules(name, HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
+    return replace(rules, schedule=RetrySchedule(WAITS_MS)) if name == RETRY_ROUTE else rules
+
+
+class LoopAlarm:
+    """``publish.Alarm`` on the loop's timers: a timerfd knows nothing of virtual time."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        self.close()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+#: Replaces what of the product asks the operating system for time.
+alarms = partial(patch.object, publish, "Alarm", LoopAlarm)
+
+
+@dataclass
+class Instance:
+    """One process with its connections. ``rates`` limits routes, as ``max_rate``."""
+
+    name: str
+    loop: VirtualLoop
+    store_server: StoreServer
+    broker: Broker
+    routes: tuple[str, ...]
+    rates: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.process = Process(self.name, self.loop)
+        self.process.drift = self.broker.random.uniform(-1e-5, 1e-5)
+        self.process.context.run(self._start)
+
+    def _start(self) -> None:
+        self.process.tasks.append(self.loop.create_task(self._run()))
+
+    async def _run(self) -> None:
+        self.store = SimulatedStore(self.store_server, self.name)
+        while True:  # as `run` does, which is started again until the store answers
+            try:
+                await self.store.look_at_clock()
+                orders = await self.store.orders()
+                break
+            except Exception:
+                await asyncio.sleep(0.5)
+        self.source = SimulatedSource(self.broker, self.store, self.process)
+        self.sink = SimulatedSink(self.broker, self.process)
+        self.service = self._assembled(orders)
+        self.process.tasks += [self.loop.create_task(run) for run in self.service.loops()]
+
+    def _assembled(self, orders: RouteOrders) -> Service:
+        store, health = self.store, Health(self.loop.time)
+        self.rules = PipelineRules(
+            {name: route_rules(name) for name in self.routes}, CLAIMS, RETRIES, LIMITS, self.rates, history=HISTORY
+        )
+        metrics = Metrics(self.routes)
+        stages = assemble(store, self.source, self.sink, self.rules, Ids(self.name), orders, health, metrics)
+        sharing = Sharing(store, self.name, self.routes, stages.leases.elsewhere)
+
+        async def look() -> dict[Subject, str]:
+            await store.look_at_clock()
+            return {}
+
+        self.stages = stages
+        return Service(
+            Parts(
+                store=store,
+                source=self.source,
+                sink=self.sink,
+                links=(),
+                stages=stages,
+                members=Members(
+                    store,
+                    stages.leases,
+                    stages.recovery,
+                    DRAIN_MS,
+                    self.sink.able,
+                    dict,
+                    health,
+                    sharing,
+                    stages.ordered,
+                ),
+                watch=Watch(store.clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered),
+                store_watch=StoreWatch(look, health),
+                health=health,
+                grace_ms=25_000,
+                broker="rabbitmq",
+                follow=lambda settings: None,
+            )
+        )
+
+    def reload(self, claim: ClaimRules, retry: RetryRules) -> None:
+        """Take over live settings, as at SIGHUP."""
+        if hasattr(self, "stages"):
+            self.process.context.run(self.stages.follow, replace(self.rules, claim=claim, retry=retry))
+
+    def kill(self) -> None:
+        """End the process at once, as kill -9 does. The broker notices a little later."""
+        self.process.kill()
+        self.loop.call_later(self.broker.random.uniform(0, 0.5), self._noticed)
+
+    def _noticed(self) -> None:
+        if source := getattr(self, "source", None):
+            self.broker.lose(source)
+
+    def stop(self) -> None:
+        """End the process gracefully, as SIGTERM does."""
+        if hasattr(self, "service"):
+            self.process.context.run(lambda: self.process.tasks.append(self.loop.create_task(self._stop())))
+        else:
+            self.kill()
+
+    async def _stop(self) -> None:
+        service = self.service
+        service.take_no_more()
+        until_s = self.loop.time() + 25.0
+        while self.loop.time() < until_s and not service.finished():  # noqa: ASYNC110 (as ``Running`` does)
+            await asyncio.sleep(0.02)
+        await service.leave()
+        self.loop.call_soon(self.kill, context=self._outside())
+
+    def _outside(self) -> Any:
+        return self.broker.outside

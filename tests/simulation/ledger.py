@@ -1,0 +1,369 @@
+"""What producers published and operators asked, against what consumers received. It knows nothing of postdate's code.
+
+``judge`` returns a sentence for each promise that was broken. ``CHECKS`` has the promises by name. What the promises
+exclude (``deploy/promises.md``, ``deploy/high-availability.md``) is excluded here, and nothing else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+
+from bridge.core.orders import RouteState
+from bridge.parking.history import PastState
+from tests.simulation.broker import Arrived, Published
+from tests.simulation.store import START_S
+from tests.simulation.world import RATED_ROUTE, Deed, World
+
+_UNDONE = {"store emptied", "store fails over", "store restored"}
+#: Faults after which a copy may come: the named windows of the README.
+COPIES_AFTER = _UNDONE | {
+    "kill",
+    "stop",
+    "freeze",
+    "store frozen",
+    "store slow",
+    "store loses replies",
+    "sink disconnected",
+}
+#: On a queue, what was not acknowledged comes again.
+COPIES_OF_A_QUEUE = {"source disconnected", "acknowledgements lost"}
+#: Faults after which a few messages may lose their place: a takeover, a redelivery, an older state.
+REORDERS = _UNDONE | {"kill", "stop", "freeze", "sink disconnected", "broker frozen", "store clock"}
+REORDERS_A_QUEUE = {"source disconnected", "acknowledgements lost", "store away", "store slow", "store loses replies"}
+#: Faults that delay what was sent, or let several instances count with different moments.
+_LATE = REORDERS | REORDERS_A_QUEUE | {"broker blocked", "store frozen", "store clock"}
+#: Faults during which an instance does not hear of an order, or the broker not of what was done before it.
+_DEAF = _UNDONE | {"freeze", "store frozen", "store away", "store slow", "store loses replies", "acknowledgements lost"}
+_DEAF |= {"broker frozen", "broker blocked"}
+#: How late (ms) a message may be where nothing fails.
+_LATE_MS, _DRIFT_MS = 150, 10
+#: Messages are claimed this long (ms) before their moment, and sent by the clock of the claim.
+_CLAIMED_AHEAD_MS = 8
+#: A process notices a step of the store's clock within about a second.
+_NOTICED_S = 3.0
+#: An instance follows an order within about a second.
+_FOLLOWED_S = 3.0
+#: The most that leaves at once of a route with a rate, in seconds of it; and what is on its way.
+_BUCKET_S, _ON_THE_WAY = 0.1, 5
+
+
+class Ledger:
+    """What is known of a run, by number and by id."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.plan = world.plan
+        self.kinds = {fault.kind for fault in world.plan.faults}
+        self.published = world.published
+        self.accepted = world.broker.accepted
+        self.arrived: dict[int, list[Arrived]] = {}
+        for arrival in world.broker.arrived:
+            self.arrived.setdefault(arrival.number, []).append(arrival)
+        self.deeds: dict[int, list[Deed]] = {}
+        for deed in world.deeds:
+            self.deeds.setdefault(deed.number, []).append(deed)
+
+    def shaky(self) -> bool:
+        """Return whether any answer may be late or lost at any time."""
+        return bool(self.plan.lost or self.plan.slow)
+
+    def undone_after(self, at_s: float) -> bool:
+        """Return whether the store may have lost what happened at this moment."""
+        return any(undone.from_s <= at_s + _NOTICED_S and at_s <= undone.at_s for undone in self.world.undone)
+
+    @cached_property
+    def named(self) -> dict[tuple[str, bytes], list[Published]]:
+        """What cancels or replaces others, by route and key, in the order of publishing."""
+        found: dict[tuple[str, bytes], list[Published]] = {}
+        for message in self.published:
+            if message.name or message.cancels:
+                found.setdefault((message.route, message.name or message.cancels), []).append(message)
+        return found
+
+    def enders(self, message: Published) -> list[Published]:
+        """Return what may have cancelled or replaced a message: later ones; in another partition, any."""
+        if not message.name:
+            return []
+        return [
+            other
+            for other in self.named[message.route, message.name]
+            if other.number > message.number or (self.plan.kafka and other.key != message.key)
+        ]
+
+    def replaced_by_older(self, message: Published) -> bool:
+        """Return whether an older message, which a queue delivered again after it, may have replaced a message."""
+        named = self.named[message.route, message.name] if message.name else ()
+        return any(other.number in self.world.broker.again and other.number < message.number for other in named)
+
+    def parked_twice(self) -> bool:
+        """Return whether a message may be parked after the broker delivered it again: it then gets two ids."""
+        if self.plan.kafka:
+            return not _UNDONE.isdisjoint(self.kinds)
+        slow = bool(self.plan.slow) or not self.kinds.isdisjoint({"store slow", "store frozen"})
+        again = not self.kinds.isdisjoint({"kill", "stop", "source disconnected", "acknowledgements lost"})
+        return "freeze" in self.kinds or (slow and again) or not _UNDONE.isdisjoint(self.kinds)
+
+
+def judge(world: World, without: Collection[str] = ()) -> list[str]:
+    """Return what is broken. The checks ``without`` are left out."""
+    ledger = Ledger(world)
+    return [f"{name}: {text}" for name, check in CHECKS.items() if name not in without for text in check(ledger)]
+
+
+def _first(found: Sequence[object]) -> str:
+    return f"{len(found)}, first {list(found[:5])}"
+
+
+def _lost(ledger: Ledger) -> Iterator[str]:
+    """Everything arrives, unless someone cancelled or replaced it, or the store itself lost it."""
+    lost = [
+        message.number
+        for message in ledger.published
+        if message.number not in ledger.arrived
+        and not message.cancels
+        and message.number not in ledger.world.gone
+        and not ledger.enders(message)
+        and not ledger.replaced_by_older(message)
+        and not any(_cancelled(deed) for deed in ledger.deeds.get(message.number, ()))
+    ]
+    if lost:
+        yield f"{_first(lost)} of {len(ledger.published)}"
+
+
+def _cancelled(deed: Deed) -> bool:
+    """Return whether a deed may have cancelled its message."""
+    return deed.verb == "cancel" and (deed.answered_s is None or deed.word in ("parked", "dead"))
+
+
+def _early(ledger: Ledger) -> Iterator[str]:
+    """Nothing leaves before the store's clock has shown its moment."""
+    early = []
+    for rows in ledger.arrived.values():
+        message = ledger.published[rows[0].number]
+        for row in rows:
+            due_ms = _due_ms(ledger, message, row)
+            shown_ms = ledger.world.store.clock.highest_ms(message.at_s, row.at_s)
+            if shown_ms < due_ms - 0.5 - _ahead_ms(ledger, row):
+                early.append((row.number, round(due_ms - shown_ms, 1)))
+    if early:
+        yield f"{_first(early)} (number, ms)"
+
+
+def _ahead_ms(ledger: Ledger, row: Arrived) -> float:
+    """Return by how much a message may be ahead that was claimed a moment before the store's clock stepped back."""
+    steps = ledger.world.store.clock.steps
+    return _CLAIMED_AHEAD_MS * any(ms < 0 and row.sent_s - 0.01 <= at_s <= row.at_s for at_s, ms in steps)
+
+
+def _due_ms(ledger: Ledger, message: Published, row: Arrived) -> float:
+    """Return the least moment of an arrival: its own, or the one that an operator gave this id."""
+    due_ms = message.due_ms
+    if message.relative and (not ledger.plan.kafka or message.attempt):
+        due_ms -= _unnoticed_ms(ledger, message)
+    for deed in ledger.deeds.get(message.number, ()):
+        if deed.id != row.id or deed.verb == "cancel" or deed.asked_s > row.at_s:
+            continue
+        moment_ms = 0.0 if deed.verb == "retry" else deed.moment_ms
+        answered = deed.answered_s is not None and deed.answered_s < row.sent_s
+        changed = answered and deed.word == "parked" and not ledger.undone_after(deed.asked_s)
+        if changed:
+            due_ms = moment_ms
+        elif deed.word in ("parked", ""):
+            due_ms = min(due_ms, moment_ms)
+    return due_ms
+
+
+def _unnoticed_ms(ledger: Ledger, message: Published) -> float:
+    """Return by how much the store's clock stepped forward before a message came, unnoticed by any process."""
+    still_s = sum(fault.for_s for fault in ledger.plan.faults if fault.kind in _LATE)
+    from_s = message.at_s - _NOTICED_S - still_s
+    return sum(max(0.0, ms) for at_s, ms in ledger.world.store.clock.steps if from_s <= at_s <= message.at_s)
+
+
+def _copies(ledger: Ledger) -> Iterator[str]:
+    """A message arrives once, except in the named windows, and its copies have its id."""
+    twice = {number: rows for number, rows in ledger.arrived.items() if len(rows) > 1}
+    windows = COPIES_AFTER | (set() if ledger.plan.kafka else COPIES_OF_A_QUEUE)
+    if twice and windows.isdisjoint(ledger.kinds) and not ledger.shaky():
+        yield f"outside of every window: {_first(sorted(twice))}"
+    strange = [number for number, rows in twice.items() if len({row.public_id for row in rows}) > 1]
+    if strange and not ledger.parked_twice():
+        yield f"with another id: {_first(strange)}"
+    most = max(map(len, ledger.arrived.values()), default=0)
+    if most > 2 + len(ledger.plan.faults):
+        yield f"more than faults: {most}"
+
+
+def _order(ledger: Ledger) -> Iterator[str]:
+    """Messages of one key, moment and priority leave in the order in which they were published."""
+    reorders = REORDERS | (set() if ledger.plan.kafka else REORDERS_A_QUEUE)
+    if ledger.shaky() or not reorders.isdisjoint(ledger.kinds):
+        return
+    lines: dict[tuple[str, bytes, float, int | None], list[Published]] = defaultdict(list)
+    for message in _in_line(ledger):
+        lines[message.route, message.key, message.due_ms, message.priority].append(message)
+    broken = []
+    for line in lines.values():
+        latest = -1
+        for message in line:
+            place = ledger.arrived[message.number][0].place
+            if place < latest:
+                broken.append(message.number)
+            latest = max(latest, place)
+    if broken:
+        yield f"left after a later one of their key: {_first(broken)}"
+
+
+def _in_line(ledger: Ledger) -> Iterator[Published]:
+    """Yield the messages that have a place: with a moment of their own, never refused, and left alone."""
+    for message in ledger.published:
+        if (
+            "x-deliver-at" in message.headers
+            and message.number in ledger.arrived
+            and message.number not in ledger.world.broker.refused
+            and message.number not in ledger.deeds
+        ):
+            yield message
+
+
+def _priorities(ledger: Ledger) -> Iterator[str]:
+    """Of one key and one moment, and parked well before it, the higher priority leaves first."""
+    if ledger.shaky() or not _LATE.isdisjoint(ledger.kinds):
+        return
+    lines: dict[tuple[str, bytes, float], list[Published]] = defaultdict(list)
+    for message in _in_line(ledger):
+        accepted = ledger.accepted.get(message.number)
+        if message.priority is not None and accepted is not None and accepted.at_ms < message.due_ms - 50:
+            lines[message.route, message.key, message.due_ms].append(message)
+    broken = []
+    for line in lines.values():
+        line.sort(key=lambda message: ledger.arrived[message.number][0].place)
+        ranks = [message.priority or 0 for message in line]
+        if ranks != sorted(ranks, reverse=True):
+            broken.append([message.number for message in line])
+    if broken:
+        yield f"a lower one left first: {_first(broken)}"
+
+
+def _cancellations(ledger: Ledger) -> Iterator[str]:
+    """What an operator cancelled is not sent after the answer."""
+    broken = [
+        deed.number
+        for deed in ledger.world.deeds
+        if deed.answered_s is not None
+        and _cancelled(deed)
+        and not ledger.undone_after(deed.asked_s)
+        and any(row.id == deed.id and row.sent_s > deed.answered_s for row in ledger.arrived.get(deed.number, ()))
+    ]
+    if broken:
+        yield f"cancelled, and sent afterwards: {_first(broken)}"
+
+
+def _replacements(ledger: Ledger) -> Iterator[str]:
+    """What waits, and is cancelled or replaced by its producer well before its moment, does not arrive."""
+    if ledger.parked_twice():
+        return
+    broken = []
+    for message in ledger.published:
+        if not message.name or message.number not in ledger.arrived or message.number in ledger.deeds:
+            continue
+        parked = ledger.accepted.get(message.number)
+        for other in ledger.enders(message):
+            ended = ledger.accepted.get(other.number)
+            if parked is None or ended is None or ledger.undone_after(ended.at_s) or _stepped(ledger, message):
+                continue
+            sent = any(row.sent_s > ended.at_s for row in ledger.arrived[message.number])
+            if sent and parked.at_s < other.at_s and ended.at_ms < message.due_ms - 100:
+                broken.append((message.number, other.number))
+    if broken:
+        yield f"ended by its producer, and delivered: {_first(broken)} (number, by)"
+
+
+def _stepped(ledger: Ledger, message: Published) -> bool:
+    """Return whether the moment of a message is not certain, because the store's clock stepped."""
+    return bool(ledger.world.store.clock.steps) and message.relative
+
+
+def _rates(ledger: Ledger) -> Iterator[str]:
+    """In no second more of a route is sent than its rate allows."""
+    rate = ledger.plan.rate
+    if not rate or ledger.shaky() or not (_LATE | {"store loses replies"}).isdisjoint(ledger.kinds):
+        return
+    sent_s = sorted(row.sent_s for row in ledger.world.broker.arrived if row.route == RATED_ROUTE)
+    most = max((bisect_left(sent_s, at_s + 1.0) - place for place, at_s in enumerate(sent_s)), default=0)
+    if most > rate * (1 + _BUCKET_S) + _ON_THE_WAY:
+        yield f"{most} in a second, and {rate:g} are allowed"
+
+
+def _pauses(ledger: Ledger) -> Iterator[str]:
+    """A paused route sends nothing, and a draining one takes nothing in, a moment after the order."""
+    if ledger.shaky() or not _DEAF.isdisjoint(ledger.kinds):
+        return
+    for route, state, from_s, to_s in ((o.route, o.state, o.from_s, o.to_s) for o in ledger.world.orders):
+        from_s += _FOLLOWED_S
+        if state is RouteState.PAUSED:
+            sent = [
+                row.number for row in ledger.world.broker.arrived if row.route == route and from_s < row.sent_s < to_s
+            ]
+            if sent:
+                yield f"{route} was paused at {from_s:.1f} s, and sent {_first(sent)}"
+        elif state is RouteState.DRAINING:
+            accepted = ((number, row.at_s) for number, row in ledger.accepted.items())
+            taken = [n for n, at_s in accepted if from_s < at_s < to_s and ledger.published[n].route == route]
+            if taken:
+                yield f"{route} drained at {from_s:.1f} s, and took in {_first(taken)}"
+
+
+def _history(ledger: Ledger) -> Iterator[str]:
+    """The history has what arrived, and nothing else."""
+    rows = [row for shard in ledger.world.store.memory.shards for row in shard.history]
+    sent = {row.id: row.number for row in ledger.world.broker.arrived}
+    written = {row.id for row in rows if row.state is PastState.DELIVERED}
+    if untrue := sorted(written - sent.keys()):
+        yield f"delivered, and nothing arrived: {_first(untrue)}"
+    ended = {row.id for row in rows if row.state in (PastState.CANCELLED, PastState.REPLACED)}
+    if ended & sent.keys() and COPIES_AFTER.isdisjoint(ledger.kinds) and not ledger.shaky():
+        yield f"ended, and arrived: {_first(sorted(sent[one] for one in ended & sent.keys()))}"
+    missing = sorted(sent[one] for one in sent.keys() - written)
+    if missing and COPIES_AFTER.isdisjoint(ledger.kinds) and not ledger.shaky():
+        yield f"arrived, and not written: {_first(missing)}"
+
+
+def _late(ledger: Ledger) -> Iterator[str]:
+    """Where nothing fails, what is not held leaves within moments."""
+    if not ledger.plan.calm:
+        return
+    late = [
+        (message.number, round(rows[0].at_ms - at_ms))
+        for message in ledger.published
+        if (rows := ledger.arrived.get(message.number)) and message.number not in ledger.deeds
+        if not (ledger.plan.rate and message.route == RATED_ROUTE)
+        for at_ms in [max(message.due_ms, (START_S + message.at_s) * 1000 - _DRIFT_MS)]
+        if rows[0].at_ms - at_ms > _LATE_MS
+    ]
+    if late:
+        yield f"{_first(late)} (number, ms)"
+
+
+def _truth(ledger: Ledger) -> Iterator[str]:
+    """Every message was in one state at any time, and the counts were equal to the truth."""
+    yield from ledger.world.wrong[:2]
+
+
+CHECKS: dict[str, Callable[[Ledger], Iterator[str]]] = {
+    "lost": _lost,
+    "early": _early,
+    "copies": _copies,
+    "order": _order,
+    "priorities": _priorities,
+    "cancelled": _cancellations,
+    "replaced": _replacements,
+    "rate": _rates,
+    "orders": _pauses,
+    "history": _history,
+    "late": _late,
+    "truth": _truth,
+}

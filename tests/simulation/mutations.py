@@ -1,0 +1,287 @@
+"""Planted mistakes, each a patch of postdate's own objects. The simulation has to find every one.
+
+``make simulate MUTATION=name`` searches from seed 1 on; ``MUTATION=all`` prints the table of ``README.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+from zlib import crc32
+
+from adapters.memory.indexes import Offsets
+from adapters.memory.shard import Shard
+from bridge.core.clock import StoreClock
+from bridge.core.errors import ShardsUnavailable
+from bridge.parking.redelivery import FirstCopies
+from bridge.pipeline import round as round_
+from bridge.pipeline.full import IntakeGate
+from bridge.pipeline.history import Historian
+from bridge.pipeline.leases import Leases
+from bridge.pipeline.park import Parker
+from bridge.pipeline.publish import Publisher
+from bridge.pipeline.round import Round
+from bridge.pipeline.settle import Settler
+from bridge.pipeline.wake import Wake
+from tests.simulation.plan import draw
+from tests.simulation.run import Outcome, run
+
+SEEDS_MAX = 2000
+
+_Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mistake: how to plant it, and the check that finds it.
+
+    ``needs``: the fault without which it does no harm. Plans without it are passed over.
+    """
+
+    name: str
+    plant: Callable[[], _Patch]
+    check: str
+    needs: str = ""
+
+
+def search(mutation: Mutation, first: int = 1, seeds: int = SEEDS_MAX, without: Collection[str] = ()) -> Outcome | None:
+    """Return the first run from ``first`` on that finds a mutation; None if no seed does."""
+    with mutation.plant():
+        for plan in map(draw, range(first, first + seeds)):
+            if mutation.needs and mutation.needs not in {fault.kind for fault in plan.faults}:
+                continue
+            outcome = run(plan, without)
+            if outcome.broken:
+                return outcome
+    return None
+
+
+# -- taking in --------------------------------------------------------------------------------------------------------
+
+
+def _accepts_before_durable() -> _Patch:
+    queue = Parker._queue
+
+    def planted(self: Parker, deliveries: Iterable[Any]) -> Any:
+        deliveries = list(deliveries)
+        steps = queue(self, deliveries)
+        self._source.accept(deliveries)
+        return steps
+
+    return patch.object(Parker, "_queue", planted)
+
+
+def _forgets_origins() -> _Patch:
+    return patch.object(Offsets, "new", lambda self, origins: [True for _ in origins])
+
+
+def _forgets_first_ids() -> _Patch:
+    return patch.object(FirstCopies, "take", lambda self, digest: b"")
+
+
+def _forgets_tokens() -> _Patch:
+    park = Shard.park
+
+    def planted(self: Shard, instance: str, batch: Any) -> Any:
+        self._seen.pop(("park", instance), None)
+        return park(self, instance, batch)
+
+    return patch.object(Shard, "park", planted)
+
+
+def _takes_in_while_draining() -> _Patch:
+    return patch.object(IntakeGate, "close", lambda self, *_: None)
+
+
+def _ignores_cancellations() -> _Patch:
+    return patch.object(Round, "_to_cancel", lambda self, *_: [])
+
+
+def _keeps_what_is_replaced() -> _Patch:
+    return patch.object(Shard, "_older_stays", lambda self, *_: False)
+
+
+def _ignores_priorities() -> _Patch:
+    return patch.object(round_, "rank_of", lambda priority: 0)
+
+
+# -- delivering -------------------------------------------------------------------------------------------------------
+
+
+def _publishes_ahead() -> _Patch:
+    return patch.object(StoreClock, "surely_us", lambda self: self.now_us() + 5_000)
+
+
+def _wakes_for_no_hint() -> _Patch:
+    return patch.object(Wake, "heard", lambda self, shard, due_ms: None)
+
+
+def _lets_the_later_overtake() -> _Patch:
+    add = Publisher.add
+
+    def planted(self: Publisher, claims: Iterable[Any]) -> None:
+        add(self, reversed(list(claims)))
+
+    return patch.object(Publisher, "add", planted)
+
+
+def _drains_for_two() -> _Patch:
+    return patch.object(Shard, "owner", lambda self, instance, drain_ms: None)
+
+
+def _hands_over_what_is_claimed() -> _Patch:
+    async def planted(self: Leases) -> None:
+        if leaving := sorted(self._leaving):
+            with suppress(ShardsUnavailable):
+                await self._store.hand_over(leaving)
+            self._leaving.difference_update(leaving)
+            for shard in self._given_way.intersection(leaving):
+                asyncio.get_running_loop().call_later(0.1, self._take_back, shard)
+
+    return patch.object(Leases, "hand_over", planted)
+
+
+def _never_recovers() -> _Patch:
+    async def planted(self: Leases) -> None:
+        pass
+
+    return patch.object(Leases, "recover", planted)
+
+
+def _never_renews() -> _Patch:
+    async def planted(self: Leases) -> None:
+        pass
+
+    return patch.object(Leases, "renew", planted)
+
+
+# -- settling ---------------------------------------------------------------------------------------------------------
+
+
+def _settles_without_a_confirm() -> _Patch:
+    def planted(self: Settler, result: Any) -> None:
+        self._confirmed.append(result.letter)
+
+    return patch.object(Settler, "_not_delivered", planted)
+
+
+def _never_settles() -> _Patch:
+    async def planted(self: Settler) -> None:
+        self._confirmed.clear()
+
+    return patch.object(Settler, "once", planted)
+
+
+def _releases_what_was_confirmed() -> _Patch:
+    settle = Shard.settle
+
+    def planted(self: Shard, rows: Iterable[Any]) -> int:
+        rows = list(rows)
+        confirmed = [row for row in rows if crc32(row[0]) % 10]
+        released = [(row[0], None, 0, "") for row in rows if not crc32(row[0]) % 10]
+        return settle(self, confirmed) + self.release(released)
+
+    return patch.object(Shard, "settle", planted)
+
+
+def _drops_what_is_buried() -> _Patch:
+    def planted(self: Shard, rows: Iterable[Any]) -> int:
+        return self.settle([(member, b"", b"") for member, _, _ in rows])
+
+    return patch.object(Shard, "bury", planted)
+
+
+def _counts_no_hold() -> _Patch:
+    add = Shard._route_add
+
+    def planted(self: Shard, state: str, route: bytes, number: int) -> None:
+        if state != "held" or number < 0:
+            add(self, state, route, number)
+
+    return patch.object(Shard, "_route_add", planted)
+
+
+def _writes_no_history() -> _Patch:
+    return patch.object(Historian, "confirmed", lambda self, now_ms, claims: None)
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def _cancels_what_is_claimed() -> _Patch:
+    cancel = Shard.cancel
+
+    def planted(self: Shard, message_id: bytes, *rest: Any) -> str:
+        word = cancel(self, message_id, *rest)
+        return "parked" if word == "claimed" else word
+
+    return patch.object(Shard, "cancel", planted)
+
+
+def _never_moves() -> _Patch:
+    return patch.object(Shard, "reschedule", lambda self, message_id, due_ms: self.word(message_id))
+
+
+def _retries_twice() -> _Patch:
+    retry = Shard.retry
+
+    def planted(self: Shard, message_id: bytes) -> bool:
+        moment_ms = self.dead.get(message_id, 0)
+        done = retry(self, message_id)
+        if done:
+            self.dead[message_id] = moment_ms
+        return done
+
+    return patch.object(Shard, "retry", planted)
+
+
+MUTATIONS = {
+    mutation.name: mutation
+    for mutation in (
+        Mutation("accepts before durable", _accepts_before_durable, "lost"),
+        Mutation("forgets origins", _forgets_origins, "copies"),
+        Mutation("forgets first ids", _forgets_first_ids, "copies"),
+        Mutation("forgets tokens", _forgets_tokens, "error"),
+        Mutation("takes in while draining", _takes_in_while_draining, "orders", "drain"),
+        Mutation("ignores cancellations", _ignores_cancellations, "replaced"),
+        Mutation("keeps what is replaced", _keeps_what_is_replaced, "replaced"),
+        Mutation("ignores priorities", _ignores_priorities, "priorities"),
+        Mutation("publishes ahead", _publishes_ahead, "early"),
+        Mutation("wakes for no hint", _wakes_for_no_hint, "late"),
+        Mutation("lets the later overtake", _lets_the_later_overtake, "order"),
+        Mutation("drains for two", _drains_for_two, "order"),
+        Mutation("hands over what is claimed", _hands_over_what_is_claimed, "order"),
+        Mutation("never recovers", _never_recovers, "stuck", "kill"),
+        Mutation("never renews", _never_renews, "copies", "broker frozen"),
+        Mutation("settles without a confirm", _settles_without_a_confirm, "lost", "sink disconnected"),
+        Mutation("never settles", _never_settles, "stuck"),
+        Mutation("releases what was confirmed", _releases_what_was_confirmed, "copies"),
+        Mutation("drops what is buried", _drops_what_is_buried, "lost", "broker refuses for good"),
+        Mutation("counts no hold", _counts_no_hold, "truth", "pause"),
+        Mutation("writes no history", _writes_no_history, "history"),
+        Mutation("cancels what is claimed", _cancels_what_is_claimed, "cancelled", "cancel"),
+        Mutation("never moves", _never_moves, "early", "reschedule"),
+        Mutation("retries twice", _retries_twice, "truth", "broker refuses for good"),
+    )
+}
+
+
+def table(names: Iterable[str]) -> bool:
+    """Search for mutations from seed 1 on, and print a row for each. Return whether all were found."""
+    found_all = True
+    for name in names:
+        began_s = time.process_time()
+        outcome = search(MUTATIONS[name])
+        took_s = time.process_time() - began_s
+        found_all &= outcome is not None
+        seed, text = (outcome.plan.seed, outcome.broken[0]) if outcome is not None else (0, "not found")
+        print(f"| {name} | {seed or '-'} | {took_s:.1f} | {text[:90]} |", flush=True)
+        if outcome is None:
+            print(f"{name} was not found in {SEEDS_MAX} seeds", file=sys.stderr)
+    return found_all

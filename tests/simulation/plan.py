@@ -1,0 +1,108 @@
+"""What happens in a run, drawn from its seed: load, faults and operators. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import NamedTuple
+
+#: Virtual seconds during which producers publish and faults happen.
+LOAD_S = 30.0
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong, or that an operator orders, at a moment. ``for_s``: how long, where it ends."""
+
+    at_s: float
+    kind: str
+    for_s: float
+    which: int
+
+    def __str__(self) -> str:
+        return f"{self.at_s:7.3f} s  {self.kind} for {self.for_s:.3f} s (instance or route {self.which})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. ``kafka``: logs with one reader each, in place of a queue."""
+
+    seed: int
+    instances: int
+    kafka: bool
+    messages: int
+    keys: int
+    shards: int
+    rate: float
+    lost: float
+    slow: float
+    faults: tuple[Fault, ...]
+    #: By which part the store's clock is too fast or too slow.
+    drift: float = 0.0
+
+    @property
+    def calm(self) -> bool:
+        """Return whether nothing fails."""
+        return not (self.lost or self.slow) and {fault.kind for fault in self.faults} <= _HARMLESS
+
+    def without(self, fault: Fault) -> Plan:
+        """Return the same run with one fault less."""
+        return replace(self, faults=tuple(other for other in self.faults if other is not fault))
+
+
+#: The faults and what operators do, and how long each may take, in seconds.
+KINDS: dict[str, tuple[float, float]] = {
+    "kill": (0.0, 8.0),
+    "stop": (0.0, 8.0),
+    "freeze": (0.1, 45.0),
+    "machine clock": (0.0, 0.0),
+    "store frozen": (0.1, 22.0),
+    "store away": (0.1, 10.0),
+    "store slow": (0.5, 5.0),
+    "store loses replies": (0.2, 3.0),
+    "store clock": (0.0, 0.0),
+    "store emptied": (0.0, 0.0),
+    "store fails over": (0.005, 0.5),
+    "store restored": (0.5, 10.0),
+    "broker frozen": (0.1, 20.0),
+    "broker blocked": (0.1, 10.0),
+    "sink disconnected": (0.1, 5.0),
+    "source disconnected": (0.0, 0.0),
+    "broker refuses": (0.2, 5.0),
+    "broker refuses for good": (0.2, 5.0),
+    "acknowledgements lost": (0.2, 3.0),
+    "pause": (0.5, 10.0),
+    "drain": (0.5, 10.0),
+    "reload": (0.0, 0.0),
+    "cancel": (0.0, 0.0),
+    "reschedule": (0.0, 0.0),
+    "deliver now": (0.0, 0.0),
+    "retry": (0.0, 0.0),
+}
+
+_HARMLESS = {"machine clock", "reload", "cancel", "reschedule", "deliver now", "retry"}
+
+
+def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
+    """Return the plan of a seed. It has a few kinds of faults: many kinds excuse more than they find."""
+    random = Random(seed)
+    kinds = random.sample(list(KINDS), random.choice((1, 1, 2, 2, 3, 5, len(KINDS))))
+    drawn = []
+    for _ in range(random.randint(0, 2 * faults)):
+        kind = random.choice(kinds)
+        least_s, most_s = KINDS[kind]
+        # Most faults are short, and some are long.
+        for_s = least_s + (most_s - least_s) * random.random() ** 3
+        drawn.append(Fault(random.uniform(0, LOAD_S), kind, for_s, random.randrange(3)))
+    return Plan(
+        seed=seed,
+        instances=random.randint(1, 3),
+        kafka=random.random() < 0.5,
+        messages=random.randint(messages // 4, messages),
+        keys=random.choice((1, 5, 50)),
+        shards=random.choice((1, 2, 4)),
+        rate=random.choice((0.0, 0.0, 0.0, 20.0, 200.0)),
+        lost=random.choice((0.0, 0.0, 0.0, 0.0, 0.0, 0.0005)),
+        slow=random.choice((0.0, 0.0, 0.0, 0.0, 0.0, 0.01)),
+        faults=tuple(sorted(drawn)),
+        drift=random.choice((0.0, 0.0, 4e-5, -4e-5)),
+    )

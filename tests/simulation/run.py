@@ -1,0 +1,165 @@
+"""One run: the plan of a seed, carried out on virtual time, and judged.
+
+``run`` is deterministic: the same plan gives the same run, event by event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random as global_random
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+import structlog
+
+from bridge.core.orders import RouteState
+from tests.simulation.broker import Broker
+from tests.simulation.faults import begin, retry_dead
+from tests.simulation.instance import alarms
+from tests.simulation.ledger import judge
+from tests.simulation.loop import PROCESS, Deadlock, VirtualLoop
+from tests.simulation.plan import LOAD_S, Plan
+from tests.simulation.servers import Network
+from tests.simulation.store import START_S, StoreServer
+from tests.simulation.truth import look
+from tests.simulation.world import ROUTES, World
+
+#: Everything must have arrived by this time after the load and the last fault.
+SETTLED_S = 90.0
+
+
+@dataclass
+class Outcome:
+    """What a run showed. ``broken`` is empty where every promise was kept."""
+
+    plan: Plan
+    broken: list[str]
+    trace: list[str]
+    arrived: int
+    virtual_s: float
+
+
+def run(plan: Plan, without: Collection[str] = ()) -> Outcome:
+    """Carry out a plan and judge it. Checks ``without`` are left out."""
+    loop = VirtualLoop()
+    with _determined(loop, plan.seed):
+        random = Random(plan.seed)
+        store = StoreServer(loop, random, plan.shards)
+        broker = Broker(store, random, logs=2 if plan.kafka else 0)
+        store.network = Network(lost=plan.lost, slow=plan.slow)
+        store.clock.drift = plan.drift
+        if plan.calm:
+            store.hints_lost = 0.0
+        world = World(plan, loop, random, store, broker)
+        try:
+            loop.run_until_complete(_play(world))
+            broken = [*judge(world, without), *_left(world)]
+        except Deadlock:
+            broken = ["stuck: every loop waits, and no timer is set"]
+        broken += [f"error: nobody handled {error}" for error in loop.errors[:3]]
+        broken += _ended_loops(world)
+        broken = [text for text in broken if text.partition(":")[0] not in without]
+        return Outcome(plan, broken, world.trace, len(broker.arrived), loop.time())
+
+
+async def _play(world: World) -> None:
+    plan, loop = world.plan, world.loop
+    for _ in range(plan.instances):
+        world.start()
+    world.schedule_load()
+    for fault in plan.faults:
+        loop.call_later(fault.at_s, begin, world, fault)
+        world.faults_end_s = max(world.faults_end_s, fault.at_s + fault.for_s)
+    while loop.time() < max(world.faults_end_s, LOAD_S) + 1.0:
+        await asyncio.sleep(0.5)
+        look(world)
+    world.store.network = world.broker.network = Network()
+    for route in ROUTES:  # an older state of the store may have brought an order back
+        world.order(route, RouteState.RUNNING)
+    world.note("no more faults")
+    deadline_s = loop.time() + SETTLED_S + world.waits_s
+    while loop.time() < deadline_s and (world.broker.left() or world.kept()):
+        retry_dead(world)
+        await asyncio.sleep(0.5)
+        look(world)
+    world.note("settled" if loop.time() < deadline_s else "not settled")
+    await asyncio.sleep(2.5)  # the history is written once a second
+
+
+# -- what must hold at the end ----------------------------------------------------------------------------------------
+
+
+def _left(world: World) -> Iterator[str]:
+    """Yield what is left although everything must have been delivered."""
+    memory = world.store.memory
+    claimed, dead = (sum(len(getattr(shard, name)) for shard in memory.shards) for name in ("claimed", "dead"))
+    if dead:
+        reasons = {shard.why.get(one, "") for shard in memory.shards for one in shard.dead}
+        yield f"stuck: {dead} dead letters, {sorted(reasons)[:2]}"
+    if (kept := len(world.kept())) or claimed:
+        yield f"stuck: {kept} in the store, of them claimed {claimed}"
+    if left := world.broker.left():
+        yield f"stuck: {left} in the broker"
+
+
+def _ended_loops(world: World) -> Iterator[str]:
+    """Yield the loops of living instances that ended, which none may."""
+    for instance in world.instances:
+        for task in instance.process.tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                yield f"error: a loop of {instance.name} ended with {error!r}"
+
+
+@contextmanager
+def _determined(loop: VirtualLoop, seed: int) -> Iterator[None]:
+    """Take time and chance from the run."""
+    secret = Random(seed)
+    state = global_random.getstate()
+    collecting = gc.isenabled()
+    asyncio.set_event_loop(loop)
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(time, "monotonic", partial(_monotonic_s, loop)))
+        patches.enter_context(patch.object(time, "time", partial(_wall_s, loop)))
+        patches.enter_context(patch.object(secrets, "token_bytes", secret.randbytes))
+        patches.enter_context(patch.object(secrets, "randbits", secret.getrandbits))
+        patches.enter_context(alarms())
+        patches.enter_context(structlog.testing.capture_logs())
+        global_random.seed(seed)
+        gc.disable()
+        gc.freeze()  # what was there before need not be looked at afterwards
+        try:
+            yield
+        finally:
+            global_random.setstate(state)
+            _forget(loop)
+            gc.unfreeze()
+            if collecting:
+                gc.enable()
+
+
+def _monotonic_s(loop: VirtualLoop) -> float:
+    process = PROCESS.get()
+    return loop.time() if process is None else loop.time() * (1 + process.drift)
+
+
+def _wall_s(loop: VirtualLoop) -> float:
+    process = PROCESS.get()
+    return START_S + loop.time() + (0.0 if process is None else process.set_by_s)
+
+
+def _forget(loop: VirtualLoop) -> None:
+    """Drop what is left of a run. Its finally blocks fail, as they must: there is no loop any more."""
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(Exception):
+            task.get_coro().close()
+    asyncio.set_event_loop(None)
+    loop.close()
+    gc.collect()

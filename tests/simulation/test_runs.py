@@ -1,0 +1,82 @@
+"""Runs of the simulation, and planted mistakes in postdate that it has to find."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.mutations import MUTATIONS, search
+from tests.simulation.plan import Fault, draw
+from tests.simulation.run import run
+
+#: Mistakes that the first few seeds find.
+FOUND_AT_ONCE = ("accepts before durable", "publishes ahead", "never settles", "keeps what is replaced")
+#: Mistakes that one check alone finds.
+SURVIVES_WITHOUT = (
+    "ignores priorities",
+    "takes in while draining",
+    "writes no history",
+    "cancels what is claimed",
+    "never moves",
+    "lets the later overtake",
+)
+#: Enough for every kind of fault, on queues and on logs. `make simulate` runs more.
+SEEDS = range(1, 13)
+#: Seeds that showed something once.
+FOUND = (39, 50, 129, 175, 1047)
+#: Seconds of a core for each of two parts of fresh seeds.
+FRESH_S = 10.0
+_STORE_FREEZES = (Fault(5.0, "store frozen", 4.0, 0), Fault(12.0, "store frozen", 12.0, 0))
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
+def test_every_promise_is_kept_whatever_happens(seed: int) -> None:
+    assert run(draw(seed)).broken == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", [1, 2])
+def test_every_promise_is_kept_with_fresh_seeds(part: int) -> None:
+    seed, until_s = secrets.randbits(32), time.process_time() + FRESH_S
+    while time.process_time() < until_s:
+        assert (seed, run(draw(seed)).broken) == (seed, [])
+        seed += 1
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = run(draw(4)), run(draw(4))
+    assert (first.trace, first.arrived, first.virtual_s) == (second.trace, second.arrived, second.virtual_s)
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+@pytest.mark.parametrize("seed", [1, 5, 7])
+def test_a_store_that_freezes_for_longer_than_its_timeout_reorders_no_key(seed: int, kafka: bool) -> None:
+    plan = replace(draw(seed), instances=2, shards=2, keys=5, rate=0.0, lost=0.0, slow=0.0, kafka=kafka)
+    assert run(replace(plan, faults=_STORE_FREEZES)).broken == []
+
+
+@pytest.mark.parametrize("name", FOUND_AT_ONCE)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    outcome = search(MUTATIONS[name], seeds=60)
+    assert outcome is not None
+    assert any(text.startswith(MUTATIONS[name].check) for text in outcome.broken)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_planted_mistake_is_found(name: str) -> None:
+    assert search(MUTATIONS[name]) is not None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SURVIVES_WITHOUT)
+def test_without_its_check_a_planted_mistake_survives(name: str) -> None:
+    mutation = MUTATIONS[name]
+    found = search(mutation)
+    assert found is not None
+    assert search(mutation, found.plan.seed, 20, without=(mutation.check,)) is None

@@ -1,0 +1,204 @@
+"""Everything of one run: servers, instances, producers, operators, and what the ledger gets to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from bridge.core.errors import StoreUnavailable
+from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.parking.envelope import unseal
+from tests.simulation.broker import Arrived, Broker, Published
+from tests.simulation.instance import RETRY_ROUTE, WAITS_MS, Instance
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.plan import LOAD_S, Plan
+from tests.simulation.store import SimulatedStore, StoreServer
+
+#: The route with priorities and, by plan, with a rate.
+RATED_ROUTE = "invoices"
+ROUTES = ("orders", RATED_ROUTE, RETRY_ROUTE)
+
+
+@dataclass
+class Deed:
+    """What an operator asked of one message, by its id in the store, and when. ``answered_s``: None without an answer.
+
+    ``moment_ms``: the new due moment, for what has one. ``word``: the state of the message in the answer.
+    """
+
+    verb: str
+    number: int
+    id: bytes
+    asked_s: float
+    moment_ms: float = 0.0
+    answered_s: float | None = None
+    word: str = ""
+
+
+@dataclass
+class Order:
+    """What operators ordered for a route, and until when."""
+
+    route: str
+    state: RouteState
+    from_s: float
+    to_s: float = float("inf")
+
+
+class Undone(NamedTuple):
+    """The store lost what happened between two moments: it failed over, was restored, or (from 0) emptied."""
+
+    from_s: float
+    at_s: float
+
+
+@dataclass
+class World:
+    """A run under way."""
+
+    plan: Plan
+    loop: VirtualLoop
+    random: Random
+    store: StoreServer
+    broker: Broker
+    instances: list[Instance] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    undone: list[Undone] = field(default_factory=list)
+    #: Numbers of messages that the store lost, which the promises exclude.
+    gone: set[int] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    started: int = 0
+    faults_end_s: float = 0.0
+    #: By how much longer (s) a message may wait than it asked for.
+    waits_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._operator = Process("operator", self.loop)
+        self._desk = SimulatedStore(self.store, "operator")
+        self.broker.consumer = self._consume
+
+    def start(self) -> Instance:
+        """Start an instance."""
+        self.started += 1
+        rates = {RATED_ROUTE: self.plan.rate} if self.plan.rate else {}
+        instance = Instance(f"{self.started:06d}", self.loop, self.store, self.broker, ROUTES, rates)
+        self.instances.append(instance)
+        return instance
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.loop.time():8.3f} s  {text}")
+
+    # -- producers and consumers ------------------------------------------------------------------------------------
+
+    def schedule_load(self) -> None:
+        """Producers publish a few messages at random moments, and bursts."""
+        left = self.plan.messages
+        while left > 0:
+            number = min(left, self.random.choice((1, 1, 2, 5, 20)))
+            left -= number
+            self.loop.call_at(self.random.uniform(0.5, LOAD_S), self._publish, number)
+
+    def _publish(self, number: int) -> None:
+        random, now_ms = self.random, self.store.clock.now_us() / 1000
+        for _ in range(number):
+            key, route = b"key %d" % random.randrange(self.plan.keys), random.choice((*ROUTES[:2], *ROUTES))
+            wait_ms = random.choice((0, 50, 500, 2_000, 5_000))
+            message = Published(len(self.published), self.loop.time(), key, {}, route, 0.0)
+            if route == RETRY_ROUTE:
+                self.send(message._replace(due_ms=now_ms + WAITS_MS[0], relative=True, attempt=1))
+            elif random.random() < 0.03:
+                name = b"name %d" % random.randrange(6)
+                self.send(message._replace(headers={"x-delay-cancel": name}, cancels=name))
+            else:
+                self._publish_delayed(message, wait_ms, now_ms)
+
+    def _publish_delayed(self, message: Published, wait_ms: int, now_ms: float) -> None:
+        """With a delay, or with a moment on a grid of 100 ms, which many messages share."""
+        random = self.random
+        if random.random() < 0.6:
+            due_ms = int((now_ms + wait_ms) // 100 * 100)
+            message = message._replace(headers={"x-deliver-at": due_ms}, due_ms=due_ms)
+        else:
+            # A log stamps what it takes; a delay of 0 ends at the arrival.
+            since_ms = self.broker.now_ms() if self.plan.kafka and wait_ms else now_ms
+            message = message._replace(headers={"x-delay": wait_ms}, due_ms=since_ms + wait_ms, relative=True)
+        if random.random() < 0.1:
+            name = b"name %d" % random.randrange(6)
+            message = message._replace(headers={**message.headers, "x-delay-key": name}, name=name)
+        if message.route == RATED_ROUTE and not self.plan.kafka:
+            message = message._replace(priority=random.choice((0, 0, 9)))
+        self.send(message)
+
+    def send(self, message: Published) -> None:
+        """Publish a message."""
+        self.published.append(message)
+        self.broker.publish(message)
+
+    def _consume(self, arrived: Arrived) -> None:
+        """A consumer of the retry route rejects four of ten messages, which come in again with their next attempt."""
+        message = self.published[arrived.number]
+        if message.route != RETRY_ROUTE or message.attempt >= len(WAITS_MS) or self.random.random() < 0.6:
+            return
+        attempt = message.attempt + 1
+        self.loop.call_later(self.broker.travel_s(), self._fail, message, attempt)
+
+    def _fail(self, message: Published, attempt: int) -> None:
+        now_ms = self.store.clock.now_us() / 1000
+        again = message._replace(number=len(self.published), at_s=self.loop.time(), attempt=attempt)
+        self.send(again._replace(due_ms=now_ms + WAITS_MS[attempt - 1]))
+
+    # -- operators --------------------------------------------------------------------------------------------------
+
+    def kept(self) -> dict[bytes, int]:
+        """Return the numbers of all messages in the store, by id."""
+        return {
+            message_id: int(unseal(envelope).payload)
+            for shard in self.store.memory.shards
+            for message_id, envelope in shard.messages.items()
+        }
+
+    def act(self, verb: str, ids: Iterable[bytes], after_ms: float = 0.0) -> None:
+        """Let an operator act on messages. ``after_ms``: the new moment, from now, of a rescheduled message."""
+        numbers, asked_s = self.kept(), self.loop.time()
+        moment_ms = self.store.clock.now_us() / 1000 + after_ms
+        deeds = [Deed(verb, numbers[one], one, asked_s, moment_ms) for one in ids if one in numbers]
+        if deeds:
+            self.deeds += deeds
+            self._operator.context.run(self._ask, verb, deeds, int(moment_ms) if after_ms else 0)
+
+    def _ask(self, verb: str, deeds: Sequence[Deed], moment_ms: int) -> None:
+        self._operator.tasks.append(self.loop.create_task(self._act(verb, deeds, moment_ms)))
+
+    async def _act(self, verb: str, deeds: Sequence[Deed], moment_ms: int) -> None:
+        ids, words = [deed.id for deed in deeds], dict[bytes, str]()
+        try:
+            if verb == "cancel":
+                words = await self._desk.cancel(ids, True)
+            elif verb == "retry":
+                await self._desk.retry(ids)
+            else:
+                words = await self._desk.reschedule(ids, moment_ms)
+        except StoreUnavailable:
+            return
+        for deed in deeds:
+            deed.answered_s, deed.word = self.loop.time(), words.get(deed.id, "")
+        self.note(f"{verb}: {[(deed.number, deed.word) for deed in deeds]}")
+
+    def order(self, route: str, state: RouteState) -> Order:
+        """Order a route into a state, as an operator does. Return the order."""
+        now_s, orders = self.loop.time(), self.store.memory.orders
+        for order in self.orders:
+            if order.route == route:
+                order.to_s = min(order.to_s, now_s)
+        if state is RouteState.RUNNING:
+            orders.pop(route, None)
+        else:
+            orders[route] = RouteOrder(state, int(self.store.clock.now_us() // 1000), Actor("an operator"), "")
+        self.orders.append(Order(route, state, now_s))
+        return self.orders[-1]
