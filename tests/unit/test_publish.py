@@ -157,8 +157,8 @@ class TestAlarm:
 
         alarm = Alarm(ring)
         alarm.set(60)
-        alarm.set(0.005)
         started = time.monotonic()
+        alarm.set(0.005)
         async with asyncio.timeout(5):
             await rung.wait()
         await asyncio.sleep(0.02)
