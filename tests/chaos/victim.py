@@ -77,8 +77,16 @@ def arm(parts: Any, step: str, nth: int) -> None:
     arms[step](parts, Countdown(nth))
 
 
+async def _never(_: Any) -> Any:
+    await asyncio.get_running_loop().create_future()
+
+
 async def _quiet(parts: Any) -> None:
-    """Let the other loops finish: acknowledgements are sent, and what earlier claims took is settled."""
+    """Let the other loops finish: acknowledgements are sent, and what earlier claims took is settled.
+
+    Nothing more is parked meanwhile: the store could have a message that the broker gives again.
+    """
+    parts.store.park = _never
     await asyncio.sleep(_QUIET_S)
     while parts.stages.leases.held():  # noqa: ASYNC110 (the real parts offer no event to wait for)
         await asyncio.sleep(0.001)
