@@ -88,7 +88,7 @@ def assemble(
     wake = Wake(clock, rules.ahead_ms)
     lease_ms = rules.claim.lease_ms
     leases = Leases(store, wake)
-    recovery = Recovery(store, leases, lease_ms, metrics)
+    recovery = Recovery(store, leases, lease_ms, rules.claim.drain_ms, metrics)
     historian = Historian(store, clock, rules.history, rules.unrecorded) if rules.history is not None else None
     settler = Settler(store, clock, rules.retry, lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)

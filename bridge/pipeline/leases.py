@@ -111,6 +111,10 @@ class Leases:
         if any(not self._held_in.get(shard) for shard in self._leaving):
             self._wake.nudge()  # it can be handed over now
 
+    def shards_held(self) -> list[int]:
+        """Return the shards of these claims."""
+        return [shard for shard, claims in self._held_in.items() if claims]
+
     def held(self) -> list[Claim]:
         """Return the claims that are not settled yet."""
         return list(self._held.values())

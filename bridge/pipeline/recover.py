@@ -24,10 +24,13 @@ _STEPS_APART_S = 60.0
 class Recovery:
     """Renews the leases of this instance, and recovers expired ones in its shards."""
 
-    def __init__(self, store: DeliveringStore, leases: Leases, lease_ms: int, metrics: Metrics) -> None:
+    def __init__(
+        self, store: DeliveringStore, leases: Leases, lease_ms: int, drain_ms: int, metrics: Metrics
+    ) -> None:
         self._store = store
         self._leases = leases
         self._lease_ms = lease_ms
+        self._drain_ms = drain_ms
         self._metrics = metrics
         self._renews_all = False
         self._recovers_from = -_STEPS_APART_S
@@ -38,7 +41,10 @@ class Recovery:
         await self.recover()
 
     async def renew(self) -> None:
-        """Extend the leases of claims that the broker has not answered yet."""
+        """Extend the leases of claims that the broker has not answered yet, and go on draining their shards: another
+        instance would overtake them. Without room for claims, nothing else does that."""
+        if shards := self._leases.shards_held():
+            await self._store.claim(shards, 0, 0, self._lease_ms, self._drain_ms)
         soon = time.monotonic() + self._lease_ms / 1000 * _RENEW_BELOW
         claims = [claim for claim in self._leases.held() if self._renews_all or claim.lease_ends < soon]
         if not claims:

@@ -217,6 +217,23 @@ async def test_a_shard_is_handed_over_when_the_last_message_in_flight_is_settled
     assert neighbour.bodies() == ["later"]
 
 
+@pytest.mark.parametrize("mine", [frozenset(), frozenset(range(SHARDS))])
+async def test_no_other_instance_drains_a_shard_whose_messages_the_broker_keeps_waiting(mine: frozenset[int]) -> None:
+    house = await filled(3)
+    neighbour = House(house.memory, "bbbbbb")
+    house.sink.answer = HOLD
+    await house.claimer.once()
+
+    house.leases.take_over(mine)
+    for _ in range(3):
+        house.clock.advance(DRAIN_MS - 1000)
+        await house.recovery.renew()
+        await house.leases.hand_over()
+        claimed = (await neighbour.store.claim([SHARD], 1, 1, LEASE_MS, DRAIN_MS))[SHARD]
+        assert not isinstance(claimed, StoreUnavailable)
+        assert claimed.owner == "aaaaaa"
+
+
 async def test_a_shard_that_comes_back_before_it_was_handed_over_stays() -> None:
     house = await filled(3)
     house.sink.answer = HOLD
