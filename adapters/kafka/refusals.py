@@ -85,7 +85,7 @@ def forbidden(topic: str) -> Refusal:
 
 def too_large(topic: str, compressed: bool) -> Refusal:
     """The record is over the topic's limit. ``compressed``: it was also tried compressed."""
-    hint = "not even compressed with gzip" if compressed else "and it was sent uncompressed (kafka.compression)"
+    hint = "not even compressed" if compressed else "and it was sent uncompressed (kafka.compression)"
     text = f"topic '{{topic}}' accepts no record of this size (max.message.bytes), {hint}"
     return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"topic": topic}), lasting=True)
 

@@ -24,9 +24,7 @@ _STEPS_APART_S = 60.0
 class Recovery:
     """Renews the leases of this instance, and recovers expired ones in its shards."""
 
-    def __init__(
-        self, store: DeliveringStore, leases: Leases, lease_ms: int, drain_ms: int, metrics: Metrics
-    ) -> None:
+    def __init__(self, store: DeliveringStore, leases: Leases, lease_ms: int, drain_ms: int, metrics: Metrics) -> None:
         self._store = store
         self._leases = leases
         self._lease_ms = lease_ms

@@ -127,7 +127,7 @@ class Kafka(Section):
     sasl_password: Annotated[SecretStr, Secret()] = SecretStr("")
     window: Annotated[int, Whole(1, 65535)] = 5000
     confirm_timeout: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
-    compression: Annotated[Literal["none", "gzip"], OneOf()] = "none"
+    compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], OneOf()] = "none"
     refresh: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     partitioner: Annotated[Partitioner, OneOf()] = "murmur2"
     delay_from: Annotated[DelayFrom, OneOf()] = "record"

@@ -12,6 +12,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from adapters.kafka.failure import RetryRouter, Returns
 from adapters.kafka.outgoing import AUDIT_HEADERS, KafkaOut
 from adapters.kafka.partitioner import PartitionChoice
+from adapters.kafka.raw import poison
 from adapters.kafka.raw.record import Record
 from adapters.kafka.routing import Router
 from bridge.core.message import Claim, Outcome
@@ -106,6 +107,25 @@ async def test_a_record_that_is_too_large_uncompressed_is_sent_compressed(topics
         results = await sink.publish(*(claim(number, record) for number, record in enumerate(records)))
         assert words(results) == ["confirmed"] * 4
     assert [await topics.read_raw(topic, offset) for offset in range(4)] == records
+
+
+@pytest.mark.parametrize(("compression", "codec"), [("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
+async def test_records_are_sent_in_the_compression_of_the_settings_and_arrive_unchanged(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, compression: str, codec: int
+) -> None:
+    topic, codecs, uncompressed = await topics.make("target"), [], poison._uncompressed
+
+    def note(data: bytes, number: int) -> bytes:
+        codecs.append(number)
+        return uncompressed(data, number)
+
+    monkeypatch.setattr(poison, "_uncompressed", note)
+    async with Sink(topics, {"orders": to(topic)}, timestamp="original", compression=compression) as sink:
+        results = await sink.publish(*(claim(number, record) for number, record in enumerate(ODD_RECORDS)))
+    assert words(results) == ["confirmed"] * len(ODD_RECORDS)
+    assert await topics.read(topic, len(ODD_RECORDS)) == ODD_RECORDS
+    assert await topics.read_raw(topic, 0) == ODD_RECORDS[0]
+    assert codecs == [codec]
 
 
 async def test_the_largest_record_of_an_intake_fits_a_target_with_the_same_limit(topics: Topics) -> None:
