@@ -76,7 +76,11 @@ COMMANDS = {
     "cancel": Command(
         "bridge.cli.cancel:cancel",
         "Delete parked messages or dead letters.",
-        ("postdate cancel --key order-4711 --route orders", "postdate cancel --dead --reason bad_header"),
+        (
+            "postdate cancel --key order-4711 --route orders",
+            "postdate cancel --dead --reason bad_header",
+            "postdate list --route orders --header tenant=acme --all -o jsonl | jq -r .id | xargs postdate cancel",
+        ),
     ),
     "reschedule": Command(
         "bridge.cli.reschedule:reschedule",
