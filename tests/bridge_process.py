@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -90,7 +90,7 @@ class Bridge:
 
     def wait_ready(self, deadline_s: float = 20.0) -> Self:
         """Wait until it reports good health and drains shards."""
-        wait_for(self.is_ready, f"the bridge is ready; it says: {self.log_tail()}", deadline_s)
+        self._wait(self.is_ready, "the bridge is ready", deadline_s)
         return self
 
     def is_ready(self) -> bool:
@@ -175,8 +175,22 @@ class Bridge:
 
     def wait_health(self, words: str, deadline_s: float = 20.0) -> None:
         """Wait until its health sentence contains these words."""
-        wait_for(lambda: words in self.health(), f"health says {words!r}; log: {self.log_tail()}", deadline_s)
+        self._wait(lambda: words in self.health(), f"health says {words!r}", deadline_s)
 
     def wait_log(self, words: str, deadline_s: float = 20.0) -> None:
         """Wait until its log contains these words; works without the store, which holds its health."""
-        wait_for(lambda: words in self.log(), f"the log says {words!r}: {self.log_tail()}", deadline_s)
+        self._wait(lambda: words in self.log(), f"the log says {words!r}", deadline_s)
+
+    def _wait(self, condition: Callable[[], object], what: str, deadline_s: float) -> None:
+        reports: list[Any] = []
+
+        def looked() -> object:
+            if condition():
+                return True
+            reports[:] = [self.report()]
+            return False
+
+        try:
+            wait_for(looked, what, deadline_s)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; it reports {reports}; log: {self.log_tail()}") from error

@@ -88,13 +88,14 @@ async def _greet(connection: Any) -> None:
     _greeted.add(_place(connection))
 
 
-#: The servers that this process has greeted, with TLS or without. Where one of them hangs up later, the settings are
-#: not the reason.
-_greeted: set[tuple[str, int, bool]] = set()
+#: The servers that this process has greeted, with TLS or without, and with which client certificate. Where one of them
+#: hangs up later, the settings are not the reason.
+_greeted: set[tuple[str, int, bool, str | None]] = set()
 
 
-def _place(connection: Any) -> tuple[str, int, bool]:
-    return connection.host, connection.port, isinstance(connection, SSLConnection)
+def _place(connection: Any) -> tuple[str, int, bool, str | None]:
+    tls = isinstance(connection, SSLConnection)
+    return connection.host, connection.port, tls, connection.certfile if tls else None
 
 
 def _hosts(netloc: str, port: int) -> list[tuple[str, int]]:
