@@ -12,6 +12,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
@@ -111,6 +112,8 @@ def sentence(error: BaseException, rules: Kafka) -> str:
         return f"no broker of {where} answers"
     if isinstance(error, TimeoutError):
         return f"{where} does not answer in time"
+    if isinstance(error, GroupCoordinatorNotAvailableError):
+        return f"no coordinator of the consumer group '{rules.group}' answers"
     return _of_rights(error, rules) or str(error) or type(error).__name__
 
 

@@ -148,7 +148,7 @@ def _instance(
             "": str(report.get("health") or "it reports no health")
         }
         faults = [
-            Fault(name, subject, "it cannot deliver" if text == WELL else _bare(text))
+            Fault(name, subject, f"instance {name} cannot deliver now" if text == WELL else _bare(text))
             for subject, text in troubles.items()
         ]
     return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))

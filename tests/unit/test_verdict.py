@@ -81,7 +81,7 @@ TABLE = {
     "an instance that cannot deliver": (
         Known(replace(CALM, instances={"a-1": {"able": False, "health": WELL}})),
         "WARN",
-        "Trouble: it cannot deliver.",
+        "Trouble: instance a-1 cannot deliver now.",
     ),
     "two troubles and overdue messages": (
         Known(late(12_000), local=[replace(HERE, troubles={"a": "x.", "b": "y."})]),
