@@ -67,6 +67,7 @@ def test_output_that_cannot_be_written_is_a_sentence_and_a_failure(command: str,
     assert (ended.returncode, ended.stderr) == (1, f"Cannot write the output: {reason}.\n")
 
 
+@pytest.mark.slow
 def test_output_that_is_no_longer_read_is_no_failure() -> None:
     shell = ["sh", "-c", f"{sys.executable} -m bridge.cli list --help | true; {sys.executable} -m bridge.cli --version"]
     ended = subprocess.run(shell, capture_output=True, text=True, check=False)
