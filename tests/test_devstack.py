@@ -191,7 +191,7 @@ async def test_a_slow_link_is_late_by_its_latency_and_keeps_to_its_rate() -> Non
         to.proxy.slow(direction="up")
         began = time.monotonic()
         await to.say(b"x" * 40_000)
-        assert 0.35 <= time.monotonic() - began < 3
+        assert 0.35 <= time.monotonic() - began < 9
 
 
 async def test_a_server_that_is_not_there_looks_like_a_reset() -> None:

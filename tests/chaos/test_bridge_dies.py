@@ -122,7 +122,7 @@ def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(
     ledger.wait_arrivals(200)
     first.kill()
     killed = time.time()
-    wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
+    wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 15)
     ledger.stop_producing()
     verdict = settled(line, ledger)
     verdict.assert_kept(TAKEN + HELD)

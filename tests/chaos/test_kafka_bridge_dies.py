@@ -84,7 +84,7 @@ def test_when_one_of_two_instances_is_killed_the_other_delivers_everything(open_
     ledger, (first, second) = line.flowing(LONG_RATE, 2)
     first.kill()
     killed = time.time()
-    wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 5)
+    wait_for(lambda: len(second.report().get("shards", [])) == 8, "the second drains all shards", 15)
     ledger.wait_arrivals(12_000)
     ledger.stop_producing()
     settled(line, ledger).assert_kept(HELD)

@@ -27,8 +27,10 @@ def test_an_order_outlives_every_fault_and_its_end_delivers_everything(
     flow.order(verb, word)
     if verb == "drain":
         wait_for(lambda: flow.line.stored() == 0, "everything that was parked is delivered")
-    time.sleep(1)  # what was on its way to the consumer
-    arrived = flow.ledger.arrived()
+    arrived = -1
+    while arrived != (latest := flow.ledger.arrived()):  # what was on its way to the consumer
+        arrived = latest
+        time.sleep(2)
     flow.disturb(redis)
     assert flow.ledger.arrived() == arrived
     flow.order("resume", "")

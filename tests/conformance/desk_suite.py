@@ -204,12 +204,13 @@ class Change:
                 except TimeoutError:
                     pass
             assert await desk_rig.desk.reschedule([one], 0) == {one: "parked"}
-            shard, due_ms = await asyncio.wait_for(heard.get(), 5)
+            now_ms = await desk_rig.desk.now_ms()
+            while (hint := await asyncio.wait_for(heard.get(), 5))[1] > now_ms:
+                pass  # of a message parked before
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-        assert shard == shard_for(b"k", SHARDS)
-        assert due_ms <= await desk_rig.desk.now_ms()
+        assert hint[0] == shard_for(b"k", SHARDS)
         assert [claim.id for claim in await desk_rig.claim()] == [one]
 
     async def test_only_parked_messages_are_rescheduled(self, desk_rig: DeskRig) -> None:

@@ -782,7 +782,8 @@ class Instances:
                     assert nearer < 100
             await park(one, rig.message(far_ms + 1, 1), shard=1)  # later: no hint
             await park(one, rig.message(far_ms - 1000, 1), shard=1)
-            assert await asyncio.wait_for(heard.get(), 5) == (1, far_ms - 1000)
+            while (hint := await asyncio.wait_for(heard.get(), 5)) != (1, far_ms - 1000):
+                assert hint[1] <= far_ms, "one of before, that came late"
             await claim(one, 1)
             await one.hand_over([1])
             assert await asyncio.wait_for(heard.get(), 5) == (1, 0)

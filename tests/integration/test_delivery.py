@@ -353,7 +353,7 @@ def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
     for task in ("task-1", "task-2"):
         ids = {"correlation_id": short(task.encode()), "message_id": short(b"not this")}
         line.publish(Props([delay(60_000)], ids), task.encode(), exchange=f"{line.name}.tasks.delay")
-    wait_for(lambda: line.waiting() == 2, "both wait", 5)
+    wait_for(lambda: line.waiting() == 2, "both wait", 20)
     (listed,) = order("list", "task-1")
     assert listed["key"] == "task-1"
     assert order("show", "task-1")["body"] == "task-1"

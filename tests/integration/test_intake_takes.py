@@ -137,7 +137,7 @@ def test_an_intake_at_its_limit_is_a_failure_by_the_management_api(
         wait_for(lambda: has(answers("check", line.file(), capsys)["FAIL"], words), "check fails", 30)
         assert has(answers("doctor", line.file(), capsys)["FAIL"], words)
         managed_rabbitmq.ctl("clear_policy", names[0])
-        wait_for(lambda: not answers("check", line.file(), capsys)["FAIL"], "all is well again", 30)
+        wait_for(lambda: not answers("check", line.file(), capsys)["FAIL"], "all is well again", NOTICED_S)
 
 
 def test_an_intake_whose_majority_of_nodes_is_gone_is_named_and_well_again_when_they_are_back(

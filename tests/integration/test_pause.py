@@ -35,7 +35,7 @@ def test_a_pause_outlives_a_restart_and_a_resume_delivers_everything_in_its_orde
     with Line(rabbitmq.url, redis_server.url, tmp_path) as line:
         first, _ = line.bridge().start(), line.bridge().start()
         first.wait_ready()
-        at_ms = int((time.time() + 2 + count / 2000) * 1000)
+        at_ms = int((time.time() + 4 + count / 2000) * 1000)
         publish_burst(line, count, at_ms)
         line.order("pause", "orders", "--reason", "the bank is down")
         line.follow("orders", "paused")
@@ -49,7 +49,7 @@ def test_a_pause_outlives_a_restart_and_a_resume_delivers_everything_in_its_orde
         line.order("resume", "orders")
         in_order(line.receive(count + 100, 60), count + 100)
         assert line.receive_until(1, 0.5) == [], "no copies"
-        wait_for(lambda: line.stored() == 0, "the store is empty", 5)
+        wait_for(lambda: line.stored() == 0, "the store is empty", 15)
 
 
 def test_a_pause_in_the_middle_of_a_burst_and_a_resume_after_it_keep_the_order(

@@ -24,7 +24,7 @@ def test_a_burst_leaves_by_priority_and_each_priority_in_its_order(
     with Line(rabbitmq.url, redis_server.url, tmp_path) as line:
         line.settings["routes"]["orders"]["priority"] = True
         line.start()
-        at = (b"x-deliver-at", "l", struct.pack(">q", int((time.time() + 3) * 1000)))
+        at = (b"x-deliver-at", "l", struct.pack(">q", int((time.time() + 5) * 1000)))
         for number in range(COUNT):
             properties = {"delivery_mode": b"\2", **({"priority": bytes([number % 10])} if number % 10 else {})}
             line.publish(Props([at], properties), b"%d" % number)

@@ -99,4 +99,4 @@ async def test_an_abandoned_connection_is_closed(sink: RabbitSink[Claim], result
     old.pause_reading()
     sink.publish([claim(1)])
     await until(lambda: sink.ready() and connection_of(sink) is not old)
-    await until(lambda: old.is_closed, 1)
+    await until(lambda: old.is_closed, 10)

@@ -25,7 +25,7 @@ def test_a_burst_leaves_at_the_rate_and_in_its_order(rabbitmq: RabbitMQ, redis_s
         bridges = [line.bridge().start(), line.bridge().start()]
         for bridge in bridges:
             bridge.wait_ready()
-        at_ms = int((time.time() + 1.5) * 1000)
+        at_ms = int((time.time() + 3) * 1000)
         publish_burst(line, COUNT, at_ms)
         assert time.time() * 1000 < at_ms, "the test machine is too slow"
         messages = line.receive(COUNT // 2)
@@ -34,9 +34,9 @@ def test_a_burst_leaves_at_the_rate_and_in_its_order(rabbitmq: RabbitMQ, redis_s
         assert line.held() > 0
         messages += line.receive(COUNT // 2)
         took_s = time.time() - at_ms / 1000
-        assert 0.9 < took_s / (COUNT / PER_S) < 1.25, took_s
+        assert 0.9 < took_s / (COUNT / PER_S) < 1.6, took_s
         in_order(messages, COUNT)
-        wait_for(lambda: line.stored() == 0, "the store is empty", 5)
+        wait_for(lambda: line.stored() == 0, "the store is empty", 15)
 
 
 def test_what_an_instance_that_dies_held_back_leaves_by_another(

@@ -118,7 +118,7 @@ def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, 
     failing.publish(PLAIN, b"one")
     failing.reject(failing.next())
     failing.accept(failing.next())
-    wait_for(lambda: line.stored() == before, "a store without the message", 5)
+    wait_for(lambda: line.stored() == before, "a store without the message", 15)
     assert line.depth(failing.queue) == 0
 
 
@@ -231,7 +231,7 @@ def test_an_operators_retry_gives_an_exhausted_message_one_more_attempt(line: Re
     again = failing.next()
     assert returned_as(again) == (2, "delivery_limit")
     failing.reject(again)
-    wait_for(lambda: any("failed 3 times" in why for why in line.dead().values()), "a dead letter", 5)
+    wait_for(lambda: any("failed 3 times" in why for why in line.dead().values()), "a dead letter", 15)
 
 
 def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: RetryLine, consumers: Consumers) -> None:

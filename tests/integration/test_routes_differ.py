@@ -140,7 +140,7 @@ def test_an_instance_that_freezes_keeps_its_shards_for_the_takeover_time_and_no_
     wait_for(lambda: two.waiting() == 40, "they are parked")
     frozen.pause()
     assert two.receive_from("orders", 40, published, delay_ms) < LATE_S
-    wait_for(lambda: len(other.report()["shards"]) == 8, "it reports the shards that it drains", 3)
+    wait_for(lambda: len(other.report()["shards"]) == 8, "it reports the shards that it drains", 15)
     frozen.resume()
     two.publish_to("orders", range(40), 500)
     assert two.receive_from("orders", 40, time.time(), 500) < LATE_S

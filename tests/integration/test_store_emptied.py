@@ -40,7 +40,7 @@ def test_an_emptied_store_is_told_of_by_log_health_check_and_stats(
         parked(line, 27)
         before = agreement(redis, line)
         redis.command("FLUSHALL")
-        bridge.wait_health(GONE, 5)
+        bridge.wait_health(GONE, 15)
         assert GONE in bridge.log()
         shell = Shell(line, capsys)
         (found,) = (row for row in shell.rows("check") if GONE in row["text"] and row["subject"] == "store")

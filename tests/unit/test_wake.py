@@ -132,7 +132,7 @@ async def test_new_shards_are_looked_at_at_once_and_old_ones_when_they_are_due(s
 async def test_a_nudge_while_awake_is_not_forgotten() -> None:
     wake = Wake(ManualClock())
     wake.nudge()
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(0.9):
         await wake.sleep(10, 0.001)
 
 
@@ -140,7 +140,7 @@ async def test_an_empty_house_is_looked_at_once_a_second() -> None:
     wake = Wake(ManualClock())
     started = asyncio.get_running_loop().time()
     await wake.sleep(10, 0.001)
-    assert 0.9 < asyncio.get_running_loop().time() - started < 3
+    assert 0.9 < asyncio.get_running_loop().time() - started < 9
 
 
 def test_the_most_overdue_shard_comes_first() -> None:
@@ -165,7 +165,7 @@ async def test_a_wake_that_looks_ahead_wakes_half_of_that_before_and_finds_all_o
     await wake.sleep(10, 0.001)  # for what `watch` has said
     started = asyncio.get_running_loop().time()
     await wake.sleep(10, 0.001)
-    assert asyncio.get_running_loop().time() - started < 0.5
+    assert asyncio.get_running_loop().time() - started < 0.9
     assert wake.due() == [0, 1]
 
 
