@@ -15,6 +15,7 @@ from tests.chaos.recovery import settled
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import need
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel, launch_sentinel
+from tests.devstack.service import wait_for
 from tests.raw_amqp import Message, parts
 from tests.unit.raw_properties import Props
 
@@ -57,7 +58,8 @@ def test_a_failover_under_load_loses_nothing_that_a_replica_had_to_hold(
     redis_sentinel.wait_steady()
     ledger.wait_arrivals(500, 40)
     ledger.stop_producing()
-    bridge.wait_ready(30)
+    # Sentinel may make the old one master again, which lacks the latest moves, and postdate says so.
+    wait_for(lambda: bridge.is_ready() or bridge.health().endswith("Messages lost: about 0."), "all is well again")
     # A promoted replica has not heard of the last deliveries: copies, as many as the old master recorded alone.
     settled(line, ledger, 60).assert_kept(copies_max=1000)
 
