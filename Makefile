@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # A shell that forbids bytecode files would let each of the hundreds of processes compile postdate anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test test-fast test-long test-browser test-helm test-rabbitmq4 check format bench compare compare-report screens docs simulate prove lock clean
+.PHONY: help env demo test test-fast test-long test-browser test-helm test-rabbitmq4 check format bench compare compare-report screens docs simulate prove cost lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -76,6 +76,9 @@ simulate: $(READY) ## run postdate on virtual time with faults drawn from seeds:
 
 prove: $(READY) ## run the fault matrix on real servers, over an hour: QUICK=1 without the long tests, ONLY=words
 	@$(BIN)/python -m tests.proof $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page)
+
+cost: $(READY) ## count Redis's instructions for a message, half a minute; KEEP=1 leaves tests/cost/table.json
+	@$(BIN)/python -m tests.cost $(if $(KEEP),--keep)
 
 docs: ## build the documentation site in build/docs/site; a broken link is a failure
 	@.ci/docs $(PYTHON)
