@@ -26,9 +26,9 @@ demo test: export FETCH := redis rabbitmq kafka
 demo: $(READY) ## watch delayed messages live; starts RabbitMQ, Kafka and Redis unless their URLs are set
 	@$(BIN)/python -m tests.devstack run redis rabbitmq 'kafka?' -- $(BIN)/postdate demo
 
-# Most of these tests wait for time to pass: three processes, each with its own servers, fit on two cores.
+# Most of these tests wait for time to pass: four processes, each with its own servers, fit on two cores.
 test: $(READY) ## run all tests except the long ones
-	@$(BIN)/python -m pytest -q -m "not long" -n 3 --dist worksteal
+	@$(BIN)/python -m pytest -q -m "not long" -n 4 --dist worksteal
 
 test-fast: $(READY) ## run the tests that need no server and no process
 	@$(BIN)/python -m pytest -q --fast -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance

@@ -132,12 +132,12 @@ def test_a_server_that_hangs_up_and_answered_before_is_not_said_to_require_tls()
         url = f"redis://127.0.0.1:{proxy.port}"
         assert said(url) == ""
         server.kill()
-        words = "it closes new connections at once, and accepted them before"
-        # Sometimes the connection is reset while it is made, before the server could greet.
-        answers = [said(url) for _ in range(10)]
-        assert any(
-            answer.startswith(f"Redis does not answer at 127.0.0.1:{proxy.port} ({words})") for answer in answers
-        )
+        named = f"Redis does not answer at 127.0.0.1:{proxy.port} (it closes new connections at once, and accepted them"
+        answers: list[str] = []
+        # A busy machine often resets the connection while it is made, before the server could greet.
+        while not any(answer.startswith(named) for answer in answers):
+            assert len(answers) < 200, set(answers)
+            answers.append(said(url))
         assert not any("TLS" in answer for answer in answers)
 
 
