@@ -29,6 +29,8 @@ from bridge.telemetry.subject import STORE_CLOCK, Subject
 FORMAT = 1
 #: How long a loss is reported: by ``check`` and ``stats``, and in the health of the instances.
 LOSS_SHOWN_MS, LOSS_IN_HEALTH_MS = 24 * 3_600_000, 3_600_000
+#: And by all, where no message seems lost: a failover that took back the last moves and nothing that was parked.
+MOVES_LOST_SHOWN_MS = 600_000
 #: From this part of maxmemory on postdate warns. At all of it nothing new is parked.
 _NEARLY = 0.8
 #: Above this number postdate warns of dead letters: they stay until someone retries or cancels them.
@@ -72,12 +74,12 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 
 def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
     """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
-    if "lost_ms" not in made or now_ms - made["lost_ms"] >= shown_ms:
+    count = made.get("lost", 0)
+    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if count else MOVES_LOST_SHOWN_MS):
         return ""
-    return (
-        f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. "
-        f"Messages lost: about {made.get('lost', 0)}"
-    )
+    nothing = "No parked message seems to be lost. What was delivered just before may come again"
+    cost = f"Messages lost: about {count}" if count else nothing
+    return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
 
 
 def _pairs(rows: Mapping[bytes, bytes] | list[bytes]) -> dict[str, int]:

@@ -14,7 +14,18 @@ from bridge.app.brokers import brokers_of, named_brokers, next_due, open_store, 
 from bridge.app.build import build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
-from bridge.desk.leftovers import Intake, Leftover, Place, Remains, left_in_store, left_over, stalled, strays, unread
+from bridge.desk.leftovers import (
+    Intake,
+    Leftover,
+    Place,
+    Remains,
+    left_in_store,
+    left_over,
+    no_strays,
+    stalled,
+    strays,
+    unread,
+)
 from bridge.process.drains import StoreDrain
 from bridge.process.service import Service
 from bridge.settings import ProcessPlan, Settings
@@ -107,8 +118,8 @@ async def strays_of(settings: Settings) -> tuple[list[Leftover], list[str]]:
         except PostdateError:
             break
         foreign = [stray for stray in strays(coming, store.delivering.routes) if not is_canary(stray.route)]
-        if coming.checked and not foreign:
-            checked.append(f"all belong to configured routes; {coming.checked}")
+        if not foreign and (text := no_strays(TITLES[store.broker], coming)):
+            checked.append(text)
         found += foreign
     return found, checked
 

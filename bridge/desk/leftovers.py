@@ -119,6 +119,11 @@ def strays(coming: Looked, known: Collection[str]) -> Iterator[Leftover]:
             yield Leftover(route, number, text)
 
 
+def no_strays(title: str, coming: Looked) -> str:
+    """Return which share was checked of a large store without strays; "" for all of it."""
+    return f"every {title} message belongs to a configured route; {coming.checked}" if coming.checked else ""
+
+
 def left_in_store(title: str, routes: Iterable[str], found: Remains) -> str:
     """Return what a store holds that no route of a broker uses any more; "" for nothing. The store does not count by
     route, and another installation may share it, so ``routes`` are only those that may own it."""

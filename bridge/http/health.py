@@ -1,7 +1,7 @@
 """The health paths. They need no token, and name nothing to a caller without one.
 
 /livez is judged by progress alone: a server that is away must not make a supervisor restart the bridge. /readyz asks
-for every connection. Both read what the bridge processes report, so a probe costs them nothing.
+for every connection. Both read what the bridge processes report, so a probe without a token costs them nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def health_routes(
 ) -> APIRouter:
     """Return /livez, /readyz, /startupz and /version. Without processes the store alone is asked.
 
-    ``verdict`` returns the sentence that /readyz ends with for those who ask for details.
+    ``verdict`` returns the sentence that /readyz ends with: "ok" alone would hide what instances elsewhere report.
     """
     routes = APIRouter(tags=["health"])
 
@@ -69,9 +69,8 @@ def health_routes(
             return PlainTextResponse("There is no such route.\n", 404)
         found = await unready(route)
         well = [(peer, "") for peer, there in processes.peers().items() if there]
-        named = asked(request, verbose)
-        overall = await verdict() if named and verdict is not None else ""
-        return _answer(named, not found, [*well, *found], overall)
+        overall = await verdict() if known(request) and verdict is not None else ""
+        return _answer(asked(request, verbose), not found, [*well, *found], overall)
 
     @routes.get("/startupz", summary="Whether the bridge was ready once", response_class=PlainTextResponse)
     async def startupz(request: Request, verbose: Annotated[str | None, Query()] = None) -> Response:
@@ -95,9 +94,7 @@ async def _store_away(open_desk: OpenDesk) -> list[tuple[str, str]]:
 
 
 def _answer(named: bool, well: bool, lines: list[tuple[str, str]], overall: str = "") -> Response:
-    """Return 200 or 503, and with ``named`` a line for each part and the verdict."""
-    text = "ok" if well else "not ok"
-    if named:
-        parts = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines]
-        text = "\n".join([*parts, text, *([overall] if overall else [])])
+    """Return 200 or 503, with ``named`` a line for each part, and the verdict for those who may know it."""
+    parts = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines if named]
+    text = "\n".join([*parts, "ok" if well else "not ok", *filter(None, [overall])])
     return PlainTextResponse(f"{text}\n", 200 if well else 503)

@@ -56,7 +56,7 @@ def test_a_killed_http_process_is_restarted_and_the_bridge_goes_on_delivering(li
     before = http_process(bridge)
     os.kill(before, signal.SIGKILL)
     delivers(line)
-    assert http.wait("/readyz", 200).text == "ok\n"
+    assert http.wait("/readyz", 200).text.startswith("ok\n")
     assert http_process(bridge) != before
     assert bridge.terminate() == 0
     assert http.get("/livez").status == 0

@@ -165,7 +165,7 @@ class TestRenamed:
         assert re.search(r"parked messages: \d \(checked: the next \d of 20 messages\)", text)
         shell.change(ORDERS)
         assert any(
-            level == "OK" and text.startswith("all belong to configured routes; checked: ")
+            level == "OK" and text.startswith("every RabbitMQ message belongs to a configured route; checked: ")
             for level, text in self.told(shell, "store")
         )
 

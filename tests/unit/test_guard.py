@@ -7,6 +7,7 @@ import pytest
 from adapters.redis.guard import (
     LOSS_IN_HEALTH_MS,
     LOSS_SHOWN_MS,
+    MOVES_LOST_SHOWN_MS,
     Mark,
     loss_in,
     lost,
@@ -44,6 +45,16 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     assert loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS) == ""
     assert loss_in(made, made["lost_ms"] + LOSS_IN_HEALTH_MS, LOSS_IN_HEALTH_MS) == ""
     assert loss_in({"format": 1, "shards": 8}, 1_800_000_000_000) == ""
+
+
+def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> None:
+    """A failover may take back the last deliveries and nothing that was parked."""
+    made = {"format": 1, "shards": 8, "id": 5, "lost_ms": 1_800_000_000_000, "lost": 0}
+    assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS - 1, LOSS_IN_HEALTH_MS) == (
+        "Redis was emptied, or replaced by an older copy of its data, at 2027-01-15T08:00:00.000Z. "
+        "No parked message seems to be lost. What was delivered just before may come again"
+    )
+    assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS) == ""
 
 
 def test_the_fullest_server_is_named_from_80_percent_of_its_memory() -> None:

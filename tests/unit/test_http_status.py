@@ -53,7 +53,9 @@ async def test_status_stats_and_readyz_say_the_same_sentence() -> None:
             sentence = (await client.get("/status"))["sentence"]
             assert (await client.get("/stats"))["sentence"] == sentence
             assert (await client.client.get("/readyz?verbose")).text.splitlines()[-1] == sentence
-        assert (await client.client.get("/readyz")).text == "ok\n"  # without details, no facts
+            assert (await client.client.get("/readyz")).text == f"ok\n{sentence}\n"
+        client.client.headers.clear()
+        assert (await client.client.get("/readyz")).text == "ok\n"  # without a token, no facts
 
 
 async def test_while_the_store_is_away_status_has_a_verdict_and_no_numbers() -> None:

@@ -15,6 +15,7 @@ from bridge.desk.leftovers import (
     Use,
     left_in_store,
     left_over,
+    no_strays,
     stalled,
     strays,
     unread,
@@ -80,11 +81,15 @@ class TestParkedMessages:
             "will not be delivered. Restore [routes.audits], or list them: `postdate list --route audits`"
         )
         assert list(strays(looked, looked.routes)) == []
+        assert no_strays("Kafka", looked) == ""
 
     def test_where_only_the_next_due_were_checked_the_sentence_says_how_many(self) -> None:
         looked = Looked({"bills": 3, "orders": 1997}, 2000, 1_000_000)
         (found,) = strays(looked, ["orders"])
         assert "has parked messages: 3 (checked: the next 2000 of 1000000 messages). " in found.text
+        assert no_strays("Kafka", looked) == (
+            "every Kafka message belongs to a configured route; checked: the next 2000 of 1000000 messages"
+        )
         assert Looked({}, 5, 5).checked == ""
 
     def test_a_store_that_no_route_uses_names_the_routes_that_may_own_its_messages(self) -> None:
