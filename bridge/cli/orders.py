@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge.cli.acting import operate
-from bridge.cli.options import ConfigOption, Output, OutputOption, YesOption
+from bridge.cli.options import ConfigOption, NoteOption, Output, OutputOption, YesOption
 from bridge.cli.output import rows as print_rows
 from bridge.core.errors import FAILED, SettingsError
 from bridge.operate.documents import RouteCounts
@@ -20,11 +20,6 @@ from bridge.telemetry.printable import say
 
 RoutesArgument = Annotated[list[str] | None, typer.Argument(metavar="ROUTE", help="Names of routes.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All routes that have a store.")]
-#: ``--reason`` is the older name. Elsewhere it selects dead letters.
-WhyOption = Annotated[
-    str, typer.Option("--note", "--reason", metavar="TEXT", help="Why you do this. Other operators see it.")
-]
-
 _COLUMNS = ["route", "state", "since", "by", "reason", "parked", "held"]
 
 
@@ -32,12 +27,12 @@ def _command(verb: RouteVerb) -> Callable[..., None]:
     def command(
         routes: RoutesArgument = None,
         every: AllOption = False,
-        reason: WhyOption = "",
+        note: NoteOption = "",
         yes: YesOption = False,
         config: ConfigOption = None,
         output: OutputOption = Output.TEXT,
     ) -> None:
-        _order(verb, routes, every, reason, yes, config, output)
+        _order(verb, routes, every, note, yes, config, output)
 
     command.__doc__ = verb.text
     return command
@@ -50,7 +45,7 @@ def _order(
     verb: RouteVerb,
     routes: Sequence[str] | None,
     every: bool,
-    reason: str,
+    note: str,
     yes: bool,
     config: Any,
     output: Output,
@@ -62,7 +57,7 @@ def _order(
         names = await operator.routes_for(verb.state, routes)
         if every and not yes:
             _ask(verb.name, names)
-        return await operator.order(names, verb.state, reason)
+        return await operator.order(names, verb.state, note)
 
     print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
 

@@ -37,7 +37,7 @@ def test_a_pause_outlives_a_restart_and_a_resume_delivers_everything_in_its_orde
         first.wait_ready()
         at_ms = int((time.time() + 4 + count / 2000) * 1000)
         publish_burst(line, count, at_ms)
-        line.order("pause", "orders", "--reason", "the bank is down")
+        line.order("pause", "orders", "--note", "the bank is down")
         line.follow("orders", "paused")
         assert time.time() * 1000 < at_ms, "the test machine is too slow: they were due before the pause"
         wait_for(lambda: line.held() == count, "everything is held", 40)
