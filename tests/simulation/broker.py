@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -106,8 +105,6 @@ class Broker(Server):
         self.sinks: list[SimulatedSink] = []
         self.arrived: list[Arrived] = []
         self.blocked = False
-        #: The context of no process.
-        self.outside = copy_context()
         #: Which share of publishes is refused for now, and for good.
         self.refusing = self.refusing_for_good = 0.0
         #: Numbers of messages that were refused.
@@ -130,12 +127,14 @@ class Broker(Server):
             delivery.failure = Failure(message.attempt, "rejected")
         if self._partitions:
             log = self._log(message)
-            published_ms = int(self.now_ms())
-            log.records.append(replace(delivery, origin=(log.name, len(log.records)), published_ms=published_ms))
+            delivery.published_ms, delivery.origin = int(self.now_ms()), (log.name, len(log.records))
+            log.records.append(delivery)
+            if not self.frozen:
+                self._let_read(log)
         else:
             delivery.priority = message.priority
             self.queues.setdefault(message.route, deque()).append(delivery)
-        self.hand_out()
+            self.hand_out()
 
     def now_ms(self) -> float:
         """Return the broker's own clock, which nothing steps."""
@@ -157,14 +156,18 @@ class Broker(Server):
         if self.frozen:
             return
         for log in self.logs:
-            if log.reader is not None and log.route not in log.reader.held:
-                log.reader.read(log)
-        consumers = [source for source in self.sources if source.consumes()]
+            self._let_read(log)
+        consumers = [source for source in self.sources if source.consumes()] if self.queues else []
         for place, (route, queue) in enumerate(self.queues.items()):
             if self._active.get(route) not in consumers and consumers:
                 self._active[route] = consumers[place % len(consumers)]
             while queue and consumers and self._active[route].room() > 0 and route not in self._active[route].held:
                 self._active[route].receive([queue.popleft()])
+
+    @staticmethod
+    def _let_read(log: Log) -> None:
+        if log.reader is not None and log.route not in log.reader.held:
+            log.reader.read(log)
 
     def join(self, source: SimulatedSource) -> None:
         """A source connects."""
@@ -245,7 +248,7 @@ class SimulatedSource:
     def read(self, log: Log) -> None:
         """Hand out the next records of a log."""
         at = self.positions[log.name]
-        if records := log.records[at : at + max(0, self.room())]:
+        if at < len(log.records) and (records := log.records[at : at + max(0, self.room())]):
             self.positions[log.name] = at + len(records)
             self.receive(records)
 
@@ -276,7 +279,9 @@ class SimulatedSource:
 
     def _come(self, deliveries: Sequence[Delivery]) -> None:
         now_ms = self._clock.now_ms()
-        mine = [replace(one, arrived_ms=now_ms) for one in deliveries if self.alive(one)]
+        mine = [delivery for delivery in deliveries if self.alive(delivery)]
+        for delivery in mine:
+            delivery.arrived_ms = now_ms
         if mine:
             self._arrivals.add(tuple(mine))
 
@@ -291,7 +296,7 @@ class SimulatedSource:
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         tags = [delivery.tag for delivery in deliveries]
         if self._broker.hears:
-            self._connection.send(lambda: self._settle(tags), lambda *_: None)
+            self._connection.send(lambda: self._settle(tags))
 
     def _settle(self, tags: Sequence[Tag]) -> None:
         """The broker hears what was accepted. Of a log, it hears the first offset that was not."""
@@ -323,7 +328,7 @@ class SimulatedSource:
 
     def hold(self, routes: Collection[str]) -> None:
         self.held = frozenset(routes)
-        self._connection.send(self._broker.hand_out, lambda *_: None)
+        self._connection.send(self._broker.hand_out)
 
     def stop(self) -> None:
         self._stopped = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -14,15 +14,17 @@ from bridge.delay.header import HeaderRules
 from bridge.delay.schedule import RetrySchedule
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
-from bridge.pipeline import publish
+from bridge.pipeline import history, publish
 from bridge.pipeline.assemble import PipelineRules, assemble
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
 from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
+from bridge.process import members
 from bridge.process.members import Members, Sharing
 from bridge.process.service import Parts, Service
 from bridge.process.watchdog import StoreWatch, Watch
+from bridge.telemetry import metrics
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.subject import Subject
@@ -64,8 +66,16 @@ class LoopAlarm:
             self._timer.cancel()
 
 
-#: Replaces what of the product asks the operating system for time.
-alarms = partial(patch.object, publish, "Alarm", LoopAlarm)
+@contextmanager
+def on_virtual_time() -> Iterator[None]:
+    """Replace what asks the operating system for time, and what looks often only to keep a real loop responsive."""
+    with (
+        patch.object(publish, "Alarm", LoopAlarm),
+        patch.multiple(history, _PACK_S=0.25, _PACK_SOON_S=0.25),
+        patch.object(members, "_LOOKS", 4),
+        patch.object(metrics, "_LAG_EVERY_S", 5.0),
+    ):
+        yield
 
 
 @dataclass
@@ -106,8 +116,8 @@ class Instance:
         self.rules = PipelineRules(
             {name: route_rules(name) for name in self.routes}, CLAIMS, RETRIES, LIMITS, self.rates, history=HISTORY
         )
-        metrics = Metrics(self.routes)
-        stages = assemble(store, self.source, self.sink, self.rules, Ids(self.name), orders, health, metrics)
+        numbers = Metrics(self.routes)
+        stages = assemble(store, self.source, self.sink, self.rules, Ids(self.name), orders, health, numbers)
         sharing = Sharing(store, self.name, self.routes, stages.leases.elsewhere)
 
         async def look() -> dict[Subject, str]:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
+from math import inf
 
 from bridge.core.orders import RouteState
 from bridge.parking.history import PastState
@@ -162,7 +163,7 @@ def _due_ms(ledger: Ledger, message: Published, row: Arrived) -> float:
     """Return the least moment of an arrival: its own, or the one that an operator gave this id."""
     due_ms = message.due_ms
     if message.relative and (not ledger.plan.kafka or message.attempt):
-        due_ms -= _unnoticed_ms(ledger, message)
+        due_ms -= _unnoticed_ms(ledger, message) + _stepped_back_ms(ledger, message)
     for deed in ledger.deeds.get(message.number, ()):
         if deed.id != row.id or deed.verb == "cancel" or deed.asked_s > row.at_s:
             continue
@@ -181,6 +182,13 @@ def _unnoticed_ms(ledger: Ledger, message: Published) -> float:
     still_s = sum(fault.for_s for fault in ledger.plan.faults if fault.kind in _LATE)
     from_s = message.at_s - _NOTICED_S - still_s
     return sum(max(0.0, ms) for at_s, ms in ledger.world.store.clock.steps if from_s <= at_s <= message.at_s)
+
+
+def _stepped_back_ms(ledger: Ledger, message: Published) -> float:
+    """Return by how much the store's clock stepped back before a message was taken in, from when its delay counts."""
+    accepted = ledger.accepted.get(message.number)
+    until_s = accepted.at_s if accepted is not None else inf
+    return sum(max(0.0, -ms) for at_s, ms in ledger.world.store.clock.steps if message.at_s <= at_s <= until_s)
 
 
 def _copies(ledger: Ledger) -> Iterator[str]:

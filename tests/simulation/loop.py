@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
@@ -29,9 +30,10 @@ class Process:
         self.drift = 0.0
         self.set_by_s = 0.0
         self.killed = False
-        self.frozen = False
+        #: Whether it runs nothing now: it is frozen, or was killed.
+        self.still = False
         self._loop = loop
-        self._held_up: list[tuple[Callable[..., object], tuple[Any, ...], Context]] = []
+        self._held_up: list[Handle] = []
         self.context = copy_context()
         self.context.run(PROCESS.set, self)
         #: Kept to the end of the run: a task that is collected would run the finally blocks of a killed process.
@@ -39,28 +41,47 @@ class Process:
 
     def freeze(self) -> None:
         """Run nothing until ``thaw``. What it sent is on its way, and what it is sent waits."""
-        self.frozen = True
+        self.still = True
 
     def thaw(self) -> None:
         """Go on, with everything that came meanwhile."""
-        self.frozen = False
+        self.still = self.killed
         held_up, self._held_up = self._held_up, []
-        for callback, args, context in held_up:
-            self._loop.call_soon(callback, *args, context=context)
+        self._loop.ready.extend(held_up)
 
     def kill(self) -> None:
         """Run nothing any more, not even finally blocks."""
-        self.killed = True
+        self.killed = self.still = True
         self._held_up.clear()
 
-    def run(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        """Run a callback, keep it for later, or drop it."""
-        if self.killed:
-            return
-        if self.frozen:
-            self._held_up.append((callback, args, context))
-        else:
-            callback(*args)
+    def hold_up(self, handle: Handle) -> None:
+        """Keep a callback for later, or drop it."""
+        if not self.killed:
+            self._held_up.append(handle)
+
+
+class Handle:
+    """A callback, as ``asyncio.TimerHandle`` without what a run does not need: half of a run is callbacks."""
+
+    __slots__ = ("args", "callback", "context", "process", "when_s")
+
+    def __init__(
+        self, when_s: float, callback: Callable[..., object] | None, args: tuple[Any, ...], context: Context
+    ) -> None:
+        self.when_s = when_s
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.process = context.get(PROCESS)
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.when_s
 
 
 #: Timers this close to each other (seconds) ring together: the rounding of floats in sums.
@@ -68,60 +89,62 @@ _TOGETHER_S = 1e-6
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """``time`` starts at 0 and moves only in jumps. It keeps its own timers, which is twice as fast."""
+    """``time`` starts at 0 and moves only in jumps. It keeps its own timers and callbacks, which is faster."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._now_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.now_s = 0.0
+        self._timers: list[tuple[float, int, Handle]] = []
         self._number = 0
+        self.ready: deque[Handle] = deque()
         #: What a callback of a process raised, which no process of ours may.
         self.errors: list[str] = []
-        self.set_exception_handler(self._note)
 
-    def _note(self, _: object, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        self.errors.append(f"{context['message']}: {error!r}")
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Note what no task handled."""
+        self.errors.append(f"{context['message']}: {context.get('exception')!r}")
 
     def time(self) -> float:
-        return self._now_s
+        return self.now_s
 
     def _run_once(self) -> None:
         """Ring the timers of the next moment, and run what is ready. Raises ``Deadlock``."""
-        timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
-        while timers and timers[0][2]._cancelled:
+        timers, ready = self._timers, self.ready
+        while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         if not ready and not self._stopping:  # type: ignore[attr-defined]
             if not timers:
                 raise Deadlock
-            self._now_s = max(self._now_s, timers[0][0])
-        until_s = self._now_s + _TOGETHER_S
+            self.now_s = max(self.now_s, timers[0][0])
+        until_s = self.now_s + _TOGETHER_S
         while timers and timers[0][0] < until_s:
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+            callback, process = handle.callback, handle.process
+            if callback is None:
+                continue
+            if process is not None and process.still:
+                process.hold_up(handle)
+                continue
+            try:
+                handle.context.run(callback, *handle.args)
+            except Exception as error:
+                self.errors.append(f"a callback failed: {error!r}")
 
     def _write_to_self(self) -> None:
         pass
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        context = copy_context() if context is None else context
-        return super().call_soon(process.run, callback, args, context, context=context)
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        handle = Handle(self.now_s, callback, args, copy_context() if context is None else context)
+        self.ready.append(handle)
+        return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        context = copy_context() if context is None else context
-        if process is not None:
-            callback, args = process.run, (callback, args, context)
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        handle = Handle(when, callback, args, copy_context() if context is None else context)
         self._number += 1
         heapq.heappush(self._timers, (when, self._number, handle))
         return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        return self.call_at(self.now_s + delay, callback, *args, context=context)

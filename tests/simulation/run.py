@@ -10,10 +10,9 @@ import gc
 import random as global_random
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -22,7 +21,7 @@ import structlog
 from bridge.core.orders import RouteState
 from tests.simulation.broker import Broker
 from tests.simulation.faults import begin, retry_dead
-from tests.simulation.instance import alarms
+from tests.simulation.instance import on_virtual_time
 from tests.simulation.ledger import judge
 from tests.simulation.loop import PROCESS, Deadlock, VirtualLoop
 from tests.simulation.plan import LOAD_S, Plan
@@ -125,11 +124,11 @@ def _determined(loop: VirtualLoop, seed: int) -> Iterator[None]:
     collecting = gc.isenabled()
     asyncio.set_event_loop(loop)
     with ExitStack() as patches:
-        patches.enter_context(patch.object(time, "monotonic", partial(_monotonic_s, loop)))
-        patches.enter_context(patch.object(time, "time", partial(_wall_s, loop)))
+        patches.enter_context(patch.object(time, "monotonic", _monotonic(loop)))
+        patches.enter_context(patch.object(time, "time", _wall(loop)))
         patches.enter_context(patch.object(secrets, "token_bytes", secret.randbytes))
         patches.enter_context(patch.object(secrets, "randbits", secret.getrandbits))
-        patches.enter_context(alarms())
+        patches.enter_context(on_virtual_time())
         patches.enter_context(structlog.testing.capture_logs())
         global_random.seed(seed)
         gc.disable()
@@ -144,14 +143,20 @@ def _determined(loop: VirtualLoop, seed: int) -> Iterator[None]:
                 gc.enable()
 
 
-def _monotonic_s(loop: VirtualLoop) -> float:
-    process = PROCESS.get()
-    return loop.time() if process is None else loop.time() * (1 + process.drift)
+def _monotonic(loop: VirtualLoop) -> Callable[[], float]:
+    def monotonic_s() -> float:
+        process = PROCESS.get()
+        return loop.now_s if process is None else loop.now_s * (1 + process.drift)
+
+    return monotonic_s
 
 
-def _wall_s(loop: VirtualLoop) -> float:
-    process = PROCESS.get()
-    return START_S + loop.time() + (0.0 if process is None else process.set_by_s)
+def _wall(loop: VirtualLoop) -> Callable[[], float]:
+    def wall_s() -> float:
+        process = PROCESS.get()
+        return START_S + loop.now_s + (0.0 if process is None else process.set_by_s)
+
+    return wall_s
 
 
 def _forget(loop: VirtualLoop) -> None:

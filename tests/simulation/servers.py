@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
+from math import inf
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
@@ -38,6 +40,8 @@ class Server:
         self.random = random
         self.network = Network()
         self.frozen = False
+        #: The context of no process.
+        self.outside = copy_context()
         self._waiting: list[Callable[[], None]] = []
 
     def freeze(self) -> None:
@@ -51,18 +55,27 @@ class Server:
         for work in waiting:
             work()
 
-    def take(self, work: Callable[[], None]) -> None:
-        """Carry out a request, now or at the thaw."""
-        if self.frozen:
-            self._waiting.append(work)
-        else:
-            work()
+    def wait(self, work: Callable[[], None]) -> None:
+        """Keep a request until the thaw."""
+        self._waiting.append(work)
 
     def travel_s(self) -> float:
         """Return how long a message is on its way."""
-        random, network = self.random, self.network
-        seconds = random.uniform(network.least_s, network.most_s)
-        return seconds + random.uniform(0, network.slow_s) if random.random() < network.slow else seconds
+        random, network = self.random.random, self.network
+        seconds = network.least_s + (network.most_s - network.least_s) * random()
+        if network.slow and random() < network.slow:
+            seconds += network.slow_s * random()
+        return seconds
+
+
+class _Request(NamedTuple):
+    """``expire`` runs at ``until_s`` in the process that sent it, unless it is answered before."""
+
+    process: Process | None
+    work: Callable[[], Any]
+    answered: Callable[[Any, BaseException | None], None] | None
+    until_s: float
+    expire: Callable[[], None]
 
 
 class Connection:
@@ -73,34 +86,49 @@ class Connection:
         self._loop = server.loop
         self._there_at = self._back_at = 0.0
 
-    def send(self, work: Callable[[], Any], answered: Callable[[Any, BaseException | None], None]) -> None:
-        """Let the server do ``work`` when the request arrives. ``answered`` runs in the process that sent it."""
-        process, server = PROCESS.get(), self._server
-        self._there_at = max(self._there_at + LATER_S, self._loop.time() + server.travel_s())
-        _outside(self._loop, self._there_at, lambda: server.take(lambda: self._carry_out(work, answered, process)))
-
-    def _carry_out(
-        self, work: Callable[[], Any], answered: Callable[[Any, BaseException | None], None], process: Process | None
+    def send(
+        self,
+        work: Callable[[], Any],
+        answered: Callable[[Any, BaseException | None], None] | None = None,
+        timeout_s: float = inf,
+        expire: Callable[[], None] = lambda: None,
     ) -> None:
-        server = self._server
+        """Let the server do ``work`` when the request arrives. ``answered`` runs in the process that sent it."""
+        server, now_s = self._server, self._loop.time()
+        self._there_at = max(self._there_at + LATER_S, now_s + server.travel_s())
+        request = _Request(PROCESS.get(), work, answered, now_s + timeout_s, expire)
+        # Outside of all processes: a killed client does not take its requests back.
+        self._loop.call_at(self._there_at, self._arrive, request, context=server.outside)
+        self._expires(request, self._there_at)
+
+    def _arrive(self, request: _Request) -> None:
+        if self._server.frozen:
+            self._server.wait(lambda: self._carry_out(request))
+            self._expires(request)
+        else:
+            self._carry_out(request)
+
+    def _carry_out(self, request: _Request) -> None:
+        server, loop = self._server, self._loop
+        process, work, answered, _, _ = request
         answer, error = None, None
         try:
             answer = work()
         except Exception as raised:  # the server's answer is this error
             error = raised
-        if server.random.random() < server.network.lost or process is None:
+        if answered is None or process is None:
             return
-        self._back_at = max(self._back_at + LATER_S, self._loop.time() + server.travel_s())
-        self._loop.call_at(self._back_at, answered, answer, error, context=process.context)
+        if server.network.lost and server.random.random() < server.network.lost:
+            self._expires(request)
+            return
+        self._back_at = max(self._back_at + LATER_S, loop.time() + server.travel_s())
+        loop.call_at(self._back_at, answered, answer, error, context=process.context)
+        self._expires(request, self._back_at)
 
-
-def _outside(loop: VirtualLoop, when_s: float, callback: Callable[[], None]) -> None:
-    """Call back at a moment, outside of all processes: a killed client does not take its requests back."""
-    process = PROCESS.set(None)
-    try:
-        loop.call_at(when_s, callback)
-    finally:
-        PROCESS.reset(process)
+    def _expires(self, request: _Request, next_s: float = inf) -> None:
+        """Set the timer of a request that will not have been answered in time: ``next_s`` is its next step."""
+        if request.until_s < next_s and request.process is not None:
+            self._loop.call_at(request.until_s, request.expire, context=request.process.context)
 
 
 async def asked(connection: Connection, work: Callable[[], Any], timeout_s: float) -> Any:
@@ -119,9 +147,5 @@ async def asked(connection: Connection, work: Callable[[], Any], timeout_s: floa
         if not future.done():
             future.set_exception(TimeoutError())
 
-    connection.send(work, answered)
-    timer = future.get_loop().call_later(timeout_s, expire)
-    try:
-        return await future
-    finally:
-        timer.cancel()
+    connection.send(work, answered, timeout_s, expire)
+    return await future

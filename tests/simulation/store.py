@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import pickle
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from adapters.memory import ManualClock, Memory, MemoryStore
@@ -30,6 +31,7 @@ T = TypeVar("T")
 #: Fields of ``Memory`` and of its shards that a server would write to its disk.
 _OF_MEMORY = ("tallies", "audit", "rates", "remembered", "instances", "deal", "orders", "operations")
 _NOT_OF_SHARD = ("now_ms", "wake")
+_NOTHING: nullcontext[None] = nullcontext()
 
 
 class _Client(NamedTuple):
@@ -78,22 +80,20 @@ class StoreServer(Server):
         #: Which share of the hints is lost.
         self.hints_lost = 0.05
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> bytes:
         """Return a copy of everything it holds."""
         memory = self.memory
-        kept = {name: copy.deepcopy(getattr(memory, name)) for name in _OF_MEMORY}
-        kept["shards"] = [
-            {name: copy.deepcopy(value) for name, value in vars(shard).items() if name not in _NOT_OF_SHARD}
-            for shard in memory.shards
+        shards = [
+            {name: value for name, value in vars(shard).items() if name not in _NOT_OF_SHARD} for shard in memory.shards
         ]
-        return kept
+        return pickle.dumps(({name: getattr(memory, name) for name in _OF_MEMORY}, shards), -1)
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: bytes) -> None:
         """Hold what it held then: a replica that lagged, or an older backup."""
-        for name in _OF_MEMORY:
-            setattr(self.memory, name, copy.deepcopy(kept[name]))
-        for shard, fields in zip(self.memory.shards, kept["shards"], strict=True):
-            vars(shard).update(copy.deepcopy(fields))
+        memory, shards = pickle.loads(kept)
+        vars(self.memory).update(memory)
+        for shard, fields in zip(self.memory.shards, shards, strict=True):
+            vars(shard).update(fields)
 
     def empty(self) -> None:
         """Hold nothing any more, as after FLUSHALL."""
@@ -115,15 +115,15 @@ class SimulatedStore(MemoryStore):
         token, self._token = self._token, None
         return token or super().new_token()
 
-    @asynccontextmanager
-    async def _call(self, adds: bool = False) -> AsyncIterator[None]:
+    def _call(self, adds: bool = False) -> AbstractAsyncContextManager[None]:  # type: ignore[override]
+        """Raise what a server answers that is away or full. At the client, raise what its server did not answer."""
         if self._fails:
             raise StoreUnavailable(self._fails)
         if self.memory.away:
             raise StoreUnavailable(self.memory.away)
         if adds and self.memory.full:
             raise StoreUnavailable("the store is full")
-        yield
+        return _NOTHING
 
     async def _remote(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Carry out a call at the server, with what the client remembered when it was sent."""
