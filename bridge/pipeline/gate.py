@@ -224,6 +224,9 @@ class RateGate:
             shard: HeldStep(backlogs[shard].last, {route: share}, False) for shard, share in shares.items() if share
         }
         replies = await self._store.let_go(steps, _STEP_MAX, gap_us)
+        # The store may have got this step late, and get the next one soon: that one's moments must not come before.
+        last_s = asyncio.get_running_loop().time() + max(shares.values()) * gap_us / 1e6
+        self._next_step_s[route] = max(self._next_step_s[route], last_s)
         for shard, reply in self._answered(replies).items():
             backlog = backlogs[shard]
             number -= reply.moved

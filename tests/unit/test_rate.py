@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from bridge.core.errors import StoreUnavailable
@@ -58,6 +61,30 @@ async def test_lateness_counts_from_the_turn_that_the_rate_gives() -> None:
     held_ms = house.metrics.routes["orders"].held_ms
     assert 80 <= sum(held_ms.counts) <= 99
     assert 300 < held_ms.total / sum(held_ms.counts) < 700, "half of the second that the burst took"
+
+
+async def test_a_step_that_reached_the_store_late_is_not_overtaken_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = await house_with(40)
+    await after(house, 0)
+    let_go, pace_s = house.store.let_go, 0.1
+
+    async def late(*call: Any) -> Any:
+        await asyncio.sleep(pace_s)
+        return await let_go(*call)
+
+    monkeypatch.setattr(gate, "_PACE_S", pace_s)
+    monkeypatch.setattr(house.store, "let_go", late)
+    for ms in (100, 20):
+        house.clock.advance(ms)
+        await house.deliver()
+    monkeypatch.setattr(gate, "_PACE_S", 0.0)
+    monkeypatch.setattr(house.store, "let_go", let_go)
+    await asyncio.sleep(pace_s)
+    house.clock.advance(100)
+    await after(house, 400)
+    assert house.bodies() == numbers(40)
 
 
 async def test_another_route_is_not_held() -> None:
