@@ -233,7 +233,6 @@ class SimulatedSource:
         self._accepted: dict[bytes, set[int]] = {}
         self.held: frozenset[str] = frozenset()
         self._stopped = False
-        broker.join(self)
 
     # -- the broker's side ------------------------------------------------------------------------------------------
 
@@ -269,6 +268,10 @@ class SimulatedSource:
         for tag in [tag for tag, one in self.out.items() if one.origin is not None and one.origin[0] == log.name]:
             del self.out[tag]
         self._accepted.pop(log.name, None)
+
+    def connect(self) -> None:
+        """Begin to consume."""
+        self._broker.join(self)
 
     def reconnect(self) -> None:
         """The connection breaks. What was not accepted is delivered again."""

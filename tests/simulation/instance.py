@@ -20,7 +20,6 @@ from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
 from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
-from bridge.process import members
 from bridge.process.members import Members, Sharing
 from bridge.process.service import Parts, Service
 from bridge.process.watchdog import StoreWatch, Watch
@@ -72,7 +71,6 @@ def on_virtual_time() -> Iterator[None]:
     with (
         patch.object(publish, "Alarm", LoopAlarm),
         patch.multiple(history, _PACK_S=0.25, _PACK_SOON_S=0.25),
-        patch.object(members, "_LOOKS", 4),
         patch.object(metrics, "_LAG_EVERY_S", 5.0),
     ):
         yield
@@ -109,6 +107,7 @@ class Instance:
         self.source = SimulatedSource(self.broker, self.store, self.process)
         self.sink = SimulatedSink(self.broker, self.process)
         self.service = self._assembled(orders)
+        self.source.connect()
         self.process.tasks += [self.loop.create_task(run) for run in self.service.loops()]
 
     def _assembled(self, orders: RouteOrders) -> Service:
