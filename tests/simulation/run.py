@@ -49,23 +49,27 @@ def run(plan: Plan, without: Collection[str] = ()) -> Outcome:
     """Carry out a plan and judge it. Checks ``without`` are left out."""
     loop = VirtualLoop()
     with _determined(loop, plan.seed):
-        random = Random(plan.seed)
-        store = StoreServer(loop, random, plan.shards)
-        broker = Broker(store, random, logs=2 if plan.kafka else 0)
-        store.network = Network(lost=plan.lost, slow=plan.slow)
-        store.clock.drift = plan.drift
-        if plan.calm:
-            store.hints_lost = 0.0
-        world = World(plan, loop, random, store, broker)
-        try:
-            loop.run_until_complete(_play(world))
-            broken = [*judge(world, without), *_left(world)]
-        except Deadlock:
-            broken = ["stuck: every loop waits, and no timer is set"]
-        broken += [f"error: nobody handled {error}" for error in loop.errors[:3]]
-        broken += _ended_loops(world)
-        broken = [text for text in broken if text.partition(":")[0] not in without]
-        return Outcome(plan, broken, world.trace, len(broker.arrived), loop.time())
+        return _outcome(plan, loop, without)  # nothing of the world is referred to when its memory is collected
+
+
+def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome:
+    random = Random(plan.seed)
+    store = StoreServer(loop, random, plan.shards)
+    broker = Broker(store, random, logs=2 if plan.kafka else 0)
+    store.network = Network(lost=plan.lost, slow=plan.slow)
+    store.clock.drift = plan.drift
+    if plan.calm:
+        store.hints_lost = 0.0
+    world = World(plan, loop, random, store, broker)
+    try:
+        loop.run_until_complete(_play(world))
+        broken = [*judge(world, without), *_left(world)]
+    except Deadlock:
+        broken = ["stuck: every loop waits, and no timer is set"]
+    broken += [f"error: nobody handled {error}" for error in loop.errors[:3]]
+    broken += _ended_loops(world)
+    broken = [text for text in broken if text.partition(":")[0] not in without]
+    return Outcome(plan, broken, world.trace, len(broker.arrived), loop.time())
 
 
 async def _play(world: World) -> None:
