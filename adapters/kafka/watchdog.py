@@ -29,6 +29,9 @@ _REBALANCE_S = 60.0
 _NOT_BEGUN = -1
 #: Timestamps this much older than the record are reported. The clocks of producers may differ by less.
 _OLD_MS = 3000
+#: They must come for this long, with pauses no longer: a producer that kept its records while Kafka stood still sends
+#: them within seconds.
+_OLD_LASTS_S = 10.0
 _OLD_SAID_S = 60.0
 #: An absolute moment does not count from a timestamp.
 _MOMENT = "x-deliver-at"
@@ -113,8 +116,11 @@ class OldTimestamps:
     everything. The last record of each poll is enough: an application that forwards timestamps does so with all.
     """
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, now: Callable[[], float] = time.monotonic) -> None:
         self._health = health
+        self._now = now
+        #: By route: when old timestamps began to come, and when the last one came.
+        self._runs: dict[str, tuple[float, float]] = {}
 
     def note_ends(self, consumer: AIOKafkaConsumer, parts: Mapping[TopicPartition, Partition]) -> None:
         """Note which partitions are read up to their ends, and when Kafka last said so."""
@@ -128,6 +134,8 @@ class OldTimestamps:
         old_ms = part.caught_up_ms - (delivery.published_ms or part.caught_up_ms)
         if old_ms < _OLD_MS or not delivery.headers or _MOMENT in delivery.headers:
             return
+        if not self._lasts(part.route):
+            return
         age = write_duration((delivery.arrived_ms - (delivery.published_ms or 0)) // 1000 * 1000)
         text = (
             f"records of route {part.route} have timestamps older than their arrival, the last one by {age}. Delays "
@@ -135,6 +143,14 @@ class OldTimestamps:
             f'forwards the timestamp of its input. Set routes.{part.route}.delay_from = "arrival" to count from arrival'
         )
         self._health.say(Subject("kafka", "timestamps", part.route), text, _OLD_SAID_S, cause="old")
+
+    def _lasts(self, route: str) -> bool:
+        """Note an old timestamp. Return whether they have come for long."""
+        now = self._now()
+        began, last = self._runs.get(route, (now, now))
+        began = now if now - last > _OLD_LASTS_S else began
+        self._runs[route] = began, now
+        return now - began >= _OLD_LASTS_S
 
 
 class TopicWatch:

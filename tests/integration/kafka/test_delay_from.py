@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 DELAY_MS = 1500
 DELAYED: Headers = [("x-delay", b"%d" % DELAY_MS)]
 OLD = "older than their arrival"
+#: Old timestamps must come for 10 s.
+QUICK_WARNING = ("tests.shortened", "adapters.kafka.watchdog._OLD_LASTS_S=1")
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_a_delay_counts_from_arrival_where_the_settings_say_so(line: KafkaLine, 
 
 
 def test_a_record_that_is_written_long_after_its_timestamp_is_named(line: KafkaLine) -> None:
-    bridge = line.run().wait_ready()
+    bridge = line.bridge(command=QUICK_WARNING).start().wait_ready()
 
     def named() -> bool:
         sent = put(line, b"forwarded with the timestamp of its input", 30)
