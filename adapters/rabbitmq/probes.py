@@ -23,7 +23,7 @@ from adapters.rabbitmq.connection import RabbitLink, open_link
 from adapters.rabbitmq.raw.fields import UnreadableTable
 from adapters.rabbitmq.raw.properties import BROKER_TIME, locate, read
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
-from adapters.rabbitmq.trouble import refuses, sentence, silent
+from adapters.rabbitmq.trouble import crashed, refuses, sentence, silent
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
@@ -46,6 +46,10 @@ _CONTROL_S = 5.0
 _EVERY_S, _AGAIN_S = 20.0, 3.0
 #: A verdict counts for so long, where no later round comes to one.
 _COUNTS_S = 120.0
+#: How RabbitMQ closes a connection.
+_INTERNAL_ERROR = 541
+#: Describes a queue with a trouble.
+_Describe = Callable[[str], str]
 
 
 class _Confirms:
@@ -149,18 +153,28 @@ async def _control(link: RabbitLink) -> None:
         raise BrokerUnavailable(f"RabbitMQ opens no channel within {_CONTROL_S:g} s") from None
 
 
-async def silent_queues(settings: RabbitMQ, queues: Iterable[str]) -> list[str]:
-    """Return those of the queues that do not answer a get. Raises ``BrokerUnavailable``.
+async def ask_queues(settings: RabbitMQ, queues: Iterable[str]) -> dict[str, str]:
+    """Return a sentence for each queue that does not answer a get. Raises ``BrokerUnavailable``.
 
     No message moves where only one consumer may be active: RabbitMQ refuses the get, and the leader has to answer that,
     too. Elsewhere the message is requeued, at its place.
     """
+    found: dict[str, _Describe] = {}
+    left = list(queues)
+    while left:  # a get from a crashed queue ends the connection, and with it the other questions
+        troubles = await _asked(settings, left)
+        found |= troubles
+        left = [queue for queue in left if queue not in found] if crashed in troubles.values() else []
+    return {queue: describe(queue) for queue, describe in found.items()}
+
+
+async def _asked(settings: RabbitMQ, queues: Sequence[str]) -> dict[str, _Describe]:
     link = await open_link(settings, "postdate check")
     try:
-        names = list(queues)
-        answered = await asyncio.gather(*(_answers_get(link, queue) for queue in names))
-        found = [queue for queue, answer in zip(names, answered, strict=True) if not answer]
-        if found:
+        channels = [await link.channel() for _ in queues]
+        answers = await asyncio.gather(*map(_get, channels, queues))
+        found = {queue: trouble for queue, trouble in zip(queues, answers, strict=True) if trouble is not None}
+        if silent in found.values():
             await _control(link)
         return found
     except AMQPError as error:
@@ -169,20 +183,30 @@ async def silent_queues(settings: RabbitMQ, queues: Iterable[str]) -> list[str]:
         await link.close()
 
 
-async def _answers_get(link: RabbitLink, queue: str) -> bool:
-    channel, answered = await link.channel(), asyncio.Event()
+async def _get(channel: Channel, queue: str) -> _Describe | None:
+    answer: asyncio.Future[_Describe | None] = asyncio.get_running_loop().create_future()
+
+    def take(trouble: _Describe | None) -> None:
+        if not answer.done():
+            answer.set_result(trouble)
 
     def on_message(_: Channel, got: Any, __: Any, ___: bytes) -> None:
         channel.basic_nack(got.delivery_tag, requeue=True)
-        answered.set()
+        take(None)
 
-    channel.add_on_close_callback(lambda *_: answered.set())
-    channel.add_callback(lambda _: answered.set(), [spec.Basic.GetEmpty])
+    channel.add_on_close_callback(lambda _, error: take(crashed if _is_crash(error, queue) else None))
+    channel.add_callback(lambda _: take(None), [spec.Basic.GetEmpty])
     channel.basic_get(queue, on_message)
     with suppress(TimeoutError):
         async with asyncio.timeout(_ANSWER_S):
-            await answered.wait()
-    return answered.is_set()
+            return await answer
+    return silent
+
+
+def _is_crash(error: BaseException, queue: str) -> bool:
+    """Return whether RabbitMQ closed the connection because this queue has no process (tried: 3.10.8, 4.3.6)."""
+    text = str(getattr(error, "reply_text", ""))
+    return getattr(error, "reply_code", 0) == _INTERNAL_ERROR and f"queue '{queue}' in vhost" in text
 
 
 class IntakeProbe:

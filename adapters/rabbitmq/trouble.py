@@ -166,6 +166,14 @@ def silent(queue: str) -> str:
     )
 
 
+def crashed(queue: str) -> str:
+    """Describe a queue whose process is gone."""
+    return (
+        f"the queue {queue} takes no messages in: it has crashed. Read RabbitMQ's log for the reason, and restart the "
+        "node that `rabbitmqctl list_queues name state leader` shows"
+    )
+
+
 def refuses(queue: str) -> str:
     """Describe a queue that refuses what is published to it."""
     return (

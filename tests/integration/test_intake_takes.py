@@ -166,6 +166,33 @@ def test_an_intake_whose_majority_of_nodes_is_gone_is_named_and_well_again_when_
         assert line.receive(1, 60)[0].body == b"goes on"
 
 
+def member(broker: RabbitMQ, queue: str, action: str) -> None:
+    """Stop or restart the only member of a quorum queue. Its process is what a message that it cannot handle kills."""
+    resource = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+    broker.ctl(
+        "eval", f"{{ok, Q}} = rabbit_amqqueue:lookup({resource}), ra:{action}(quorum_queues, amqqueue:get_pid(Q))."
+    )
+
+
+def test_a_crashed_intake_is_named_whether_or_not_postdate_runs(
+    own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Line(own_rabbitmq.url, redis_server.url, tmp_path) as line:
+        member(own_rabbitmq, line.intake, "stop_server")
+        words = f"the queue {line.intake} takes no messages in: it has crashed"
+        for command in ("check", "doctor"):
+            assert has(answers(command, line.file(), capsys)["FAIL"], words), command
+        member(own_rabbitmq, line.intake, "restart_server")
+        watched = Watched(line)
+        assert answers("check", line.file(watched.settings), capsys)["FAIL"] == []
+        member(own_rabbitmq, line.intake, "stop_server")
+        watched.wait_unready(f"the queue {line.intake} refuses messages")
+        member(own_rabbitmq, line.intake, "restart_server")
+        watched.wait_ready()
+        line.publish(Props([delay(50)], PERSISTENT), b"goes on")
+        assert line.receive(1, 60)[0].body == b"goes on"
+
+
 def test_a_restart_of_the_broker_is_no_dead_intake(own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
     with Line(own_rabbitmq.url, redis_server.url, tmp_path) as line:
         watched = Watched(line)

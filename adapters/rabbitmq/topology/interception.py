@@ -9,9 +9,9 @@ from contextlib import closing
 from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.levels.waits import plan_waits
 from adapters.rabbitmq.management import reach
-from adapters.rabbitmq.probes import silent_queues
+from adapters.rabbitmq.probes import ask_queues
 from adapters.rabbitmq.topology.fronts import foreign_bindings
-from adapters.rabbitmq.trouble import full, silent
+from adapters.rabbitmq.trouble import full
 from bridge.core.errors import BrokerUnavailable
 from bridge.desk.severity import CheckResult, fail, ok, warn
 from bridge.settings import Settings
@@ -43,11 +43,11 @@ def consumed_queues(settings: Settings) -> Mapping[str, str]:
 def _silent(settings: Settings) -> Iterator[CheckResult]:
     queues = consumed_queues(settings)
     try:
-        found = asyncio.run(silent_queues(settings.rabbitmq, queues))
+        found = asyncio.run(ask_queues(settings.rabbitmq, queues))
     except BrokerUnavailable:
         return
-    for queue in found:
-        yield fail(_of(queues[queue]), silent(queue))
+    for queue, text in found.items():
+        yield fail(_of(queues[queue]), text)
 
 
 def _full(settings: Settings) -> Iterator[CheckResult]:
