@@ -84,6 +84,7 @@ class Wake:
         self.ahead_ms = ahead_ms
         self._lead_ms = ahead_ms / 2
         self._event = asyncio.Event()
+        self._nudged = False
         self._room = asyncio.Event()
         self._next_due_ms: dict[int, int | None] = {}
         self._heard_since: dict[int, int] = {}
@@ -99,6 +100,7 @@ class Wake:
     def nudge(self) -> None:
         """Ask the store now."""
         self._sleeping_until_ms = 0
+        self._nudged = True
         self._event.set()
 
     def heard(self, shard: int, due_ms: int) -> None:
@@ -168,6 +170,9 @@ class Wake:
         """Sleep until there is reason to ask the store."""
         awake = [due_ms for shard in self.awake(self._next_due_ms) if (due_ms := self._next_due_ms[shard]) is not None]
         until_due = [self._clock.seconds_until(due_ms) for due_ms in awake]
+        if self._nudged:  # it may have come during the last look, which is younger than the pace
+            until_due.append(0.0)
+            self._nudged = False
         seconds = sleep_s(until_due, since_look_s, pace_s, self._lead_ms / 1000)
         if self._event.is_set() and since_look_s >= pace_s:
             self._event.clear()
@@ -180,3 +185,4 @@ class Wake:
         finally:
             timer.cancel()
         self._event.clear()
+        self._nudged = False

@@ -137,6 +137,14 @@ async def test_a_nudge_while_awake_is_not_forgotten(monkeypatch: pytest.MonkeyPa
         await wake.sleep(10, 0.001)
 
 
+async def test_a_nudge_right_after_a_look_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.pipeline.wake.IDLE_S", 30.0)
+    wake = Wake(ManualClock())
+    wake.nudge()
+    async with asyncio.timeout(20):
+        await wake.sleep(0.0, 0.001)
+
+
 async def test_an_empty_house_is_looked_at_once_a_second() -> None:
     wake = Wake(ManualClock())
     started = asyncio.get_running_loop().time()
