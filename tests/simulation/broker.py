@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from bridge.core.message import Claim, Delivery, Failure, HeaderValue, Outcome, Refusal
+from bridge.core.message import Claim, Delivery, Failure, HeaderValue, Outcome, Refusal, no_route
 from bridge.core.ports import Letter, Result
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.intake import Arrivals
@@ -114,6 +114,8 @@ class Broker(Server):
         #: Called with each message that arrives.
         self.consumer: Callable[[Arrived], None] = lambda arrived: None
         self.hears = True
+        #: By how many places the readers of logs have moved on.
+        self.turned = 0
         self.redelivered = 0
         #: The numbers of the messages that were delivered again.
         self.again: set[int] = set()
@@ -157,8 +159,9 @@ class Broker(Server):
             return
         for log in self.logs:
             self._let_read(log)
-        consumers = [source for source in self.sources if source.consumes()] if self.queues else []
+        alive = [source for source in self.sources if source.consumes()] if self.queues else []
         for place, (route, queue) in enumerate(self.queues.items()):
+            consumers = [source for source in alive if route in source.routes]
             if self._active.get(route) not in consumers and consumers:
                 self._active[route] = consumers[place % len(consumers)]
             while queue and consumers and self._active[route].room() > 0 and route not in self._active[route].held:
@@ -188,9 +191,10 @@ class Broker(Server):
 
     def rebalance(self) -> None:
         """Deal the logs to the readers. A log that moves is read again from its committed offset."""
-        readers = [source for source in self.sources if source.consumes()]
+        alive = [source for source in self.sources if source.consumes()]
         for number, log in enumerate(self.logs):
-            reader = readers[number % len(readers)] if readers else None
+            readers = [source for source in alive if log.route in source.routes]
+            reader = readers[(number + self.turned) % len(readers)] if readers else None
             if reader is not log.reader:
                 if log.reader is not None:
                     log.reader.forget(log)
@@ -217,8 +221,9 @@ class Broker(Server):
 class SimulatedSource:
     """A ``Source`` of one process."""
 
-    def __init__(self, broker: Broker, store: SimulatedStore, process: Process) -> None:
+    def __init__(self, broker: Broker, store: SimulatedStore, process: Process, routes: Collection[str]) -> None:
         self._broker = broker
+        self.routes = routes
         self._clock = store.clock
         self._process = process
         self._connection = Connection(broker)
@@ -343,10 +348,15 @@ class SimulatedSource:
 class SimulatedSink:
     """A ``Sink`` of one process."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: Broker, process: Process, routes: Collection[str]) -> None:
         self._broker = broker
         self._process = process
+        self._routes = routes
         self._connection = Connection(broker)
+        #: Whether it gets the broker's confirms.
+        self.hears = True
+        #: What arrives on a channel before this number, the broker throws away.
+        self._open_from = 0
         self._answered: Callable[[list[Result[Claim]]], None] = lambda results: None
         self._flights: dict[int, Claim] = {}
         self._number = 0
@@ -363,9 +373,14 @@ class SimulatedSink:
         if results:
             self._broker.loop.call_soon(self._answered, results, context=self._process.context)
 
+    def close_channel(self) -> None:
+        """The broker closes the channel over another message: it throws away what arrives there afterwards."""
+        self._open_from = self._epoch + 1
+        self.disconnect()
+
     def connect(self) -> None:
         """Connect again."""
-        self.connected = True
+        self.connected = self.hears = True
         self._connection = Connection(self._broker)
         self._broker.loop.call_soon(self._answered, [], context=self._process.context)
 
@@ -393,17 +408,23 @@ class SimulatedSink:
             self._broker.loop.call_soon(self._answered, results, context=self._process.context)
             return
         numbers = []
+        if missing := [letter for letter in letters if letter.route not in self._routes]:
+            results = [Result(letter, Outcome.REFUSED, no_route(letter.route)) for letter in missing]
+            self._broker.loop.call_soon(self._answered, results, context=self._process.context)
+            letters = [letter for letter in letters if letter.route in self._routes]
         for letter in letters:
             self._number += 1
             self._flights[self._number] = letter
             numbers.append(self._number)
         epoch, sent_s = self._epoch, self._broker.loop.time()
         pairs = list(zip(numbers, letters, strict=True))
-        self._connection.send(lambda: self._take(pairs, sent_s), lambda answer, _: self._confirm(epoch, answer))
+        self._connection.send(lambda: self._take(epoch, pairs, sent_s), lambda answer, _: self._confirm(epoch, answer))
 
-    def _take(self, pairs: Sequence[tuple[int, Letter]], sent_s: float) -> list[tuple[int, Refusal | None]]:
+    def _take(self, epoch: int, pairs: Sequence[tuple[int, Letter]], sent_s: float) -> list[tuple[int, Refusal | None]]:
         """The broker takes or refuses messages, and consumers get them."""
         broker, answers = self._broker, list[tuple[int, Refusal | None]]()
+        if epoch < self._open_from:
+            return answers
         now_ms = broker.store.clock.now_us() / 1000
         for number, letter in pairs:
             assert isinstance(letter, Claim)
@@ -427,7 +448,7 @@ class SimulatedSink:
         return answers
 
     def _confirm(self, epoch: int, answers: Sequence[tuple[int, Refusal | None]]) -> None:
-        if epoch != self._epoch:
+        if epoch != self._epoch or not self.hears:
             return
         results = []
         for number, refusal in answers or ():

@@ -14,8 +14,8 @@ from tests.simulation.store import StoreServer
 from tests.simulation.world import ROUTES, Undone, World
 
 _End = Callable[[], object]
-#: How many messages an operator acts on at once.
-_SOME = 5
+#: How many messages an operator acts on at once, and a bulk operation.
+_SOME, _MANY = 5, 250
 
 
 def begin(world: World, fault: Fault) -> None:
@@ -209,6 +209,63 @@ def _deaf(world: World, _: Fault) -> _End:
     return hears
 
 
+def _confirms_lost(world: World, fault: Fault) -> _End:
+    """An instance gets no confirm. Then its connection breaks, and the outcome of all is unknown."""
+    victim = _victim(world, fault)
+    if not hasattr(victim, "sink"):
+        return _nothing
+    victim.sink.hears = False
+
+    def breaks() -> None:
+        victim.sink.disconnect()
+        victim.sink.connect()
+
+    return breaks
+
+
+def _channel_closed(world: World, fault: Fault) -> _End:
+    victim = _victim(world, fault)
+    if not hasattr(victim, "sink"):
+        return _nothing
+    victim.sink.close_channel()
+    return victim.sink.connect
+
+
+def _rebalance(world: World, _: Fault) -> _End:
+    """Every log moves to the next reader, and on when this ends."""
+
+    def turn() -> None:
+        world.broker.turned += 1
+        world.broker.rebalance()
+
+    turn()
+    return turn
+
+
+def _route_removed(world: World, fault: Fault) -> _End:
+    """The instances start again one after the other, with settings that lack a route. Then the route comes back."""
+    route = ROUTES[fault.which % len(ROUTES)]
+    world.removed.append(route)
+    _start_again(world)
+
+    def back() -> None:
+        world.removed.remove(route)
+        _start_again(world)
+
+    return back
+
+
+def _start_again(world: World) -> None:
+    for place, instance in enumerate([one for one in world.instances if not one.process.killed]):
+        world.loop.call_later(0.7 * place, _replace, world, instance)
+
+
+def _replace(world: World, instance: Instance) -> None:
+    world.start()
+    if not instance.process.killed:
+        instance.stop()
+
+
 # -- operators --------------------------------------------------------------------------------------------------------
 
 
@@ -225,10 +282,12 @@ def _ordered(state: RouteState) -> Callable[[World, Fault], _End]:
     return order
 
 
-def _acts(verb: str, after_ms: Callable[[World], float] = lambda _: 0.0) -> Callable[[World, Fault], _End]:
+def _acts(
+    verb: str, after_ms: Callable[[World], float] = lambda _: 0.0, most: int = _SOME
+) -> Callable[[World, Fault], _End]:
     def act(world: World, _: Fault) -> _End:
         ids = sorted(world.kept())
-        world.act(verb, world.random.sample(ids, min(len(ids), _SOME)), after_ms(world))
+        world.act(verb, world.random.sample(ids, min(len(ids), most)), after_ms(world))
         return _nothing
 
     return act
@@ -265,10 +324,16 @@ _FAULTS: dict[str, Callable[[World, Fault], _End]] = {
     "broker refuses": _refuses,
     "broker refuses for good": _refuses_for_good,
     "acknowledgements lost": _deaf,
+    "confirms lost": _confirms_lost,
+    "channel closed": _channel_closed,
+    "rebalance": _rebalance,
+    "route removed": _route_removed,
     "pause": _ordered(RouteState.PAUSED),
     "drain": _ordered(RouteState.DRAINING),
     "cancel": _acts("cancel"),
     "reschedule": _acts("reschedule", lambda world: world.random.choice((100.0, 2_000.0, 10_000.0))),
     "deliver now": _acts("deliver now"),
     "retry": _retry,
+    "bulk cancel": _acts("cancel", most=_MANY),
+    "bulk reschedule": _acts("reschedule", lambda world: world.random.choice((100.0, 2_000.0)), _MANY),
 }

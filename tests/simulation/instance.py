@@ -104,8 +104,8 @@ class Instance:
                 break
             except Exception:
                 await asyncio.sleep(0.5)
-        self.source = SimulatedSource(self.broker, self.store, self.process)
-        self.sink = SimulatedSink(self.broker, self.process)
+        self.source = SimulatedSource(self.broker, self.store, self.process, self.routes)
+        self.sink = SimulatedSink(self.broker, self.process, self.routes)
         self.service = self._assembled(orders)
         self.source.connect()
         self.process.tasks += [self.loop.create_task(run) for run in self.service.loops()]

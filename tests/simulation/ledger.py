@@ -28,11 +28,15 @@ COPIES_AFTER = _UNDONE | {
     "store slow",
     "store loses replies",
     "sink disconnected",
+    "confirms lost",
+    "channel closed",
+    "route removed",
 }
 #: On a queue, what was not acknowledged comes again.
 COPIES_OF_A_QUEUE = {"source disconnected", "acknowledgements lost"}
 #: Faults after which a few messages may lose their place: a takeover, a redelivery, an older state.
 REORDERS = _UNDONE | {"kill", "stop", "freeze", "sink disconnected", "broker frozen", "store clock"}
+REORDERS |= {"confirms lost", "channel closed", "rebalance", "route removed"}
 REORDERS_A_QUEUE = {"source disconnected", "acknowledgements lost", "store away", "store slow", "store loses replies"}
 #: Faults that delay what was sent, or let several instances count with different moments.
 _LATE = REORDERS | REORDERS_A_QUEUE | {"broker blocked", "store frozen", "store clock"}

@@ -70,16 +70,31 @@ KINDS: dict[str, tuple[float, float]] = {
     "broker refuses": (0.2, 5.0),
     "broker refuses for good": (0.2, 5.0),
     "acknowledgements lost": (0.2, 3.0),
+    "confirms lost": (0.2, 3.0),
+    "channel closed": (0.0, 0.5),
+    "rebalance": (0.0, 5.0),
     "pause": (0.5, 10.0),
     "drain": (0.5, 10.0),
     "reload": (0.0, 0.0),
+    "route removed": (2.0, 15.0),
     "cancel": (0.0, 0.0),
     "reschedule": (0.0, 0.0),
     "deliver now": (0.0, 0.0),
     "retry": (0.0, 0.0),
+    "bulk cancel": (0.0, 0.0),
+    "bulk reschedule": (0.0, 0.0),
 }
 
-_HARMLESS = {"machine clock", "reload", "cancel", "reschedule", "deliver now", "retry"}
+_HARMLESS = {
+    "machine clock",
+    "reload",
+    "cancel",
+    "reschedule",
+    "deliver now",
+    "retry",
+    "bulk cancel",
+    "bulk reschedule",
+}
 
 
 def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:

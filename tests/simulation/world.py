@@ -70,6 +70,8 @@ class World:
     undone: list[Undone] = field(default_factory=list)
     #: Numbers of messages that the store lost, which the promises exclude.
     gone: set[int] = field(default_factory=set)
+    #: Routes that the settings of instances lack that start now.
+    removed: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     started: int = 0
@@ -83,10 +85,11 @@ class World:
         self.broker.consumer = self._consume
 
     def start(self) -> Instance:
-        """Start an instance."""
+        """Start an instance, with every route that was not removed."""
         self.started += 1
+        routes = tuple(route for route in ROUTES if route not in self.removed)
         rates = {RATED_ROUTE: self.plan.rate} if self.plan.rate else {}
-        instance = Instance(f"{self.started:06d}", self.loop, self.store, self.broker, ROUTES, rates)
+        instance = Instance(f"{self.started:06d}", self.loop, self.store, self.broker, routes, rates)
         self.instances.append(instance)
         return instance
 
