@@ -74,7 +74,7 @@ COMMANDS = {
         ("postdate show 1gd4r5kq2000ab3c9d00", "postdate show --key order-4711 --route orders"),
     ),
     "cancel": Command(
-        "bridge.cli.cancel:cancel",
+        "bridge.cli.acts:cancel",
         "Delete parked messages or dead letters.",
         (
             "postdate cancel --key order-4711 --route orders",
@@ -83,17 +83,17 @@ COMMANDS = {
         ),
     ),
     "reschedule": Command(
-        "bridge.cli.reschedule:reschedule",
+        "bridge.cli.acts:reschedule",
         "Change when parked messages are due.",
         ("postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z",),
     ),
     "deliver": Command(
-        "bridge.cli.deliver:deliver",
+        "bridge.cli.acts:deliver",
         "Make parked messages due now.",
         ("postdate deliver --key order-4711 --route orders",),
     ),
     "retry": Command(
-        "bridge.cli.retry:retry",
+        "bridge.cli.acts:retry",
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
     ),

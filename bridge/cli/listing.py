@@ -148,6 +148,17 @@ def list_messages(
     state = Listed.DEAD if reason and state is Listed.PARKED else state
     stored = bool(header or min_size or min_tries or parked_after or parked_before)
     _judge(settings, state, due_after or due_before, ending or since, stored)
+    restricting = {
+        "route": route,
+        "due_after": due_after,
+        "due_before": due_before,
+        "reason": reason,
+        "header": header,
+        "min_size": min_size,
+        "min_tries": min_tries,
+        "parked_after": parked_after,
+        "parked_before": parked_before,
+    }
 
     async def gather(operator: Operator) -> _Rows:
         now_ms, most = await operator.now_ms(), None if everything else limit
@@ -156,20 +167,7 @@ def list_messages(
             from_ms = read_past_border_ms("--since", since, now_ms)
             past = PastFilter(route, raw_key, None, ending, from_ms, None, reason)
             return _Rows(*await gathered(operator.history(past), most), now_ms)
-        wanted = read_criteria(
-            now_ms,
-            as_an_option,
-            route=route,
-            key=raw_key,
-            due_after=due_after,
-            due_before=due_before,
-            reason=reason,
-            header=header,
-            min_size=min_size,
-            min_tries=min_tries,
-            parked_after=parked_after,
-            parked_before=parked_before,
-        )
+        wanted = read_criteria(now_ms, as_an_option, raw_key, restricting)
         found, more = await gathered(operator.messages(State(state.value), wanted, _looked(header)), most)
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 

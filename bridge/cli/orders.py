@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -10,13 +9,13 @@ import typer
 
 from bridge.cli.acting import operate
 from bridge.cli.options import ConfigOption, NoteOption, Output, OutputOption, YesOption
+from bridge.cli.output import confirm
 from bridge.cli.output import rows as print_rows
-from bridge.core.errors import FAILED, SettingsError
+from bridge.core.errors import SettingsError
 from bridge.operate.documents import RouteCounts
 from bridge.operate.operator import Operator
 from bridge.operate.verbs import DRAIN, PAUSE, RESUME, RouteVerb
 from bridge.settings import settings_from
-from bridge.telemetry.printable import say
 
 RoutesArgument = Annotated[list[str] | None, typer.Argument(metavar="ROUTE", help="Names of routes.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All routes that have a store.")]
@@ -56,7 +55,7 @@ def _order(
     async def work(operator: Operator) -> list[RouteCounts]:
         names = await operator.routes_for(verb.state, routes)
         if every and not yes:
-            _ask(verb.name, names)
+            confirm(verb.name, "routes", len(names), [f"  {', '.join(names)}"])
         return await operator.order(names, verb.state, note)
 
     print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
@@ -65,14 +64,3 @@ def _order(
 def _row(counts: RouteCounts) -> dict[str, Any]:
     found = counts.as_dict() | {"route": counts.name}
     return {column: found.get(column, 0 if column in ("parked", "held") else None) for column in _COLUMNS}
-
-
-def _ask(verb: str, names: Sequence[str]) -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(
-            f"Routes to {verb}: {len(names)}. Confirm with --yes, because there is no terminal to ask on."
-        )
-    say(f"  {', '.join(names)}")
-    if not typer.confirm(f"{verb.capitalize()} these routes ({len(names)})?", err=True):
-        say("Nothing was done.")
-        raise typer.Exit(FAILED)

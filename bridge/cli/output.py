@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,8 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.cli.options import Output
+from bridge.core.errors import FAILED, SettingsError
 from bridge.delay.duration import write_duration
-from bridge.telemetry.printable import printable
+from bridge.telemetry.printable import printable, say
 
 #: One row of output, by column.
 Cells = Mapping[str, Any]
@@ -77,6 +79,19 @@ def wait(due_ms: int, now_ms: int) -> str:
     away = abs(due_ms - now_ms)
     rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
     return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
+
+
+def confirm(verb: str, what: str, count: int, sample: Iterable[str]) -> None:
+    """Ask whether to act on that many. Raises ``SettingsError`` where there is no terminal to ask on, ``typer.Exit``
+    where the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        text = f"{what.capitalize()} to {verb}: {count}. Confirm with --yes, because there is no terminal to ask on."
+        raise SettingsError(text)
+    for text in sample:
+        say(printable(text))
+    if not typer.confirm(f"{verb.capitalize()} these {what} ({count})?", err=True):
+        say("Nothing was done.")
+        raise typer.Exit(FAILED)
 
 
 def _cell(value: Any) -> str:

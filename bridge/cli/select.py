@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import typer
 
 from bridge.cli.acting import operate
 from bridge.cli.options import Output
-from bridge.cli.output import facts
-from bridge.cli.results import answer
-from bridge.core.errors import FAILED, FINE, SettingsError
+from bridge.cli.output import confirm, facts
+from bridge.cli.output import rows as print_rows
+from bridge.core.errors import FINE, NOT_FOUND, REFUSED, SettingsError
 from bridge.core.state import State
 from bridge.desk.rows import Filter
 from bridge.operate.documents import MessageFacts, VerbResult
@@ -22,8 +23,10 @@ from bridge.operate.remote import api_address
 from bridge.operate.select import no_store, read_ids, unknown_route
 from bridge.operate.verbs import Verb
 from bridge.settings import Settings
-from bridge.telemetry.printable import complain, printable, say
+from bridge.telemetry.printable import complain, say
 
+#: States in text output; JSON has the words of the store.
+_IN_WORDS: Mapping[str, str] = MappingProxyType({"claimed": "being sent", "gone": "sent", "none": "not found"})
 _SAMPLE = 5
 
 
@@ -82,7 +85,25 @@ def at_messages(
     async def work(operator: Operator) -> Sequence[VerbResult]:
         return await operator.act(verb, await targets(operator, settings, ids, key, route), due, reason)
 
-    answer(output, operate(settings, work, route), verb.done if verb.becomes is State.GONE else "sent")
+    _answer(output, operate(settings, work, route), verb.done if verb.becomes is State.GONE else "sent")
+
+
+def _answer(output: Output, results: Sequence[VerbResult], gone: str) -> None:
+    """Print the results, refusals and remarks, and exit with the worst code: refused before not found.
+
+    ``gone`` is how text output calls a message that has left the store.
+    """
+    found = [result.as_dict() for result in results]
+    words = {**_IN_WORDS, "gone": gone}
+    text = [{**row, "state": words.get(str(row["state"]), row["state"])} for row in found]
+    print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else found)
+    for result in results:
+        if result.text:
+            complain(f"{result.id}: {result.text}.")
+    codes = {result.code for result in results}
+    code = next((code for code in (REFUSED, NOT_FOUND) if code in codes), FINE)
+    if code:
+        raise typer.Exit(code)
 
 
 def at_dead_letters(verb: Verb, settings: Settings, wanted: Filter, reason: str, yes: bool, output: Output) -> None:
@@ -113,7 +134,9 @@ async def _on_dead_letters(operator: Operator, verb: Verb, wanted: Filter, reaso
     if not ids:
         return 0
     if not yes:
-        _ask(verb.name, len(ids), sample)
+        lines = [f"  {message.id}  {message.route}  {message.reason or ''}" for message in sample]
+        more = [f"  ... and {len(ids) - len(sample)} more"] if len(ids) > len(sample) else []
+        confirm(verb.name, "dead letters", len(ids), [*lines, *more])
 
     def report(acted: int) -> None:
         if acted < len(ids) and sys.stderr.isatty():
@@ -123,17 +146,3 @@ async def _on_dead_letters(operator: Operator, verb: Verb, wanted: Filter, reaso
     text = " ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
     results = await operator.act(verb, ids, reason=reason, what=f"dead letters {text}".rstrip(), progress=report)
     return sum(result.code == FINE for result in results)
-
-
-def _ask(verb: str, count: int, sample: Sequence[MessageFacts]) -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(
-            f"Dead letters to {verb}: {count}. Confirm with --yes, because there is no terminal to ask on."
-        )
-    for message in sample:
-        say(printable(f"  {message.id}  {message.route}  {message.reason or ''}"))
-    if count > len(sample):
-        say(f"  ... and {count - len(sample)} more")
-    if not typer.confirm(f"{verb.capitalize()} these dead letters ({count})?", err=True):
-        say("Nothing was done.")
-        raise typer.Exit(FAILED)

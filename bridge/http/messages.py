@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Header, Query
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from bridge.desk.payload import Draft
 from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem, as_sentence, refusal
-from bridge.http.schemas import NewDue, NewMessage, WithReason, problems
+from bridge.http.schemas import ListQuery, MessageFilter, NewDue, NewMessage, Text, WithReason, problems
 from bridge.operate import masking
 from bridge.operate.documents import (
     MessageDetails,
@@ -39,8 +39,6 @@ NAMES = ("in", "at")
 _ANSWERS: dict[int | str, Any] = {200: {"model": VerbResult}, **problems(404, 409)}
 _ALL_ANSWERS: dict[int | str, Any] = {200: {"model": VerbResults}, **problems(404, 409)}
 
-Limit = Annotated[int, Query(ge=1, le=200)]
-Text = Annotated[str | None, Query(max_length=2000)]
 Reason = Annotated[str, Query(max_length=500, description="why, for the audit log")]
 
 
@@ -49,56 +47,27 @@ Reason = Annotated[str, Query(max_length=500, description="why, for the audit lo
     summary="List messages",
     responses={200: {"model": MessageList}, **problems()},
 )
-async def list_messages(
-    here: Here,
-    who: Who,
-    state: Literal["parked", "claimed", "dead", "history"] = "parked",
-    route: Text = None,
-    key: Text = None,
-    due_after: Annotated[Text, Query(examples=["-1h"], description="a time, or a duration from now")] = None,
-    due_before: Text = None,
-    reason: Annotated[Text, Query(description="the start of the reason")] = None,
-    header: Annotated[Text, Query(description="NAME or NAME=VALUE")] = None,
-    min_size: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    min_tries: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    parked_after: Annotated[Text, Query(description="when the message arrived; a duration counts back")] = None,
-    parked_before: Text = None,
-    cursor: Text = None,
-    limit: Limit = 50,
-) -> Response:
+async def list_messages(here: Here, who: Who, asked: Annotated[ListQuery, Query()]) -> Response:
     """List messages in one state by due time (dead letters: by the time they died). Bodies are never in a list.
 
     A page looks at a bounded number of messages: with a filter it may be short, or empty, and still have a next page.
     """
     operator = here.operator(who)
-    now_ms = await operator.now_ms()
-    if state == "history":  # the moments of the filter count for the end of a message here
-        past = criteria(now_ms, route=route, key=key, due_after=due_after, due_before=due_before, reason=reason).base
+    wanted = criteria(await operator.now_ms(), asked)
+    if asked.state == "history":  # the moments of the filter count for the end of a message here
+        past = wanted.base
         wanted_past = PastFilter(past.route, past.key, None, None, past.due_from_ms, past.due_before_ms, past.reason)
         async with here.looking():
-            return reply(await operator.past_page(wanted_past, cursor, limit))
-    wanted = criteria(
-        now_ms,
-        route=route,
-        key=key,
-        due_after=due_after,
-        due_before=due_before,
-        reason=reason,
-        header=header,
-        min_size=min_size,
-        min_tries=min_tries,
-        parked_after=parked_after,
-        parked_before=parked_before,
-    )
+            return reply(await operator.past_page(wanted_past, asked.cursor, asked.limit))
     judge_header(here, who, wanted)
     async with here.looking():
-        return reply(await operator.page(State(state), wanted, cursor, limit))
+        return reply(await operator.page(State(asked.state), wanted, asked.cursor, asked.limit))
 
 
-def criteria(now_ms: int, *, key: str | None = None, **given: Any) -> Criteria:
+def criteria(now_ms: int, asked: MessageFilter) -> Criteria:
     """Read the criteria of a list; what is empty does not restrict. Raises ``SettingsError``."""
-    restricting = {name: value for name, value in given.items() if value}
-    return read_criteria(now_ms, in_the_api, key=as_bytes("key", key) if key else None, **restricting)
+    restricting = {name: value for name, value in asked.model_dump().items() if value}
+    return read_criteria(now_ms, in_the_api, as_bytes("key", asked.key) if asked.key else None, restricting)
 
 
 def judge_header(here: Backend, who: Caller, wanted: Criteria) -> None:

@@ -53,7 +53,7 @@ def _chosen(here: Backend, who: Caller, asked: Bulk, verb: Verb, now_ms: int) ->
     if State(given.state) not in verb.states:
         fit = " or ".join(state.value for state in verb.states)
         raise SettingsError(f"The verb {verb.name} needs messages in the state {fit}. Set filter.state.")
-    wanted = criteria(now_ms, **given.model_dump(exclude={"state"}))
+    wanted = criteria(now_ms, given)
     judge_header(here, who, wanted)
     what = json.dumps(given.model_dump(exclude_defaults=True))
     return Selection(None, State(given.state), wanted, most, what)

@@ -32,6 +32,7 @@ class ProblemDetails(BaseModel):
 
 Reason = Annotated[str, Field(max_length=500, description="why, for the audit log", examples=["customer called"])]
 Moment = Annotated[str, Field(max_length=100)]
+Text = Annotated[str | None, Field(max_length=2000)]
 
 
 class Asked(BaseModel):
@@ -72,20 +73,33 @@ class NewMessage(BaseModel):
     at: Moment | None = None
 
 
-class BulkFilter(Asked):
-    """Which messages; what is left out does not restrict."""
+class MessageFilter(BaseModel):
+    """Which messages; what is left out or empty does not restrict."""
+
+    route: Text = None
+    key: Text = None
+    due_after: Text = Field(None, examples=["-1h"], description="a time, or a duration from now")
+    due_before: Text = None
+    reason: Text = Field(None, description="the start of the reason")
+    header: Text = Field(None, description="NAME or NAME=VALUE")
+    min_size: int = Field(0, ge=0, le=2**53)
+    min_tries: int = Field(0, ge=0, le=2**53)
+    parked_after: Text = Field(None, description="when the message arrived; a duration counts back")
+    parked_before: Text = None
+
+
+class ListQuery(MessageFilter):
+    """A page of a list."""
+
+    state: Literal["parked", "claimed", "dead", "history"] = "parked"
+    cursor: Text = None
+    limit: int = Field(50, ge=1, le=200)
+
+
+class BulkFilter(MessageFilter, Asked):
+    """Which messages a bulk operation acts on."""
 
     state: Literal["parked", "dead"] = "parked"
-    route: str | None = None
-    key: str | None = None
-    due_after: Moment | None = None
-    due_before: Moment | None = None
-    reason: str | None = None
-    header: str | None = Field(None, description="NAME=VALUE")
-    min_size: int = Field(0, ge=0)
-    min_tries: int = Field(0, ge=0)
-    parked_after: Moment | None = None
-    parked_before: Moment | None = None
 
 
 class Bulk(NewDue):

@@ -15,8 +15,8 @@ from bridge.desk.numbers import RouteStats
 from bridge.desk.rows import Filter
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import Text, as_bytes
-from bridge.http.schemas import Anything, problems
+from bridge.http.messages import as_bytes
+from bridge.http.schemas import Anything, Text, problems
 from bridge.operate import find
 from bridge.operate.documents import ID, SearchResult
 

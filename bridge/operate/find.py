@@ -98,34 +98,27 @@ def as_an_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def read_criteria(
-    now_ms: int,
-    word: Callable[[str], str],
-    *,
-    route: str | None = None,
-    key: bytes | None = None,
-    due_after: str | None = None,
-    due_before: str | None = None,
-    reason: str | None = None,
-    header: str | None = None,
-    min_size: int = 0,
-    min_tries: int = 0,
-    parked_after: str | None = None,
-    parked_before: str | None = None,
-) -> Criteria:
-    """Read the criteria of a list. ``word`` is how errors call them. Raises ``SettingsError``."""
+def read_criteria(now_ms: int, word: Callable[[str], str], key: bytes | None, given: Mapping[str, Any]) -> Criteria:
+    """Read the criteria of a list, ``given`` by the names of ``Criteria.given``. ``word`` is how errors call them.
+
+    Raises ``SettingsError``.
+    """
+
+    def border_ms(read: Callable[[str, str | None, int], int | None], name: str) -> int | None:
+        return read(word(name), given.get(name), now_ms)
+
     base = Filter(
-        route,
+        given.get("route"),
         key,
-        read_border_ms(word("due_after"), due_after, now_ms),
-        read_border_ms(word("due_before"), due_before, now_ms),
-        reason,
-        min_size,
-        min_tries,
-        read_past_border_ms(word("parked_after"), parked_after, now_ms),
-        read_past_border_ms(word("parked_before"), parked_before, now_ms),
+        border_ms(read_border_ms, "due_after"),
+        border_ms(read_border_ms, "due_before"),
+        given.get("reason"),
+        given.get("min_size", 0),
+        given.get("min_tries", 0),
+        border_ms(read_past_border_ms, "parked_after"),
+        border_ms(read_past_border_ms, "parked_before"),
     )
-    name, _, value = (header or "").partition("=")
+    name, _, value = (given.get("header") or "").partition("=")
     return Criteria(base, (name, value) if name else None)
 
 
