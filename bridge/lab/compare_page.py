@@ -10,16 +10,13 @@ from html import escape
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from bridge.lab.command import write_whole
 from bridge.lab.compare_modes import ComparePlan, Mode
 from bridge.lab.compare_result import ModeResult, complaints
-from bridge.lab.compare_table import Cell, TableLine, lines, markdown, notes
+from bridge.lab.compare_table import TableLine, lines, markdown, notes
 from bridge.lab.compare_verdict import scope, verdict
-
-if TYPE_CHECKING:
-    from bridge.lab.compare_plots import Picture
 
 NO_PICTURES = "no pictures, because matplotlib is not installed: pip install matplotlib"
 _PAGE = """<!DOCTYPE html>
@@ -62,6 +59,16 @@ METHOD = (
 )
 
 
+class Picture(NamedTuple):
+    """One picture as PNG, on a light ground and on a dark one. ``text`` is its description and alternative."""
+
+    name: str
+    title: str
+    text: str
+    light: bytes
+    dark: bytes
+
+
 def missing() -> str:
     """What the report will lack, in a sentence, before the measurement; "" if nothing."""
     return "" if find_spec("matplotlib") else f"There will be no report and {NO_PICTURES}."
@@ -87,27 +94,23 @@ def write_pictures(
 
     Raises ``PostdateError``.
     """
-    pictures = _pictures(results, plan)
-    if pictures is None:
+    try:
+        from bridge.lab.compare_plots import DARK, LIGHT, charts
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
         return f"Written to {folder}: compare.json and table.md; no report and {NO_PICTURES}."
+    pictures = [
+        Picture(chart.name, chart.title, chart.text, chart.png(LIGHT), chart.png(DARK))
+        for chart in charts(results, plan)
+    ]
     for picture in pictures:
-        write_whole(folder / f"{picture.name}.png", picture.png)
-        write_whole(folder / f"{picture.name}-dark.png", picture.dark_png)
+        write_whole(folder / f"{picture.name}.png", picture.light)
+        write_whole(folder / f"{picture.name}-dark.png", picture.dark)
     sentences = [*warnings, *(f"Faults: {sentence}." for sentence in complaints(results))]
     text = page(results, lines(results, plan), pictures, left_out, about, sentences, plan)
     write_whole(folder / "report.html", text)
     return f"Written to {folder}: report.html, compare.json, table.md and {len(pictures)} pictures."
-
-
-def _pictures(results: Sequence[ModeResult], plan: ComparePlan) -> list[Picture] | None:
-    """None without matplotlib, which is optional."""
-    try:
-        from bridge.lab.compare_plots import pictures
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "matplotlib":
-            raise
-        return None
-    return pictures(results, plan)
 
 
 def page(
@@ -153,7 +156,7 @@ def _described(mode: Mode) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    light, dark = (f"data:image/svg+xml;base64,{b64encode(svg).decode()}" for svg in (picture.svg, picture.dark_svg))
+    light, dark = (f"data:image/png;base64,{b64encode(png).decode()}" for png in (picture.light, picture.dark))
     return (
         f'<h2>{escape(picture.title)}</h2><figure><picture><source media="(prefers-color-scheme: dark)" '
         f'srcset="{dark}"><img alt="{escape(picture.text)}" src="{light}"></picture>'
@@ -168,14 +171,13 @@ def _tables(results: Sequence[ModeResult], found: Sequence[TableLine]) -> Iterat
         head = "".join(f"<th>{escape(line.question.label)}</th>" for line in lines)
         rows = [f"<table><caption>{escape(group)}</caption><thead><tr><th></th>{head}</tr></thead><tbody>"]
         for place, result in enumerate(results):
-            cells = "".join(map(_column, (line.cells[place] for line in lines)))
+            cells = "".join(
+                f"<td>{escape(cell.text)}</td>" if cell.text else f'<td class="why">{escape(cell.why)}</td>'
+                for cell in (line.cells[place] for line in lines)
+            )
             rows.append(f"<tr><th>{_mark(result.mode)}{escape(result.mode.title)}</th>{cells}</tr>")
         notes_below = (f'<p class="note">{escape(line.question.note)}</p>' for line in lines if line.question.note)
         yield "\n".join([*rows, "</tbody></table>", *notes_below])
-
-
-def _column(cell: Cell) -> str:
-    return f"<td>{escape(cell.text)}</td>" if cell.text else f'<td class="why">{escape(cell.why)}</td>'
 
 
 def _mark(mode: Mode) -> str:

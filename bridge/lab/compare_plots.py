@@ -21,7 +21,6 @@ from bridge.lab.compare_result import ModeResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.typing import RcKeyType
 
 #: Inches. Panels stand side by side, and narrow screens show the picture smaller.
 _WIDTH, _PANEL_HEIGHT = 9.0, 2.4
@@ -41,15 +40,12 @@ class Theme:
         pairs = zip(to_rgb(mode.colour), to_rgb(self.ink), strict=True)
         return tuple(own + (ink - own) * self.lift for own, ink in pairs)
 
-    def style(self) -> dict[RcKeyType, Any]:
+    def style(self) -> dict[Any, Any]:
         """matplotlib's settings."""
-        ink: dict[RcKeyType, Any] = dict.fromkeys(
-            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), self.ink
-        )
-        ground: dict[RcKeyType, Any] = dict.fromkeys(("axes.facecolor", "figure.facecolor"), self.ground)
+        inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
         return {
-            **ink,
-            **ground,
+            **dict.fromkeys(inked, self.ink),
+            **dict.fromkeys(("axes.facecolor", "figure.facecolor"), self.ground),
             "font.family": "DejaVu Sans",
             "axes.titlesize": "medium",
             "axes.titlelocation": "left",
@@ -58,7 +54,6 @@ class Theme:
             "axes.axisbelow": True,
             "grid.color": self.faint,
             "legend.frameon": False,
-            "svg.hashsalt": "postdate",
         }
 
 
@@ -73,46 +68,20 @@ _SHARES = {0.5: "half", 0.9: "90 %", 0.99: "99 %", 0.999: "99.9 %", 0.9999: "99.
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One picture, light and dark. ``text`` is its description and alternative."""
-
-    name: str
-    title: str
-    text: str
-    svg: bytes
-    dark_svg: bytes
-    png: bytes
-    dark_png: bytes
-
-
-@dataclass(frozen=True)
 class Chart:
-    """What a picture shows. ``draw`` makes its figure in the colours of a theme."""
+    """What a picture shows. ``text`` is its description and alternative, ``draw`` makes its figure in a theme."""
 
     name: str
     title: str
     text: str
     draw: Callable[[Theme], Figure]
 
-
-def pictures(results: Sequence[ModeResult], plan: ComparePlan) -> list[Picture]:
-    """All pictures for which there are figures."""
-    return [
-        Picture(
-            chart.name,
-            chart.title,
-            chart.text,
-            *(_rendered(chart, theme, kind) for kind in ("svg", "png") for theme in (LIGHT, DARK)),
-        )
-        for chart in charts(results, plan)
-    ]
-
-
-def _rendered(chart: Chart, theme: Theme, kind: str) -> bytes:
-    file = io.BytesIO()
-    with mpl.rc_context(theme.style()):
-        chart.draw(theme).savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-    return file.getvalue()
+    def png(self, theme: Theme) -> bytes:
+        """The picture in the colours of a theme."""
+        file = io.BytesIO()
+        with mpl.rc_context(theme.style()):
+            self.draw(theme).savefig(file, format="png", dpi=160)
+        return file.getvalue()
 
 
 def charts(results: Sequence[ModeResult], plan: ComparePlan) -> Iterator[Chart]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import count
 from socket import socket
 from textwrap import wrap
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import SecretStr
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -202,9 +201,7 @@ class BrokerDemo:
             self._ends = ends.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ends.close()
 
     def send(self, now_ms: float) -> None:
@@ -330,55 +327,27 @@ and in the producer:
 }
 
 
-class View(Protocol):
-    """Shows the messages many times per second."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
-        """Show the messages as they are at ``now_ms``."""
-
-
-def view_on(console: Console) -> View:
-    """A live table on a terminal, lines elsewhere."""
-    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else StateLines(console)
-
-
-class LiveTable:
+class LiveTable(Live):
     """A table that is redrawn."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+        super().__init__(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
-        self._live.update(Group(*_with_gaps([_table(group, now_ms) for group in found])), refresh=True)
+        """Show the messages as they are at ``now_ms``."""
+        tables = [_table(group, now_ms) for group in found]
+        self.update(Group(*[part for table in tables for part in (Text(), table)][1:]), refresh=True)
 
 
-class StateLines:
+class StateLines(AbstractContextManager["StateLines"]):
     """A line whenever the state of a message changes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to do."""
 
     def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
         first_ms = min(
@@ -397,6 +366,15 @@ class StateLines:
         self._console.out(f"{at_s:5.2f} s  {title}, {tracked.message.name}: {words}", highlight=False)
 
 
+#: Shows the messages many times per second.
+View = LiveTable | StateLines
+
+
+def view_on(console: Console) -> View:
+    """A live table on a terminal, lines elsewhere."""
+    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else StateLines(console)
+
+
 def state_text(tracked: TrackedMessage, now_ms: float) -> str:
     """The state, with the remaining delay of a parked message."""
     state = tracked.state()
@@ -409,10 +387,6 @@ def late_text(tracked: TrackedMessage) -> str:
     """The lateness for people; "" if there is none."""
     late_ms = tracked.late_ms()
     return "" if late_ms is None else f"{max(0.0, late_ms):.1f} ms late"
-
-
-def _with_gaps(tables: Sequence[Table]) -> Sequence[RenderableType]:
-    return [part for table in tables for part in (Text(), table)][1:]
 
 
 def _table(found: BrokerMessages, now_ms: float) -> Table:

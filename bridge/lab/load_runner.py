@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -61,9 +60,7 @@ class ProgressBar:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn:
             self._bar.stop()
 

@@ -13,9 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import SecretStr
@@ -227,9 +226,7 @@ class Trial:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         self._end(error)
 
     def _begin(self) -> None:
@@ -314,7 +311,7 @@ class BridgeFailed(PostdateError):
     """The bridge did not start, or ended by itself (exit code 1). The text ends with its last line of output."""
 
 
-class BridgeProcess:
+class BridgeProcess(AbstractContextManager["BridgeProcess"]):
     """A ``postdate run`` with a temporary settings file, which holds secrets. Starts at once, ends with the block."""
 
     def __init__(self, settings: Settings) -> None:
@@ -335,12 +332,7 @@ class BridgeProcess:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
