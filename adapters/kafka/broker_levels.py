@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.kafka import stale_levels
-from bridge.desk.leftovers import Intake, Place, Use
+from adapters.kafka.stale_levels import count_intakes as count_intakes
+from bridge.desk.leftovers import Intake, Place
 from bridge.settings import Settings
 
 
@@ -33,7 +34,7 @@ def looks_at_start(settings: Settings) -> list[str]:
 
 def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
     """Count the records in the level topics of the routes, and in stale ones. Blocking."""
-    return [_place(topic) for topic in stale_levels.count(settings)]
+    return stale_levels.count(settings)
 
 
 def remove_levels(
@@ -42,9 +43,7 @@ def remove_levels(
     """Delete stale, empty level topics. Return every candidate with the reason it was kept. Blocking. Raises
     ``BrokerUnavailable``, ``Refused``."""
     names = settings.routes_of("kafka")
-    if not names:
-        return []
-    return [_place(topic) for topic in stale_levels.remove(settings.only(names), everything, force, dry_run)]
+    return stale_levels.remove(settings.only(names), everything, force, dry_run) if names else []
 
 
 def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[str, str]:
@@ -55,24 +54,6 @@ def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[
 def works_alone(settings: Settings) -> list[str]:
     """Kafka moves no record by itself."""
     return []
-
-
-def _place(topic: stale_levels.LevelTopic) -> Place:
-    use = Use.OLD if topic.old else Use.MISSING if topic.messages is None else Use.IN_USE
-    return Place(
-        topic.route,
-        "topic",
-        topic.name,
-        topic.messages,
-        use if topic.routed else Use.NO_ROUTE,
-        topic.is_dead,
-        kept=topic.kept,
-    )
-
-
-def count_intakes(settings: Settings) -> list[Intake]:
-    """Count the records and readers of the intake topics. Blocking. Raises ``BrokerUnavailable``."""
-    return stale_levels.intakes(settings)
 
 
 def stalled_intakes(settings: Settings) -> list[Intake]:

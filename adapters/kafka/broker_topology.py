@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.kafka import nodes
+from adapters.kafka.nodes import diagnose as diagnose
 from adapters.kafka.topology import declaring
+from adapters.kafka.topology.declaring import redeclare as redeclare
 from adapters.kafka.topology.topics import Topic
 from bridge.desk.severity import CheckResult
 from bridge.desk.topology import Finding, Name, Part, Standing
@@ -29,11 +30,6 @@ def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
     return [Finding(_part(topic.topic), state) for topic, state in zip(created, states, strict=True)], warnings
 
 
-def redeclare(settings: Settings) -> None:
-    """Create again the topics that someone deleted while postdate runs. Blocking. Raises as ``declare``."""
-    declaring.redeclare(settings)
-
-
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:
     """Kafka has no policies on topics."""
     return []
@@ -47,11 +43,6 @@ def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
 def judge_interception(settings: Settings) -> list[CheckResult]:
     """Return nothing: a producer writes to the intake topic itself."""
     return []
-
-
-def diagnose(settings: Settings) -> list[CheckResult]:
-    """Return what else the broker tells of itself. Blocking."""
-    return nodes.diagnose(settings)
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -15,7 +15,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 from adapters.kafka.client import connection, start
 from adapters.kafka.levels.level_topics import level_topics, route_in
 from adapters.kafka.topology.topics import KnownTopics, delete, known_topics, with_admin
-from bridge.desk.leftovers import Intake
+from bridge.desk.leftovers import Intake, Place, Use
 from bridge.settings import Settings
 
 _Offsets = Mapping[TopicPartition, int]
@@ -26,42 +26,20 @@ _COUNTED_MAX = 1000
 _COUNTED_S = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class LevelTopic:
-    """One topic. ``messages``: its undelivered records, or all its dead letters; None if it does not exist.
-
-    ``old``: the settings no longer have it. ``is_dead``: it holds dead letters. ``routed``: the settings have its
-    route, so it is read. ``kept``: why ``remove`` leaves it.
-    """
-
-    route: str
-    name: str
-    messages: int | None
-    old: bool
-    is_dead: bool
-    routed: bool
-    kept: str = ""
-
-    @property
-    def uncounted(self) -> bool:
-        """Kafka counts every record."""
-        return False
-
-
-def count(settings: Settings) -> list[LevelTopic]:
+def count(settings: Settings) -> list[Place]:
     """Every topic of routes without a store, and the stale ones: of these routes, of routes that have a store now,
     and of removed routes.
 
     Raises ``BrokerUnavailable``.
     """
 
-    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+    async def work(admin: AIOKafkaAdminClient) -> list[Place]:
         return await _count(settings, admin)
 
     return with_admin(settings, work)
 
 
-def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[LevelTopic]:
+def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[Place]:
     """Delete stale, empty topics, or all topics that ``setup`` created for these routes. Return every candidate with
     the reason it was kept.
 
@@ -69,9 +47,10 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
     topics with records. Raises ``BrokerUnavailable``, ``Refused``.
     """
 
-    async def work(admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+    async def work(admin: AIOKafkaAdminClient) -> list[Place]:
         found = await _count(settings, admin)
-        about = [level for level in found if level.routed and level.messages is not None and (level.old or everything)]
+        uses = (Use.OLD, Use.IN_USE) if everything else (Use.OLD,)
+        about = [level for level in found if level.use in uses]
         judged = about if force else [replace(level, kept=why_kept(level, about)) for level in about]
         doomed = [level.name for level in judged if not level.kept]
         if doomed and not dry_run:
@@ -81,7 +60,7 @@ def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> 
     return with_admin(settings, work)
 
 
-def why_kept(level: LevelTopic, about: Sequence[LevelTopic]) -> str:
+def why_kept(level: Place, about: Sequence[Place]) -> str:
     """Why a candidate must stay; empty if it may go. Pure."""
     if level.messages:
         return f"it holds records: {level.messages}. Run this again when it is empty, or delete them with --force"
@@ -98,7 +77,7 @@ def routes_with_levels_left(settings: Settings) -> list[str]:
     return [route for route in stored if any(topics[route].every.text_in(name) is not None for name in known)]
 
 
-def intakes(settings: Settings) -> list[Intake]:
+def count_intakes(settings: Settings) -> list[Intake]:
     """The intake topics of each route; those of one naming rule are one.
 
     An instance that reads the levels of a route also reads its intake, and each route has its own group for its
@@ -147,7 +126,7 @@ async def _consumer(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
         await consumer.stop()
 
 
-async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTopic]:
+async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[Place]:
     known = await known_topics(admin)
     gone = {route_in(settings, name) for name in known}.difference(settings.routes, [""])
     names = {route: _names(settings, route, known) for route in (*settings.routes, *sorted(gone))}
@@ -161,7 +140,8 @@ async def _count(settings: Settings, admin: AIOKafkaAdminClient) -> list[LevelTo
             for name, old in names[route].items():
                 is_dead = name == topics.dead
                 waiting = await _waiting(consumer, name, known, {} if is_dead else read)
-                found.append(LevelTopic(route, name, waiting, old, is_dead, routed))
+                use = Use.OLD if old else Use.MISSING if waiting is None else Use.IN_USE
+                found.append(Place(route, "topic", name, waiting, use if routed else Use.NO_ROUTE, is_dead))
     return found
 
 

@@ -8,12 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from adapters.rabbitmq.connection import check_seams
-from adapters.rabbitmq.failure import (
-    FAILED_GONE,
-    RETRY_HEADERS,
-    back_exchange,
-    failing_queue,
-)
+from adapters.rabbitmq.failure import FAILED_GONE, RETRY_HEADERS, back_exchange, failing_queue
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.management_watch import ManagementWatch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.rabbitmq import stale_levels
-from bridge.desk.leftovers import Intake as IntakeCount
+from adapters.rabbitmq.stale_levels import count_intakes as count_intakes
+from adapters.rabbitmq.stale_levels import stalled_intakes as stalled_intakes
 from bridge.desk.leftovers import Place, Use
 from bridge.settings import Settings
 
@@ -75,13 +76,3 @@ def works_alone(settings: Settings) -> list[str]:
 def _place(queue: stale_levels.LevelQueue) -> Place:
     use = Use.OLD if queue.old else Use.MISSING if queue.messages is None else Use.IN_USE
     return Place(queue.route, "queue", queue.name, queue.messages, use, queue.is_dead, queue.uncounted, queue.kept)
-
-
-def count_intakes(settings: Settings) -> list[IntakeCount]:
-    """Count the messages and consumers of the intake queues. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
-    return stale_levels.count_intakes(settings)
-
-
-def stalled_intakes(settings: Settings) -> list[IntakeCount]:
-    """Return intake queues in which messages wait and none is taken. Blocking, two seconds. Raises as above."""
-    return stale_levels.stalled_intakes(settings)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from adapters.rabbitmq.failure import (
-    failing_queue,
-    read_rejected,
-)
+from adapters.rabbitmq.failure import failing_queue, read_rejected
 from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.fields import text_entry
 from adapters.rabbitmq.raw.properties import edit, read

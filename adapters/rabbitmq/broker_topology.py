@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.rabbitmq import nodes
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange
-from adapters.rabbitmq.failure import (
-    FAILED_GONE,
-)
+from adapters.rabbitmq.failure import FAILED_GONE
+from adapters.rabbitmq.nodes import diagnose as diagnose
 from adapters.rabbitmq.protocols import judge_protocols
-from adapters.rabbitmq.topology import declaring, interception, policies, rejections
+from adapters.rabbitmq.topology import declaring, policies, rejections
 from adapters.rabbitmq.topology.findings import is_ours
+from adapters.rabbitmq.topology.interception import judge_interception as judge_interception
+from adapters.rabbitmq.topology.rejections import judge_consumers as judge_consumers
 from adapters.rabbitmq.topology.route_topology import plan as plan_routes
 from bridge.core.errors import BrokerUnavailable
-from bridge.desk.severity import CheckResult
 from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import Settings
 
@@ -56,22 +55,6 @@ def judge_policies(settings: Settings) -> list[tuple[str, str]]:
         if settings.rabbitmq.management_url:
             raise
         return []
-
-
-def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
-    """Return whether the queues of the retry routes dead-letter to postdate. ``change``: set a policy where it is
-    missing and possible. Blocking."""
-    return rejections.judge_all(settings, change)
-
-
-def judge_interception(settings: Settings) -> list[CheckResult]:
-    """Return what keeps messages from postdate: foreign bindings, intakes that take none in. Blocking."""
-    return interception.judge_interception(settings)
-
-
-def diagnose(settings: Settings) -> list[CheckResult]:
-    """Return what else the broker tells of itself. Blocking."""
-    return nodes.diagnose(settings)
 
 
 def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.kafka.stale_levels import LevelTopic
 from adapters.kafka.stale_levels import why_kept as why_topic_kept
 from adapters.rabbitmq.declarations import Queue
 from adapters.rabbitmq.stale_levels import LevelQueue, removal_order, why_kept
+from bridge.desk.leftovers import Place, Use
 
 QUORUM = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"}
 CLASSIC = {"x-queue-type": "classic"}
@@ -60,7 +60,8 @@ def test_a_level_whose_due_queue_is_missing_stays() -> None:
 
 
 def test_a_topic_stays_while_it_holds_records_and_the_dead_letter_topic_while_another_stays() -> None:
-    level, dead = LevelTopic("orders", "level", 1, True, False, True), LevelTopic("orders", "dead", 0, True, True, True)
+    level = Place("orders", "topic", "level", 1, Use.OLD)
+    dead = Place("orders", "topic", "dead", 0, Use.OLD, is_dead=True)
     assert why_topic_kept(level, [level, dead]).startswith("it holds records: 1. ")
     assert why_topic_kept(dead, [level, dead]).startswith("it goes last: ")
     empty = replace(level, messages=0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import (
@@ -37,7 +36,7 @@ _GROUP_S = 12.0
 _GONE = (0, UnknownTopicOrPartitionError.errno)
 
 
-class KafkaTrialBroker:
+class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
     """The topic that a route delivers to, and the deletion of everything. Raises ``BrokerUnavailable``, ``Refused``."""
 
     def __init__(self, settings: Kafka, names: RunNames) -> None:
@@ -50,12 +49,7 @@ class KafkaTrialBroker:
             self._runner.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(BrokerUnavailable):
             self._wait_for(self._admin.close())
         self._runner.close()

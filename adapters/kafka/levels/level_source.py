@@ -9,19 +9,18 @@ the next two seconds are in memory, however many wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from adapters.kafka.intake import KafkaIntake, Partition
+from adapters.kafka.intake import Partition
 from adapters.kafka.levels.packing import due_ms_of, held_until, too_late
 from adapters.kafka.outgoing import DUE_HEADER
 from adapters.kafka.source import KafkaSource
-from bridge.core.clock import StoreClock
 from bridge.core.message import Delivery
 from bridge.pipeline.intake import HeldBack
 from bridge.settings import Kafka
-from bridge.telemetry.health import Health
 
 #: Records due within this are read ahead. A paused partition resumes this long before its next record is due: an empty
 #: poll and an empty fetch each take half a second.
@@ -40,18 +39,11 @@ class BoundedSource(KafkaSource):
     ``kafka.window`` records of a partition beyond the first that is not accepted. That bounds the copies after a
     crash."""
 
-    def __init__(
-        self,
-        rules: Kafka,
-        intakes: Sequence[KafkaIntake],
-        clock: StoreClock,
-        bytes_max: int,
-        health: Health,
-        mend: Callable[[], None] = lambda: None,
-        windows: int = 1,
-    ) -> None:
-        wide = rules.model_copy(update={"window": windows * rules.window})
-        super().__init__(wide, intakes, clock, bytes_max, health, mend)
+    #: Records of a partition that are in memory, in windows.
+    _held_windows = 1
+
+    def __init__(self, rules: Kafka, *others: Any) -> None:
+        super().__init__(rules.model_copy(update={"window": self._held_windows * rules.window}), *others)
         self._open_max = _WINDOWS_OPEN * rules.window
         self._resting: dict[TopicPartition, int] = {}
 
@@ -91,17 +83,11 @@ class BoundedSource(KafkaSource):
 class LevelSource(BoundedSource):
     """The source of the level topics."""
 
-    def __init__(
-        self,
-        rules: Kafka,
-        intakes: Sequence[KafkaIntake],
-        clock: StoreClock,
-        bytes_max: int,
-        health: Health,
-        mend: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(rules, intakes, clock, bytes_max, health, mend, _WINDOWS_SOON)
-        self._arrivals = HeldBack(clock, held_until)
+    _held_windows = _WINDOWS_SOON
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._arrivals = HeldBack(self._clock, held_until)
 
     def _cut(self, records: Sequence[ConsumerRecord], room: int, now_ms: int) -> tuple[int, int]:
         soon_ms = now_ms + _AHEAD_MS

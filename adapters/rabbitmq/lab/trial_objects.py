@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
@@ -41,7 +40,7 @@ def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
     return connection.connect(settings, name, _TIMEOUT_S, heartbeats=False)
 
 
-class RabbitTrialBroker:
+class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
     """The destination that a route delivers to, and the deletion of everything, the bridge's objects included.
 
     Raises ``BrokerUnavailable`` and ``Refused``.
@@ -55,12 +54,7 @@ class RabbitTrialBroker:
         self._names = names
         self._connection = connect(self._settings, "postdate trial")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ def _matches(pattern: str, queue: str) -> bool:
         return False
 
 
-def judge_all(settings: Settings, change: bool) -> list[Finding]:
+def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
     """Return a finding for each consumers' queue, and one for postdate's policy where the queue needs it.
 
     ``change``: set the policy where that is possible. Blocking. A management API that does not answer is a finding.

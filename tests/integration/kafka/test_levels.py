@@ -13,10 +13,11 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from adapters.kafka.levels.level_topics import level_topics
-from adapters.kafka.stale_levels import count, intakes, remove
+from adapters.kafka.stale_levels import count, count_intakes, remove
 from adapters.kafka.topology.declaring import declare, verify
 from bridge.cli import run_command
 from bridge.core.errors import TopologyMismatch
+from bridge.desk.leftovers import Use
 from tests.bridge_process import Tables
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
@@ -130,7 +131,7 @@ def test_the_count_of_an_intake_excludes_transaction_markers_and_aborted_records
     declare(idle.loaded())
 
     def waiting() -> int:
-        (intake,) = intakes(idle.loaded())
+        (intake,) = count_intakes(idle.loaded())
         return intake.messages
 
     transactions(idle, "kakaa")
@@ -407,7 +408,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_remove_deletes_the_old_topic
     idle.run(waiting)
     (one,) = idle.consume(1)
     assert one.at - sent >= 3.0
-    wait_for(lambda: [one.messages for one in count(after) if one.old] == [0], "it is empty", 20)
+    wait_for(lambda: [one.messages for one in count(after) if one.use is Use.OLD] == [0], "it is empty", 20)
     assert [one.name for one in remove(after, everything=False, force=False, dry_run=True)] == [old]
     assert [one.name for one in remove(after, everything=False, force=False, dry_run=False)] == [old]
     wait_for(lambda: old not in kafka_admin.topics(idle.url), "it is gone", 20)
