@@ -27,7 +27,7 @@ from bridge.desk.past import (
     newest_first,
 )
 from bridge.desk.protocol import OPERATIONS_MAX
-from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, row_of
+from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields, route_in
 from bridge.parking.history import HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
@@ -53,6 +53,17 @@ class MemoryDesk:
         for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
             if wanted.takes(row) and (after is None or (row.at_ms, row.id) > after):
                 yield _cut(row, HEAD_BYTES)
+
+    async def identity(self) -> str:
+        return "memory"
+
+    async def stored(self) -> AsyncIterator[Stored]:
+        for shard in self._memory.shards:
+            for one in tuple(shard.messages):
+                self._check()
+                if (envelope := shard.messages.get(one)) is not None:
+                    state, at_ms = State(shard.word(one)), max(0, shard.due.at_ms(one)) or shard.dead.get(one, 0)
+                    yield Stored(self._row(one, state, at_ms), envelope)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         self._check()

@@ -155,7 +155,9 @@ class Shard:
         for n, (origin, new) in enumerate(zip((*batch.origins, *batch.owed), verdicts, strict=True)):
             if new:
                 self.offsets.note(origin, owed=n >= len(batch.origins))
-        return [position for position, new in enumerate(verdicts[: len(batch.origins)], 1) if not new]
+        passed = [position for position, new in enumerate(verdicts[: len(batch.origins)], 1) if not new]
+        known = enumerate(batch.messages, 1) if batch.once else ()
+        return sorted({*passed, *(position for position, message in known if message[0] in self.messages)})
 
     def _find_by(self, found: Mapping[bytes, bytes], passed: set[bytes]) -> None:
         for key, ids in found.items():
@@ -200,6 +202,7 @@ class Shard:
         if seen is not None and seen.token == token and self.now_ms() < seen.until_ms:
             return seen.reply.before
         new = self.offsets.new(origins) if origins else [True] * len(messages)
+        new = [is_new and message[0] not in self.messages for is_new, message in zip(new, messages, strict=True)]
         for (message_id, envelope, reason), is_new in zip(messages, new, strict=True):
             if is_new:
                 self._move("reject", message_id, Guard.UNSEEN, self.now_ms())

@@ -23,6 +23,7 @@ from adapters.redis.guard import (
     persistence_of,
     read_agreement,
     refuses_writes,
+    run_ids,
 )
 from adapters.redis.instances import instances_of, losses_of
 from adapters.redis.keys import StoreKeys
@@ -38,7 +39,7 @@ from bridge.core.state import State
 from bridge.desk.numbers import ShardLook, Stats, by_route, lost_instances, overdue_in
 from bridge.desk.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.desk.protocol import OPERATIONS_MAX
-from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, row_of
+from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
 from bridge.parking.identity import ID_BYTES, shard_of
@@ -46,6 +47,8 @@ from bridge.parking.identity import ID_BYTES, shard_of
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
 _PAGE_BYTES = 16 * 1024 * 1024
+#: A step that reads more bytes of envelopes than this is followed by a smaller one.
+_SCAN_BYTES = 1024 * 1024
 _BATCH = 200
 #: The look that tells the routes of a shard apart: messages, and bytes of envelopes that Redis reads for it.
 _HEADS, _HEADS_BYTES = 64, 1024 * 1024
@@ -124,6 +127,32 @@ class RedisDesk:
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
             found = (self._row(one[:ID_BYTES], state, *rest) for one, *rest in fives)
             reader.rows.extend(filter(wanted.takes, found))
+
+    async def identity(self) -> str:
+        """Return the key prefix and the id that the store was made with; without the id for one that was never used."""
+        agreed = await read_agreement(self._client, self._prefix)
+        return f"{self._prefix}:{agreed['id']:x}" if "id" in agreed else self._prefix
+
+    async def stored(self) -> AsyncIterator[Stored]:
+        """Read shard after shard in steps of about ``_SCAN_BYTES``. Raises ``StoreUnavailable`` if a server was
+        replaced meanwhile: a cursor means nothing to another one, so messages may be missing."""
+        servers = await self._servers()
+        for keys in self._keys.shards:
+            cursor, count = b"0", _PAGE_FIRST
+            while True:
+                (reply,) = await self._ask([keys.call("scan", (cursor, count))])
+                cursor, size = reply[0], sum(map(len, reply[4::5]))
+                count = max(1, count // 2) if size > _SCAN_BYTES else min(2 * count, _PAGE_MAX)
+                for one, state, at, envelope, why in zip(*[iter(reply[1:])] * 5, strict=True):
+                    yield Stored(self._row(one, State(state.decode()), at, len(envelope), envelope, why), envelope)
+                if cursor == b"0":
+                    break
+        if await self._servers() != servers:
+            raise StoreUnavailable("a server of Redis was restarted or replaced meanwhile, so messages may be missing")
+
+    async def _servers(self) -> set[str]:
+        with store_errors():
+            return await run_ids(self._client)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, in any state."""

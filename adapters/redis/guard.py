@@ -133,6 +133,14 @@ async def memory_of(client: Any) -> list[ServerMemory]:
     return found
 
 
+async def run_ids(client: Any) -> set[str]:
+    """Return the id of the present run of every server that holds data. Raises what redis-py raises."""
+    if not hasattr(client, "get_primaries"):
+        return {str((await client.info("server")).get("run_id"))}
+    found = [await client.info("server", target_nodes=node) for node in client.get_primaries()]
+    return {str((info if "run_id" in info else next(iter(info.values()))).get("run_id")) for info in found}
+
+
 async def persistence_of(client: Any) -> Mapping[str, Any]:
     """Return what a single server says about its files; nothing for a Cluster. Raises what redis-py raises."""
     if hasattr(client, "get_primaries"):

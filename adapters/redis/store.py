@@ -131,7 +131,7 @@ class RedisStore:
             args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max]
             origins = len(batch.origins) + len(batch.owed)
             routes = Counter(map(route_in, (message[2] for message in batch.messages)))
-            args += (*self._limits, len(batch.messages), len(batch.keyed), origins, len(routes))
+            args += (*self._limits, len(batch.messages), len(batch.keyed), origins, len(routes), int(batch.once))
             for message in batch.messages:
                 args += message
             for keyed in batch.keyed:

@@ -37,7 +37,8 @@ class Batch:
     ``found`` maps an index field to ids that can be looked up by it and never replace each other. ``recent`` has 28
     bytes a message, digest and id; the store keeps ``recent_max`` of them. ``origins`` has one for each message, or is
     empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the caller rejects
-    afterwards: that call still finds them new, whatever was parked here.
+    afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id the store has, in
+    any state, counts as handled before.
     """
 
     token: bytes
@@ -48,13 +49,14 @@ class Batch:
     recent_max: int = 0
     origins: list[Origin] = field(default_factory=list)
     owed: list[Origin] = field(default_factory=list)
+    once: bool = False
 
 
 class Parked(NamedTuple):
     """Positions (from 1) of messages that were not parked.
 
     ``kept``: an older message with the key was kept. ``rejected``: the message is to be rejected for it. ``before``:
-    the store handled its origin before, so nothing is left to do.
+    the store handled its origin before, or has its id (``Batch.once``), so nothing is left to do.
     """
 
     kept: tuple[int, ...]
@@ -178,7 +180,7 @@ class ParkingStore(Protocol):
     ) -> tuple[int, ...]:
         """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``.
 
-        Return the positions (from 1) of messages that were handled before and are not kept again.
+        Return the positions (from 1) of messages that were handled before, or whose id the store has.
         """
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:

@@ -32,7 +32,7 @@ class State(Enum):
 class Guard(Enum):
     """What the store checks, besides the state, before it makes a move."""
 
-    UNSEEN = "the store has not seen its origin, or the call's token"
+    UNSEEN = "the store has not seen its origin, the call's token, or the id of one put back"
     DUE = "its due moment has come, or will within the look-ahead"
     LEASED = "the caller's token holds the lease"
     LAPSED = "the lease has expired, or the reply to its claim was lost"

@@ -14,7 +14,7 @@ from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.desk.numbers import Stats, together
 from bridge.desk.past import AuditEntry, PastCursor, PastDesk, PastFilter, PastSlot, Remembered, newest_first
-from bridge.desk.rows import Answer, Cursor, Filter, Row
+from bridge.desk.rows import Answer, Cursor, Filter, Row, Stored
 from bridge.parking.history import HistoryRow
 
 #: Documents about bulk operations that a store keeps.
@@ -30,6 +30,13 @@ class Desk(PastDesk, Protocol):
     def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Iterate over the messages in one state, by ``at_ms`` and id, from the first one beyond ``after``. Payloads
         are cut to ``HEAD_BYTES``."""
+
+    async def identity(self) -> str:
+        """Return what distinguishes this store from every other, and from itself before it was emptied."""
+
+    def stored(self) -> AsyncIterator[Stored]:
+        """Iterate over the messages in all states, in no order. One that is stored from the beginning to the end comes
+        at least once, whatever moves it makes meanwhile."""
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist, with at most ``payload_bytes`` of each payload (-1: all)."""
@@ -94,6 +101,16 @@ class Desks:
             row, heads[place] = heads[place], await anext(readers[place], None)
             assert row is not None
             yield row
+
+    async def identity(self) -> str:
+        """Return the identities of all stores."""
+        return " ".join([await desk.identity() for desk in self._desks])
+
+    async def stored(self) -> AsyncIterator[Stored]:
+        """Iterate over the messages of one store after the other."""
+        for desk in self._desks:
+            async for stored in desk.stored():
+                yield stored
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         """Return those messages that exist in any store."""

@@ -97,6 +97,13 @@ class Row:
     held: bool = False
 
 
+class Stored(NamedTuple):
+    """A message with all of its payload, and its envelope as the store keeps it."""
+
+    row: Row
+    envelope: bytes
+
+
 def row_of(broker: str, message_id: bytes, state: State, at_ms: int, size: int, head: bytes, reason: str) -> Row:
     """Return a message as a row. ``head`` is the start of its envelope, which has ``size`` bytes. Pure."""
     held = state is State.PARKED and at_ms >= HELD_MS

@@ -14,7 +14,7 @@ from bridge.core.ports import Batch, Keyed, Release, Store
 from bridge.core.state import State
 from bridge.desk.numbers import RouteStats
 from bridge.desk.rows import HEAD_BYTES, Filter, Row
-from bridge.parking.envelope import index_field, seal
+from bridge.parking.envelope import index_field, seal, unseal
 from bridge.parking.identity import shard_for
 from tests.conformance.desk_rig import DeskRig, Feature
 from tests.conformance.past_suite import PastSuite
@@ -607,5 +607,38 @@ class Order:
         assert (await desk_rig.desk.stats()).by_route == {}
 
 
-class DeskSuite(List, Show, Find, Change, Send, Count, CountByRoute, Order, Lead, PastSuite):
+class Everything(Order):
+    """``stored``: every message whole, in any state, once where nothing moves."""
+
+    async def test_every_message_comes_with_its_envelope_and_its_state(self, desk_rig: DeskRig) -> None:
+        held = await self.hold(desk_rig)
+        body = b"\1k" + bytes(range(256)) * 8192
+        parked = [await desk_rig.park(order_key=str(n).encode(), payload=body) for n in range(5)]
+        dead = await desk_rig.bury("unroutable: no queue")
+        await desk_rig.park(0)
+        (claimed,) = [claim.id for claim in await desk_rig.claim()]
+        found = {stored.row.id: stored async for stored in desk_rig.desk.stored()}
+        assert found.keys() == {held.id, *parked, dead, claimed}
+        states = {message_id: (stored.row.state, stored.row.held) for message_id, stored in found.items()}
+        assert states[held.id] == (State.PARKED, True)
+        assert states[dead] == (State.DEAD, False)
+        assert states[claimed] == (State.CLAIMED, False)
+        assert {states[message_id] for message_id in parked} == {(State.PARKED, False)}
+        assert found[dead].row.reason == "unroutable: no queue"
+        assert {found[message_id].row.payload for message_id in parked} == {body}
+        assert all(unseal(stored.envelope).payload == stored.row.payload for stored in found.values())
+
+    async def test_a_message_that_moves_on_the_way_is_not_missed(self, desk_rig: DeskRig) -> None:
+        ids = [await desk_rig.park(order_key=str(n).encode()) for n in range(300)]
+        found = set()
+        async for stored in desk_rig.desk.stored():
+            if not found:
+                await desk_rig.desk.reschedule(ids, 0)
+                claims = await desk_rig.claim()
+                await desk_rig.store.release([Release(claim, HOUR_MS, 1, "unroutable: no queue") for claim in claims])
+            found.add(stored.row.id)
+        assert found == set(ids)
+
+
+class DeskSuite(List, Show, Find, Change, Send, Count, CountByRoute, Everything, Lead, PastSuite):
     """Every promise of a desk. A subclass has a fixture ``desk_rig``."""

@@ -204,3 +204,48 @@ class Origins:
         await park(store, *(await rig.overdue(2)), origins=[*at(100), *at(5, log=other)], owed=at(4, log=other))
         asked = [*at(5, 100), *at(4, 5, 100, log=other)]
         assert await store.done(0, asked) == {*at(5, 100), *at(5, log=other)}
+
+
+class PutBack:
+    """A message that is put back under its own id is there once, whatever became of it meanwhile."""
+
+    async def test_a_message_is_put_back_once_while_it_waits_is_claimed_or_dead(self, rig: Rig) -> None:
+        store, other = await rig.open("a"), await rig.open("b")
+        (message,) = await rig.overdue(key=b"k")
+        found = {FIELD: message[0]}
+        assert await park(store, message, found=found, once=True) == Parked((), (), ())
+        assert await park(other, message, found=found, once=True) == Parked((), (), (1,))
+        claims = (await claim(store)).claims
+        assert await park(other, message, found=found, once=True) == Parked((), (), (1,))
+        assert await rig.word(message[0]) == "claimed"
+        await store.bury([(claims[0], "unroutable: no queue")])
+        assert await park(other, message, found=found, once=True) == Parked((), (), (1,))
+        assert await rig.word(message[0]) == "dead"
+        assert (await rig.counts())["parked"] == 1
+        assert await store.find([FIELD]) == {FIELD: Found([message[0]], 0)}
+        assert await store.parked_by_route(["orders"]) == {"orders": 0}
+
+    async def test_of_a_batch_only_the_missing_messages_are_put_back(self, rig: Rig) -> None:
+        store = await rig.open()
+        messages = await rig.overdue(3)
+        await park(store, messages[1])
+        assert await park(store, *messages, once=True) == Parked((), (), (2,))
+        assert ids(await claim(store)) == [message[0] for message in messages]
+
+    async def test_one_that_was_delivered_comes_again(self, rig: Rig) -> None:
+        store = await rig.open()
+        (message,) = await rig.overdue()
+        await park(store, message, once=True)
+        assert await store.settle((await claim(store)).claims) == 1
+        assert await park(store, message, once=True) == Parked((), (), ())
+        assert ids(await claim(store)) == [message[0]]
+
+    async def test_a_dead_letter_is_put_back_once_and_disturbs_no_parked_message(self, rig: Rig) -> None:
+        store = await rig.open()
+        dead, parked = await rig.overdue(2)
+        assert await store.reject(0, store.new_token(), [row(dead)]) == ()
+        assert await store.reject(0, store.new_token(), [row(dead)]) == (1,)
+        await park(store, parked)
+        assert await store.reject(0, store.new_token(), [row(parked)]) == (1,)
+        assert (await rig.word(dead[0]), await rig.word(parked[0])) == ("dead", "parked")
+        assert (await rig.counts())["dead"] == 1

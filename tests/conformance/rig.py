@@ -116,10 +116,11 @@ async def park(
     recent_max: int = 0,
     origins: Sequence[Origin] = (),
     owed: Sequence[Origin] = (),
+    once: bool = False,
 ) -> Parked:
     """Park in one shard; a failure is raised."""
     batch = Batch(token or store.new_token(), list(messages), list(keyed), found or {}, recent, recent_max)
-    batch.origins, batch.owed = list(origins), list(owed)
+    batch.origins, batch.owed, batch.once = list(origins), list(owed), once
     reply = (await store.park({shard: batch}))[shard]
     if not isinstance(reply, Parked):
         raise reply

@@ -7,7 +7,8 @@
 --       7 why (hash)   8 history (stream)   9 refused (zset)   10 offsets (hash)
 -- ARGV  1 token   2 wake channel   3 recent entry or ''   4 maximum number of messages in recent
 --       5 ms to keep the history   6 its maximum (0: none)   7 number of messages   8 of keyed ones
---       9 of origins (0, or at least the messages)   10 of routes, then for each message: id, due ms, envelope
+--       9 of origins (0, or at least the messages)   10 of routes   11 1: skip messages whose id the store has;
+--       then for each message: id, due ms, envelope
 --       for each keyed one: position (from 1), index field, mode if a message with it is parked (replace, keep, reject)
 --       for each origin: log, offset; of the messages, then of those that the caller rejects after this call
 --       for each route: its name, its number of messages
@@ -26,7 +27,7 @@ local SHARD = {due = DUE, messages = MESSAGES, index = INDEX, counts = COUNTS, w
 local earlier = answered(PARK, ARGV[1])
 if earlier then return earlier end
 local count, origins = tonumber(ARGV[7]), tonumber(ARGV[9])
-local keyed_at = 10 + count * 3
+local keyed_at = 11 + count * 3
 local origins_at = keyed_at + ARGV[8] * 3
 local routes_at = origins_at + origins * 2
 local found_at = routes_at + ARGV[10] * 2
@@ -35,14 +36,18 @@ local kept, rejected, before, skip, passed, replaced, logs = {}, {}, {}, {}, {},
 -- Notes that a message is not parked, and counts it out. All are counted in first: a batch may replace one of its own.
 local function leave_out(positions, position)
   positions[#positions + 1], skip[position] = position, true
-  route_add(COUNTS, 'parked', envelope_route(ARGV[10 + position * 3]), -1)
+  route_add(COUNTS, 'parked', envelope_route(ARGV[11 + position * 3]), -1)
 end
 for at = routes_at + 1, found_at, 2 do route_add(COUNTS, 'parked', ARGV[at], tonumber(ARGV[at + 1])) end
 
-origins_mark(OFFSETS, logs, ARGV, origins_at, origins, count, function(position)
+local function pass(position)
   leave_out(before, position)
-  passed[ARGV[8 + position * 3]] = true
-end)
+  passed[ARGV[9 + position * 3]] = true
+end
+origins_mark(OFFSETS, logs, ARGV, origins_at, origins, count, pass)
+for n = 1, ARGV[11] == '1' and count or 0 do
+  if not skip[n] and redis.call('HEXISTS', MESSAGES, ARGV[9 + n * 3]) == 1 then pass(n) end
+end
 -- Keyed messages are parked one by one and in order, because a batch may hold the same key twice.
 for at = keyed_at + 1, origins_at, 3 do
   local position, field, mode = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
@@ -53,17 +58,17 @@ for at = keyed_at + 1, origins_at, 3 do
     end
   elseif not skip[position] then
     skip[position] = true
-    redis.call('ZADD', DUE, ARGV[9 + position * 3], ARGV[8 + position * 3])
-    redis.call('HSET', MESSAGES, ARGV[8 + position * 3], ARGV[10 + position * 3])
-    index_add(INDEX, field, ARGV[8 + position * 3])
+    redis.call('ZADD', DUE, ARGV[10 + position * 3], ARGV[9 + position * 3])
+    redis.call('HSET', MESSAGES, ARGV[9 + position * 3], ARGV[11 + position * 3])
+    index_add(INDEX, field, ARGV[9 + position * 3])
   end
 end
 local scores, envelopes, earliest = {}, {}, math.huge
 for position = 1, count do
-  local id, due = ARGV[8 + position * 3], tonumber(ARGV[9 + position * 3])
+  local id, due = ARGV[9 + position * 3], tonumber(ARGV[10 + position * 3])
   if not skip[position] then
     scores[#scores + 1], scores[#scores + 2] = due, id
-    envelopes[#envelopes + 1], envelopes[#envelopes + 2] = id, ARGV[10 + position * 3]
+    envelopes[#envelopes + 1], envelopes[#envelopes + 2] = id, ARGV[11 + position * 3]
   end
   if due < earliest then earliest = due end
 end

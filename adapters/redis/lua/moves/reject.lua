@@ -1,5 +1,6 @@
 #!lua
--- new -> dead. Keeps messages that can never be parked (bad header, key already taken), with their reason, once.
+-- new -> dead. Keeps messages that can never be parked (bad header, key already taken), with their reason, once. One
+-- whose id the store has, in any state, stays as it is.
 --
 -- KEYS  1 dead (zset id -> ms when it died)   2 messages (hash)   3 why (hash id -> reason)   4 token (string)
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
@@ -28,7 +29,7 @@ for at = 4, #ARGV, 5 do
     new = origin_is_new(log, offset)
     origin_note(log, offset, false)
   end
-  if new then
+  if new and redis.call('HEXISTS', MESSAGES, ARGV[at]) == 0 then
     redis.call('ZADD', DEAD, now_ms, ARGV[at])
     redis.call('HSET', MESSAGES, ARGV[at], ARGV[at + 1])
     redis.call('HSET', WHY, ARGV[at], ARGV[at + 2])
