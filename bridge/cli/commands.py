@@ -112,6 +112,16 @@ COMMANDS = {
         "Take nothing more in, and deliver what is parked.",
         ("postdate drain orders",),
     ),
+    "export": Command(
+        "bridge.cli.export:export",
+        "Write all messages of the store to standard output.",
+        ("postdate export > backup.jsonl", "postdate export --route orders | gzip > orders.jsonl.gz"),
+    ),
+    "import": Command(
+        "bridge.cli.importing:import_messages",
+        "Put back the messages of a file of `postdate export`.",
+        ("postdate import backup.jsonl --dry-run", "postdate import backup.jsonl --route orders --overdue skip"),
+    ),
     "stats": Command(
         "bridge.cli.stats:stats",
         "Show message counts, memory use and the health of each instance.",

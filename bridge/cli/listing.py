@@ -272,11 +272,12 @@ def _looked(header: str | None) -> Progress:
 class Looking:
     """Tells a person how far a long look is."""
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str = "Looked at") -> None:
+        self._verb = verb
         self._said_s = time.monotonic()
 
     def __call__(self, looked_at: int) -> None:
         """Take how many messages were looked at."""
         if time.monotonic() - self._said_s > _SAY_S and sys.stderr.isatty():
             self._said_s = time.monotonic()
-            say(f"Looked at {looked_at:,} messages. Ctrl+C stops.")
+            say(f"{self._verb} {looked_at:,} messages. Ctrl+C stops.")

@@ -22,6 +22,7 @@ class ReasonKind(StrEnum):
     NOT_ALLOWED = "not_allowed"
     NOT_POSSIBLE = "not_possible"
     NOT_UNIQUE = "not_unique"
+    OVERDUE = "overdue"
     PARKED_BEFORE = "parked_before"
     SAME_KEY = "same_key"
     TOO_LARGE = "too_large"

@@ -11,6 +11,7 @@ from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_rema
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
+from bridge.core.ports import Store
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
 from bridge.operate.select import no_store
@@ -164,14 +165,19 @@ class _Parking:
         self._ids = Ids(token)
         self._opened = False
 
+    async def open(self) -> RedisStore:
+        """Return the store, open."""
+        if not self._opened:
+            await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
+            self._opened = True
+        return self._store
+
     async def park(self, make: Callable[[int], Message], reserve: Reserve | None = None) -> tuple[bytes, Message]:
         """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message.
 
         ``reserve`` may replace the id that the message would get.
         """
-        if not self._opened:
-            await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
-            self._opened = True
+        await self.open()
         await self._store.look_at_clock()
         message = make(self._clock.now_ms())
         message_id = new_id(self._store, self._ids, message)
@@ -216,9 +222,16 @@ class KeptStores:
         """Park a message in the store of a broker. Raises ``Refused``, ``StoreUnavailable``, ``StoreUnfit``,
         and what ``reserve`` raises."""
         async with self._lock:  # a store takes one call at a time
-            if broker not in self._parkings:
-                self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
-            return await self._parkings[broker].park(make, reserve)
+            return await self._parking(broker).park(make, reserve)
+
+    async def store(self, broker: BrokerKind) -> Store:
+        """Return the store of a broker, open to park in. Raises as ``park``."""
+        return await self._parking(broker).open()
+
+    def _parking(self, broker: BrokerKind) -> _Parking:
+        if broker not in self._parkings:
+            self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
+        return self._parkings[broker]
 
     async def close(self) -> None:
         """Close all connections."""

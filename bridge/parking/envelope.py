@@ -75,6 +75,12 @@ def seal(due_ms: int, arrived_ms: int, route: bytes, key: bytes, first: bytes, p
     )
 
 
+def with_first(data: bytes, envelope: Envelope, message_id: bytes) -> bytes:
+    """Return the bytes ``data`` of an envelope that has no first id yet with this one. Pure."""
+    at = len(data) - len(envelope.payload)
+    return data if envelope.first else data[: at - 1] + bytes((len(message_id),)) + message_id + data[at:]
+
+
 def tries_and_reached(tries: int, reached: int) -> int:
     """Return the number that the envelope keeps of both. ``reached``: a bit for each destination that confirmed."""
     return min(tries, TRIES_MAX) | reached << _TRIES_BITS

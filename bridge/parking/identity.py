@@ -65,6 +65,16 @@ def rank_of(priority: int | None) -> int:
     return 0 if priority is None else PRIORITY_MAX - max(0, min(priority, PRIORITY_MAX))
 
 
+def id_within(message_id: bytes, shards: int) -> bytes:
+    """Return an id for a store with this number of shards: the same one, or one of the shard modulo that number. Pure.
+
+    All messages of a shard come to one shard, so their order stays. No other message has the new id: its counter and
+    its instance tell it apart.
+    """
+    shard = shard_of(message_id)
+    return message_id if shard < shards else message_id[:18] + SHARD_TEXTS[shard % shards]
+
+
 class Ids:
     """Makes the ids of one instance. They rise even when the clock steps back."""
 

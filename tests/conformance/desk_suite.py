@@ -630,7 +630,7 @@ class Everything(Order):
 
     async def test_a_message_that_moves_on_the_way_is_not_missed(self, desk_rig: DeskRig) -> None:
         ids = [await desk_rig.park(order_key=str(n).encode()) for n in range(300)]
-        found = set()
+        found = set[bytes]()
         async for stored in desk_rig.desk.stored():
             if not found:
                 await desk_rig.desk.reschedule(ids, 0)

@@ -1,0 +1,91 @@
+"""``postdate export``: all that waits, as lines of JSON that `postdate import` reads."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from bridge.cli.acting import user
+from bridge.cli.listing import (
+    DueAfterOption,
+    DueBeforeOption,
+    HeaderOption,
+    KeyOption,
+    Looking,
+    ParkedAfterOption,
+    ParkedBeforeOption,
+    SizeOption,
+    TriesOption,
+)
+from bridge.cli.options import ConfigOption, ReasonOption
+from bridge.cli.output import line
+from bridge.core.state import State
+from bridge.desk.past import AuditEntry
+from bridge.desk.protocol import Desk
+from bridge.operate.export import exported
+from bridge.operate.find import as_an_option, read_criteria
+from bridge.operate.stores import at_desk
+from bridge.settings import settings_from
+from bridge.telemetry.printable import say
+
+
+class StoredState(StrEnum):
+    """The states of stored messages."""
+
+    PARKED = "parked"
+    CLAIMED = "claimed"
+    DEAD = "dead"
+
+
+def export(
+    config: ConfigOption = None,
+    state: Annotated[
+        StoredState | None, typer.Option("--state", help="Only messages in this state. Default: all.")
+    ] = None,
+    route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
+    key: KeyOption = None,
+    reason: ReasonOption = None,
+    due_after: DueAfterOption = None,
+    due_before: DueBeforeOption = None,
+    parked_after: ParkedAfterOption = None,
+    parked_before: ParkedBeforeOption = None,
+    header: HeaderOption = None,
+    min_size: SizeOption = 0,
+    min_tries: TriesOption = 0,
+) -> None:
+    """Write all messages of the store to standard output. `postdate import` puts them back.
+
+    One line of JSON is one message, with its bytes. The first line says what was exported and when, and the last one
+    how many messages. postdate may run meanwhile. A message that is stored all the time is in the file.
+
+    The file has bodies in it. Keep it as safe as the messages.
+    """
+    settings = settings_from(config)
+
+    async def write(desk: Desk) -> int:
+        wanted = read_criteria(
+            await desk.now_ms(),
+            as_an_option,
+            route=route,
+            key=os.fsencode(key) if key else None,
+            due_after=due_after,
+            due_before=due_before,
+            reason=reason,
+            header=header,
+            min_size=min_size,
+            min_tries=min_tries,
+            parked_after=parked_after,
+            parked_before=parked_before,
+        )
+        count, looking = -1, Looking("Exported")
+        async for document in exported(desk, State(state.value) if state else None, wanted):
+            line(document)
+            looking(count := count + 1)
+        filters = " ".join(f"{name}={value}" for name, value in wanted.given().items())
+        await desk.note(AuditEntry(user(), "export", filters or "all messages", count))
+        return count - 1
+
+    say(f"Messages: {at_desk(settings, write)}.")
