@@ -103,11 +103,13 @@ class Offsets:
     """How far the records of each log were handled. As ``lua/include/origins.lua``.
 
     ``marks``: by log, the next offset that is new. ``owed``: offsets below the mark that are to become dead letters.
+    ``firsts``: by log, the lowest offset of the first call that parked.
     """
 
     def __init__(self) -> None:
         self.marks: dict[bytes, int] = {}
         self.owed: dict[bytes, set[int]] = {}
+        self.firsts: dict[bytes, int] = {}
 
     def done(self, origin: Origin) -> bool:
         """Return whether a record was handled."""

@@ -152,6 +152,8 @@ class Shard:
     def _before(self, batch: Batch) -> list[int]:
         """Return the positions of messages that were handled before. Mark the others as handled."""
         verdicts = self.offsets.new((*batch.origins, *batch.owed))
+        fresh = [origin for origin, new in zip((*batch.origins, *batch.owed), verdicts, strict=True) if new]
+        self.offsets.firsts = dict(sorted(fresh, reverse=True)) | self.offsets.firsts
         for n, (origin, new) in enumerate(zip((*batch.origins, *batch.owed), verdicts, strict=True)):
             if new:
                 self.offsets.note(origin, owed=n >= len(batch.origins))

@@ -159,6 +159,11 @@ class MemoryStore:
         async with self._call():
             return set(filter(self.memory.shards[shard].offsets.done, origins))
 
+    async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
+        async with self._call():
+            firsts = self.memory.shards[shard].offsets.firsts
+            return {log: firsts[log] for log in logs if log in firsts}
+
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         async with self._call():
             for origin in origins:

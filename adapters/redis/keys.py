@@ -12,7 +12,8 @@ key                    type    holds
 {postdate:K}:keys      hash    route, NUL, the producer's key -> ids, or '*' and the number of ids
 {postdate:K}:drain     string  the instance that drains the shard, with a time limit
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
-{postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected
+{postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected; log,
+                               NUL, first -> the lowest offset that was parked since the store was new or emptied
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
                                NUL, parked | held | dead, NUL, route -> the number of such messages now
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold

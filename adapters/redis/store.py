@@ -52,7 +52,7 @@ _LET_GO_BYTES = 4 * 1024 * 1024
 #: How often a silent subscription is checked, so that a dead one is noticed.
 _LISTEN_S = 1.0
 #: The offsets hash, as ``lua/include/origins.lua`` keeps and describes it.
-_OWED = b"\0owed"
+_OWED, _FIRST = b"\0owed", b"\0first"
 _OFFSET = struct.Struct(">Q")
 
 
@@ -171,6 +171,13 @@ class RedisStore:
             for (offset,) in _OFFSET.iter_unpack(packed or b"")
         }
         return {(log, offset) for log, offset in origins if offset < marks[log]} - owed
+
+    async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the lowest offset of each log that was parked here."""
+        client: Any = self._client
+        with store_errors():
+            values = await client.hmget(self._keys.shards[shard].offsets, [log + _FIRST for log in logs])
+        return {log: int(value) for log, value in zip(logs, values, strict=True) if value is not None}
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """Record that these origins were dealt with."""

@@ -186,6 +186,9 @@ class ParkingStore(Protocol):
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         """Return those of the origins that were handled before: parked, kept away, dead, or a cancellation."""
 
+    async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the lowest offset of each log that was parked in the shard, since the store was new or emptied."""
+
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """Mark origins as handled, and with them all earlier records of their logs that are not owed."""
 

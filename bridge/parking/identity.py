@@ -75,6 +75,12 @@ def id_within(message_id: bytes, shards: int) -> bytes:
     return message_id if shard < shards else message_id[:18] + SHARD_TEXTS[shard % shards]
 
 
+def id_of_record(log: bytes, offset: int, at_ms: int, shard: int, rank: int = 0) -> bytes:
+    """Return the id of a record that is read once more from its log: the same one each time, by its timestamp. Pure."""
+    head = _text(rank << _MS_BITS | at_ms >> 1, 9) + _text((at_ms & 1) * _COUNTS + offset % _COUNTS, 3)
+    return (head + _text(crc32(b"%b/%d" % (log, offset)) >> 2, 6)).encode() + SHARD_TEXTS[shard]
+
+
 class Ids:
     """Makes the ids of one instance. They rise even when the clock steps back."""
 

@@ -14,6 +14,7 @@ from bridge.delay.header import Due, HeaderRules, read_due
 from bridge.delay.schedule import NO_JITTER, Jitter, RetrySchedule
 from bridge.delay.trust import DESTINATION, Trust, destination_refusal
 from bridge.parking.envelope import found_key
+from bridge.parking.identity import shard_for, shard_of_record
 
 SAME_KEY = Reason(ReasonKind.SAME_KEY, "a message with this key is parked already, and on_same_key is reject")
 
@@ -96,6 +97,17 @@ def decide(delivery: Delivery, rules: RouteRules) -> Parking | Rejection | Cance
     if due.cancel is not None:
         return Cancellation(due.cancel)
     return _undelayed(delivery) if due.due_ms is None else _parking(delivery, rules, due.due_ms, due)
+
+
+def home_of(delivery: Delivery, rules: RouteRules, shards: int) -> int | None:
+    """Return the shard of a delivery, None where any will do. Pure."""
+    if rules.order == "route":
+        return shard_for(delivery.route.encode(), shards)
+    if rules.order == "key":
+        return shard_for(delivery.order_key, shards)
+    if delivery.origin is not None:  # each shard has its own mark for this log, so a repeat needs the same shard
+        return shard_of_record(*delivery.origin, shards)
+    return None
 
 
 def _parking(delivery: Delivery, rules: RouteRules, due_ms: int, due: Due) -> Parking:

@@ -24,9 +24,9 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery
 from bridge.core.ports import ParkingStore, Source
-from bridge.parking.identity import Ids, shard_for, shard_of_record
+from bridge.parking.identity import Ids
 from bridge.parking.redelivery import Given
-from bridge.pipeline.decide import Neighbours, Parking, Rejection, RouteRules, Step, decide
+from bridge.pipeline.decide import Neighbours, Parking, Rejection, RouteRules, Step, decide, home_of
 from bridge.pipeline.full import FULL, Fullness
 from bridge.pipeline.round import Round, RoundParts, Run, next_run, urgent
 from bridge.telemetry.health import Health
@@ -172,13 +172,8 @@ class Parker:
 
     def _step(self, delivery: Delivery) -> Step:
         rules = self._routes[delivery.route]
-        if rules.order == "route":
-            shard = shard_for(delivery.route.encode(), self._store.shards)
-        elif rules.order == "key":
-            shard = shard_for(delivery.order_key, self._store.shards)
-        elif delivery.origin is not None:  # each shard has its own mark for this log, so a repeat needs the same shard
-            shard = shard_of_record(*delivery.origin, self._store.shards)
-        else:
+        shard = home_of(delivery, rules, self._store.shards)
+        if shard is None:
             self._spread += 1
             shard = (self._spread // self._limits.batch_max) % self._store.shards
         decision = decide(delivery, rules)

@@ -205,6 +205,18 @@ class Origins:
         asked = [*at(5, 100), *at(4, 5, 100, log=other)]
         assert await store.done(0, asked) == {*at(5, 100), *at(5, log=other)}
 
+    async def test_the_store_knows_the_first_record_that_it_parked_of_each_log(self, rig: Rig) -> None:
+        store = await rig.open()
+        messages = await rig.overdue(4)
+        assert await store.firsts(0, [LOG]) == {}
+        await store.mark_done(0, at(98))  # a cancellation may be marked after the messages that follow it
+        await store.reject(0, store.new_token(), [row(messages[0])], at(99))
+        assert await store.firsts(0, [LOG]) == {}
+        await park(store, *messages[1:3], origins=at(101, 103), owed=at(100))
+        await park(store, messages[3], origins=at(104))
+        assert await store.firsts(0, [LOG, b"other-0"]) == {LOG: 100}
+        assert await store.firsts(1, [LOG]) == {}
+
 
 class PutBack:
     """A message that is put back under its own id is there once, whatever became of it meanwhile."""

@@ -1,15 +1,16 @@
--- Which records of each log (bridge/core/message.py, Origin) were dealt with. The hash has two fields for each log:
---   name              -> the next new offset
---   name, NUL, 'owed' -> lower offsets that are still to become dead letters, 8 bytes each, ascending
+-- Which records of each log (bridge/core/message.py, Origin) were dealt with. The hash has three fields for each log:
+--   name               -> the next new offset
+--   name, NUL, 'owed'  -> lower offsets that are still to become dead letters, 8 bytes each, ascending
+--   name, NUL, 'first' -> the lowest offset that was parked: a store that was emptied knows nothing of those before
 -- All other lower offsets were dealt with: parked, not parked because of their key, dead, or a cancellation.
-local OWED = '\0owed'
+local OWED, FIRST = '\0owed', '\0first'
 
 -- Returns what the hash held of a log when the script began. `known` caches the logs that were read.
 local function origin_log(offsets, known, name)
   local log = known[name]
   if log then return log end
-  local values = redis.call('HMGET', offsets, name, name .. OWED)
-  log = {}
+  local values = redis.call('HMGET', offsets, name, name .. OWED, name .. FIRST)
+  log = {begun = values[3] and true}
   log.mark = tonumber(values[1] or '0')
   log.raised = log.mark
   log.owed, log.seen, log.owes = {}, {}, values[2] and true
@@ -39,6 +40,7 @@ local function origins_mark(offsets, known, values, place, number, count, passed
     local log, offset = origin_log(offsets, known, values[place + n * 2 - 1]), tonumber(values[place + n * 2])
     if origin_is_new(log, offset) then
       origin_note(log, offset, n > count)
+      log.first = math.min(log.first or offset, offset)
     elseif n <= count then
       passed(n)
     end
@@ -53,6 +55,7 @@ local function origins_write(offsets, known)
     table.sort(owed)
     for n, offset in ipairs(owed) do packed[n] = struct.pack('>I8', offset) end
     redis.call('HSET', offsets, name, string.format('%d', log.raised))
+    if log.first and not log.begun then redis.call('HSET', offsets, name .. FIRST, string.format('%d', log.first)) end
     if #owed > 0 then
       redis.call('HSET', offsets, name .. OWED, table.concat(packed))
     elseif log.owes then
