@@ -66,20 +66,18 @@ def export(
     settings = settings_from(config)
 
     async def write(desk: Desk) -> int:
-        wanted = read_criteria(
-            await desk.now_ms(),
-            as_an_option,
-            route=route,
-            key=os.fsencode(key) if key else None,
-            due_after=due_after,
-            due_before=due_before,
-            reason=reason,
-            header=header,
-            min_size=min_size,
-            min_tries=min_tries,
-            parked_after=parked_after,
-            parked_before=parked_before,
-        )
+        given = {
+            "route": route,
+            "due_after": due_after,
+            "due_before": due_before,
+            "reason": reason,
+            "header": header,
+            "min_size": min_size,
+            "min_tries": min_tries,
+            "parked_after": parked_after,
+            "parked_before": parked_before,
+        }
+        wanted = read_criteria(await desk.now_ms(), as_an_option, os.fsencode(key) if key else None, given)
         count, looking = -1, Looking("Exported")
         async for document in exported(desk, State(state.value) if state else None, wanted):
             line(document)
