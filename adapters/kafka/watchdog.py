@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import OffsetResetStrategy
@@ -35,6 +36,8 @@ _OLD_LASTS_S = 10.0
 _OLD_SAID_S = 60.0
 #: An absolute moment does not count from a timestamp.
 _MOMENT = "x-deliver-at"
+#: How many partitions a sentence names.
+_NAMED = 4
 _NO_ANSWER = "the brokers do not report the ends of their partitions"
 
 
@@ -154,7 +157,8 @@ class OldTimestamps:
 
 
 class TopicWatch:
-    """Reports missing and unreadable intake topics. ``mend()`` recreates missing ones, if the settings allow it."""
+    """Reports missing and unreadable intake topics, and partitions without a leader. ``mend()`` recreates missing
+    topics, if the settings allow it."""
 
     def __init__(self, intakes: Intakes, mend: Callable[[], None], health: Health) -> None:
         self._intakes = intakes
@@ -162,6 +166,8 @@ class TopicWatch:
         self._health = health
         self._refused: set[str] = set()
         self._tried: set[str] = set()
+        #: By topic, the partitions that had no leader at the last look. An election is over before the next one.
+        self._headless: dict[str, set[int]] = {}
 
     def refused(self, consumer: AIOKafkaConsumer, topics: Sequence[str]) -> None:
         """Kafka refuses to let postdate read these topics. That fails every poll, so pause them until ``try_again``."""
@@ -178,16 +184,33 @@ class TopicWatch:
         consumer.resume(*consumer.paused())
 
     def look(self, consumer: AIOKafkaConsumer) -> None:
-        """Report missing topics and start to recreate them."""
-        missing = self._intakes.missing(consumer._client.cluster.topics())
+        """Report missing topics and start to recreate them. Report partitions without a leader."""
+        cluster = consumer._client.cluster
+        missing = self._intakes.missing(cluster.topics())
         for topic in self._intakes.names():
+            self._judge_leaders(cluster, topic)
             if topic in missing:
                 self._say(topic, "it does not exist, or postdate may not see it (no Describe permission)")
             elif topic not in self._tried | self._refused:
                 self._health.say(Subject("kafka", "topic", topic), "")
-        if missing:
+        if missing or any(self._headless.values()):
             consumer._client.force_metadata_update()
+        if missing:
             self._mend()
+
+    def _judge_leaders(self, cluster: Any, topic: str) -> None:
+        partitions = cluster.partitions_for_topic(topic) or ()
+        headless = {n for n in partitions if cluster.leader_for_partition(TopicPartition(topic, n)) in (None, -1)}
+        lasting = sorted(headless & self._headless.get(topic, set()))
+        self._headless[topic] = headless
+        text = ""
+        if lasting:
+            more = f" and {len(lasting) - _NAMED} more" if len(lasting) > _NAMED else ""
+            text = (
+                f"nothing is taken from partitions {', '.join(map(str, lasting[:_NAMED]))}{more} of the topic {topic}: "
+                "they have no leader, so producers cannot write there either. Bring their brokers back"
+            )
+        self._health.say(Subject("kafka", "leader", topic), text)
 
     def _say(self, topic: str, why: str) -> None:
         self._health.say(Subject("kafka", "topic", topic), f"nothing is taken from the topic {topic}: {why}")

@@ -132,6 +132,30 @@ def test_too_few_replicas_in_sync_hold_up_their_own_topic_alone_and_lose_nothing
 
 @pytest.mark.long
 @pytest.mark.timeout(280)
+def test_a_partition_of_an_intake_without_a_leader_is_named_and_loses_nothing(
+    open_cluster_line: OpenKafkaLine, kafka_cluster: KafkaCluster
+) -> None:
+    line = open_cluster_line(SMALL)
+    url, alone = line.url, {"min.insync.replicas": "1"}
+    intake = kafka_admin.create_topic(url, 3, alone, replicas=1)
+    lonely = {"broker": "kafka", "intercept": intake, "deliver_to": kafka_admin.create_topic(url, 3)}
+    line.settings["routes"]["lonely"] = lonely
+    with KafkaLedger(url, intake, lonely["deliver_to"], 3) as held_up:
+        ledger, bridges = line.flowing(RATE)
+        held_up.produce(RATE, (0, 2000))
+        held_up.wait_arrivals(200)
+        held_up.stop_producing()
+        gone = kafka_cluster.leader(intake, 0)
+        kafka_cluster.kill_node(gone)
+        bridges[0].wait_health(f"nothing is taken from partitions 0 of the topic {intake}: they have no leader", 60)
+        kafka_cluster.start_node(gone)
+        go_on(line, ledger, bridges, 2 * HELD, HEALED_S + 10)
+        held_up.settle(60).assert_kept(2 * HELD)
+    kafka_admin.delete_topics(url, [intake, lonely["deliver_to"]])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(280)
 def test_a_majority_of_nodes_that_is_gone_stops_everything_and_loses_nothing(
     open_cluster_line: OpenKafkaLine, kafka_cluster: KafkaCluster
 ) -> None:

@@ -43,13 +43,17 @@ def nodes(bootstrap: str, timeout_s: float = TIMEOUT_S) -> set[int]:
 
 
 def create_topic(
-    bootstrap: str, partitions: int = 1, configs: Mapping[str, str] | None = None, name: str | None = None
+    bootstrap: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    name: str | None = None,
+    replicas: int = -1,
 ) -> str:
     """The name, random where none is given, of a new topic, once each of its partitions has a leader. The broker
-    chooses the replicas."""
+    chooses the replicas, and their number where none is given."""
     name = name or f"t{secrets.token_hex(6)}"
     admin = client(bootstrap)
-    _await(admin.create_topics([NewTopic(name, partitions, config=dict(configs or {}))]))
+    _await(admin.create_topics([NewTopic(name, partitions, replicas, config=dict(configs or {}))]))
     wait_for(lambda: _has_leaders(admin, name, partitions), f"every partition of {name} has a leader")
     return name
 
