@@ -19,9 +19,9 @@ _EXCHANGE = re.compile(r"(?:no exchange|write access to exchange|exchange) '([^'
 _TOPIC = re.compile(r"access to topic '([^']*)' in exchange '([^']*)'")
 _MAX_SIZE = re.compile(r"larger than (?:configured )?max size (\d+)")
 
-#: A nacked message was refused by a queue: it is full, or its node is failing.
+#: A nacked message was refused by a queue: it is full, or its process is gone (tried: 3.10.8, 4.3.6).
 NACKED = Refusal(
-    Reason(ReasonKind.NACKED, "RabbitMQ refused it (basic.nack): a queue is full (reject-publish) or cannot store it")
+    Reason(ReasonKind.NACKED, "RabbitMQ refused it (basic.nack): a queue is full (reject-publish) or has crashed")
 )
 
 
