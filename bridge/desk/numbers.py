@@ -180,8 +180,8 @@ def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> list[
     """
     latest = sorted(((at_ms, name) for name, at_ms in losses.items() if now_ms - at_ms < _LOST_SHOWN_MS), reverse=True)
     return [
-        f"instance {name} ({broker}) stopped reporting at {write_moment(at_ms)} and did not leave: it died, or it "
-        "is frozen. The others deliver its messages"
+        f"instance {name} ({broker}) stopped reporting and did not leave: it died, or it is frozen. The others have "
+        f"delivered its messages since {write_moment(at_ms)}"
         for at_ms, name in latest[:_LOST_SHOWN]
     ]
 
