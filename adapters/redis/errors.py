@@ -140,6 +140,9 @@ def explain(error: BaseException) -> Explained:
     for word, meaning in _CODES.items():
         if code == word or text.startswith(word) or f" {word} " in f" {text} ":
             return Explained(meaning.text(text))
+    if isinstance(error, ResponseError):
+        advice = "Another program may write keys under redis.key_prefix"
+        return Explained(f"Redis answers with an error ({text}). {advice}")
     return _of_link(error, text)
 
 

@@ -53,6 +53,11 @@ from bridge.settings import RabbitMQ, Route, Settings
             "Redis is in protected mode and accepts local connections only. Give it a password, and set redis.password",
         ),
         (
+            ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value script: c34c, on @user_s"),
+            "Redis answers with an error (WRONGTYPE Operation against a key holding the wrong kind of value script: "
+            "c34c, on @user_s). Another program may write keys under redis.key_prefix",
+        ),
+        (
             InvalidResponse('Protocol error, got "<" as reply type byte'),
             "the server is not a Redis. Correct redis.url",
         ),
