@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from bridge.core.message import Claim, Delivery, Failure, HeaderValue, Outcome, Refusal, no_route
-from bridge.core.ports import Letter, Result
+from bridge.core.ports import Result
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.intake import Arrivals
 from tests.simulation.loop import Process
@@ -114,6 +114,9 @@ class Broker(Server):
         #: Called with each message that arrives.
         self.consumer: Callable[[Arrived], None] = lambda arrived: None
         self.hears = True
+        #: By transactional id: the number of its session, and its markers with their moments (Unix ms).
+        self.sessions: dict[str, int] = {}
+        self.markers: dict[str, list[tuple[int, list[bytes]]]] = {}
         #: By how many places the readers of logs have moved on.
         self.turned = 0
         self.redelivered = 0
@@ -202,6 +205,14 @@ class Broker(Server):
                 if reader is not None:
                     reader.positions[log.name] = log.committed
         self.hand_out()
+
+    def deliver(self, letter: Claim, sent_s: float, instance: str) -> None:
+        """Take what an instance sent, and hand it to its consumer."""
+        number, now_ms = int(letter.payload), self.store.clock.now_us() / 1000
+        ids, moments = (letter.public_id, letter.id), (now_ms, self.loop.time(), sent_s)
+        arrived = Arrived(number, letter.route, *ids, *moments, instance, len(self.arrived))
+        self.arrived.append(arrived)
+        self.consumer(arrived)
 
     def refuses(self, number: int) -> Refusal | None:
         """Return why a message is not taken; None for one that is."""
@@ -349,10 +360,10 @@ class SimulatedSink:
     """A ``Sink`` of one process."""
 
     def __init__(self, broker: Broker, process: Process, routes: Collection[str]) -> None:
-        self._broker = broker
-        self._process = process
+        self.broker = broker
+        self.process = process
         self._routes = routes
-        self._connection = Connection(broker)
+        self.connection = Connection(broker)
         #: Whether it gets the broker's confirms.
         self.hears = True
         #: What arrives on a channel before this number, the broker throws away.
@@ -360,33 +371,33 @@ class SimulatedSink:
         self._answered: Callable[[list[Result[Claim]]], None] = lambda results: None
         self._flights: dict[int, Claim] = {}
         self._number = 0
-        self._epoch = 0
+        self.epoch = 0
         self.connected = True
         broker.sinks.append(self)
 
     def disconnect(self) -> None:
         """The connection breaks: the outcome of what is on its way is unknown."""
         self.connected = False
-        self._epoch += 1
+        self.epoch += 1
         flights, self._flights = list(self._flights.values()), {}
         results = [Result(letter, Outcome.UNKNOWN, None) for letter in flights]
         if results:
-            self._broker.loop.call_soon(self._answered, results, context=self._process.context)
+            self.broker.loop.call_soon(self._answered, results, context=self.process.context)
 
     def close_channel(self) -> None:
         """The broker closes the channel over another message: it throws away what arrives there afterwards."""
-        self._open_from = self._epoch + 1
+        self._open_from = self.epoch + 1
         self.disconnect()
 
     def connect(self) -> None:
         """Connect again."""
         self.connected = self.hears = True
-        self._connection = Connection(self._broker)
-        self._broker.loop.call_soon(self._answered, [], context=self._process.context)
+        self.connection = Connection(self.broker)
+        self.broker.loop.call_soon(self._answered, [], context=self.process.context)
 
     def unblocked(self) -> None:
         """The broker takes messages again."""
-        self._broker.loop.call_soon(self._answered, [], context=self._process.context)
+        self.broker.loop.call_soon(self._answered, [], context=self.process.context)
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -394,7 +405,7 @@ class SimulatedSink:
         self._answered = answered
 
     def ready(self) -> bool:
-        return self.connected and not self._broker.blocked
+        return self.connected and not self.broker.blocked
 
     def able(self) -> bool:
         return self.connected
@@ -405,50 +416,38 @@ class SimulatedSink:
     def publish(self, letters: Sequence[Claim]) -> None:
         if not self.connected:
             results = [Result(letter, Outcome.UNKNOWN, None) for letter in letters]
-            self._broker.loop.call_soon(self._answered, results, context=self._process.context)
+            self.broker.loop.call_soon(self._answered, results, context=self.process.context)
             return
-        numbers = []
         if missing := [letter for letter in letters if letter.route not in self._routes]:
             results = [Result(letter, Outcome.REFUSED, no_route(letter.route)) for letter in missing]
-            self._broker.loop.call_soon(self._answered, results, context=self._process.context)
+            self.broker.loop.call_soon(self._answered, results, context=self.process.context)
             letters = [letter for letter in letters if letter.route in self._routes]
+        self._send(letters)
+
+    def _send(self, letters: Sequence[Claim]) -> None:
+        numbers = []
         for letter in letters:
             self._number += 1
             self._flights[self._number] = letter
             numbers.append(self._number)
-        epoch, sent_s = self._epoch, self._broker.loop.time()
+        epoch, sent_s = self.epoch, self.broker.loop.time()
         pairs = list(zip(numbers, letters, strict=True))
-        self._connection.send(lambda: self._take(epoch, pairs, sent_s), lambda answer, _: self._confirm(epoch, answer))
+        self.connection.send(lambda: self._take(epoch, pairs, sent_s), lambda answer, _: self._confirm(epoch, answer))
 
-    def _take(self, epoch: int, pairs: Sequence[tuple[int, Letter]], sent_s: float) -> list[tuple[int, Refusal | None]]:
+    def _take(self, epoch: int, pairs: Sequence[tuple[int, Claim]], sent_s: float) -> list[tuple[int, Refusal | None]]:
         """The broker takes or refuses messages, and consumers get them."""
-        broker, answers = self._broker, list[tuple[int, Refusal | None]]()
+        broker, answers = self.broker, list[tuple[int, Refusal | None]]()
         if epoch < self._open_from:
             return answers
-        now_ms = broker.store.clock.now_us() / 1000
         for number, letter in pairs:
-            assert isinstance(letter, Claim)
             refusal = broker.refuses(int(letter.payload))
             answers.append((number, refusal))
-            if refusal is not None:
-                continue
-            arrived = Arrived(
-                int(letter.payload),
-                letter.route,
-                letter.public_id,
-                letter.id,
-                now_ms,
-                broker.loop.time(),
-                sent_s,
-                self._process.name,
-                len(broker.arrived),
-            )
-            broker.arrived.append(arrived)
-            broker.consumer(arrived)
+            if refusal is None:
+                broker.deliver(letter, sent_s, self.process.name)
         return answers
 
     def _confirm(self, epoch: int, answers: Sequence[tuple[int, Refusal | None]]) -> None:
-        if epoch != self._epoch or not self.hears:
+        if epoch != self.epoch or not self.hears:
             return
         results = []
         for number, refusal in answers or ():

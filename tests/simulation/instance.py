@@ -30,6 +30,7 @@ from bridge.telemetry.subject import Subject
 from tests.simulation.broker import Broker, SimulatedSink, SimulatedSource
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.store import SimulatedStore, StoreServer
+from tests.simulation.transactions import TransactionalSink
 
 LEASE_MS, DRAIN_MS = 15_000, 4_000
 _AHEAD_MS = 8
@@ -78,7 +79,7 @@ def on_virtual_time() -> Iterator[None]:
 
 @dataclass
 class Instance:
-    """One process with its connections. ``rates`` limits routes, as ``max_rate``."""
+    """One process with its connections. ``rates`` limits routes, as ``max_rate``. ``transactional``: as ``release``."""
 
     name: str
     loop: VirtualLoop
@@ -86,6 +87,7 @@ class Instance:
     broker: Broker
     routes: tuple[str, ...]
     rates: dict[str, float] = field(default_factory=dict)
+    transactional: bool = False
 
     def __post_init__(self) -> None:
         self.process = Process(self.name, self.loop)
@@ -105,7 +107,8 @@ class Instance:
             except Exception:
                 await asyncio.sleep(0.5)
         self.source = SimulatedSource(self.broker, self.store, self.process, self.routes)
-        self.sink = SimulatedSink(self.broker, self.process, self.routes)
+        ends = self.broker, self.process, self.routes
+        self.sink = TransactionalSink(*ends, LEASE_MS) if self.transactional else SimulatedSink(*ends)
         self.service = self._assembled(orders)
         self.source.connect()
         self.process.tasks += [self.loop.create_task(run) for run in self.service.loops()]

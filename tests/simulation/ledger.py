@@ -199,7 +199,9 @@ def _copies(ledger: Ledger) -> Iterator[str]:
     """A message arrives once, except in the named windows, and its copies have its id."""
     twice = {number: rows for number, rows in ledger.arrived.items() if len(rows) > 1}
     windows = COPIES_AFTER | (set() if ledger.plan.kafka else COPIES_OF_A_QUEUE)
-    if twice and windows.isdisjoint(ledger.kinds) and not ledger.shaky():
+    if ledger.plan.transactional:
+        windows = _UNDONE
+    if twice and windows.isdisjoint(ledger.kinds) and (ledger.plan.transactional or not ledger.shaky()):
         yield f"outside of every window: {_first(sorted(twice))}"
     strange = [number for number, rows in twice.items() if len({row.public_id for row in rows}) > 1]
     if strange and not ledger.parked_twice():

@@ -24,7 +24,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. ``kafka``: logs with one reader each, in place of a queue."""
+    """One run. ``kafka``: logs with one reader each, in place of a queue. ``transactional``: exactly once, on logs."""
 
     seed: int
     instances: int
@@ -38,6 +38,7 @@ class Plan:
     faults: tuple[Fault, ...]
     #: By which part the store's clock is too fast or too slow.
     drift: float = 0.0
+    transactional: bool = False
 
     @property
     def calm(self) -> bool:
@@ -108,7 +109,7 @@ def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
         # Most faults are short, and some are long.
         for_s = least_s + (most_s - least_s) * random.random() ** 3
         drawn.append(Fault(random.uniform(0, LOAD_S), kind, for_s, random.randrange(3)))
-    return Plan(
+    plan = Plan(
         seed=seed,
         instances=random.randint(1, 3),
         kafka=random.random() < 0.5,
@@ -121,3 +122,4 @@ def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
         faults=tuple(sorted(drawn)),
         drift=random.choice((0.0, 0.0, 4e-5, -4e-5)),
     )
+    return replace(plan, transactional=plan.kafka and random.random() < 0.3)

@@ -27,6 +27,7 @@ from tests.simulation.loop import PROCESS, Deadlock, VirtualLoop
 from tests.simulation.plan import LOAD_S, Plan
 from tests.simulation.servers import Network
 from tests.simulation.store import START_S, StoreServer
+from tests.simulation.transactions import simulated_sessions
 from tests.simulation.truth import look
 from tests.simulation.world import ROUTES, World
 
@@ -62,7 +63,8 @@ def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome
         store.hints_lost = 0.0
     world = World(plan, loop, random, store, broker)
     try:
-        loop.run_until_complete(_play(world))
+        with simulated_sessions(broker):
+            loop.run_until_complete(_play(world))
         broken = [*judge(world, without), *_left(world)]
     except Deadlock:
         broken = ["stuck: every loop waits, and no timer is set"]

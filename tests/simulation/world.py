@@ -89,7 +89,9 @@ class World:
         self.started += 1
         routes = tuple(route for route in ROUTES if route not in self.removed)
         rates = {RATED_ROUTE: self.plan.rate} if self.plan.rate else {}
-        instance = Instance(f"{self.started:06d}", self.loop, self.store, self.broker, routes, rates)
+        instance = Instance(
+            f"{self.started:06d}", self.loop, self.store, self.broker, routes, rates, self.plan.transactional
+        )
         self.instances.append(instance)
         return instance
 
