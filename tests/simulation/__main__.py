@@ -69,7 +69,8 @@ def describe(outcome: Outcome) -> str:
 
 
 def _plan(plan: Plan) -> str:
-    broker = ("logs, transactional" if plan.transactional else "logs") if plan.kafka else "queues"
+    broker = "logs" if plan.kafka else "queues"
+    broker += ", transactional" * plan.transactional + ", levels" * plan.levels
     return (
         f"seed {plan.seed}: {plan.messages} messages, {plan.keys} keys, {plan.instances} instances, {broker}, "
         f"{plan.shards} shards, max_rate {plan.rate:g}, answers lost {plan.lost:g}, slow {plan.slow:g}, "

@@ -12,13 +12,14 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Delivery, Failure, HeaderValue, Outcome, Refusal, no_route
 from bridge.core.ports import Result
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.intake import Arrivals
 from tests.simulation.loop import Process
 from tests.simulation.servers import LATER_S, Connection, Server
-from tests.simulation.store import START_S, SimulatedStore, StoreServer
+from tests.simulation.store import START_S, StoreServer
 
 _PREFETCH = 200
 _WINDOW = 500
@@ -117,6 +118,9 @@ class Broker(Server):
         #: By transactional id: the number of its session, and its markers with their moments (Unix ms).
         self.sessions: dict[str, int] = {}
         self.markers: dict[str, list[tuple[int, list[bytes]]]] = {}
+        #: Numbers of messages that are dead letters of the broker.
+        self.dead: set[int] = set()
+        self._in_levels = 0
         #: By how many places the readers of logs have moved on.
         self.turned = 0
         self.redelivered = 0
@@ -206,13 +210,26 @@ class Broker(Server):
                     reader.positions[log.name] = log.committed
         self.hand_out()
 
-    def deliver(self, letter: Claim, sent_s: float, instance: str) -> None:
-        """Take what an instance sent, and hand it to its consumer."""
-        number, now_ms = int(letter.payload), self.store.clock.now_us() / 1000
-        ids, moments = (letter.public_id, letter.id), (now_ms, self.loop.time(), sent_s)
-        arrived = Arrived(number, letter.route, *ids, *moments, instance, len(self.arrived))
+    def deliver(self, number: int, route: str, ids: tuple[bytes, bytes], sent_s: float, instance: str) -> None:
+        """Take what an instance sent, and hand it to its consumer. ``ids``: the public one, and that in the store."""
+        moments = self.store.clock.now_us() / 1000, self.loop.time(), sent_s
+        arrived = Arrived(number, route, *ids, *moments, instance, len(self.arrived))
         self.arrived.append(arrived)
         self.consumer(arrived)
+
+    def wait_in_level(self, number: int, wait_s: float, due: str) -> None:
+        """Keep a message in a level, and put it into the queue ``due`` when it expires."""
+        self._in_levels += 1
+
+        def expire() -> None:
+            if self.frozen:
+                self.wait(expire)
+                return
+            self._in_levels -= 1
+            self.queues.setdefault(due, deque()).append(Delivery(Tag(0, 0), due, b"%d" % number, b"", {}, 0))
+            self.hand_out()
+
+        self.loop.call_at(self.loop.time() + wait_s, expire, context=self.outside)
 
     def refuses(self, number: int) -> Refusal | None:
         """Return why a message is not taken; None for one that is."""
@@ -226,16 +243,16 @@ class Broker(Server):
         """Return how many messages no instance has accepted."""
         unread = sum(len(log.records) - log.committed for log in self.logs)
         handed_out = 0 if self._partitions else sum(len(source.out) for source in self.sources)
-        return sum(map(len, self.queues.values())) + handed_out + unread
+        return sum(map(len, self.queues.values())) + handed_out + unread + self._in_levels
 
 
 class SimulatedSource:
     """A ``Source`` of one process."""
 
-    def __init__(self, broker: Broker, store: SimulatedStore, process: Process, routes: Collection[str]) -> None:
+    def __init__(self, broker: Broker, clock: StoreClock, process: Process, routes: Collection[str]) -> None:
         self._broker = broker
         self.routes = routes
-        self._clock = store.clock
+        self._clock = clock
         self._process = process
         self._connection = Connection(broker)
         self._arrivals = Arrivals()
@@ -443,8 +460,12 @@ class SimulatedSink:
             refusal = broker.refuses(int(letter.payload))
             answers.append((number, refusal))
             if refusal is None:
-                broker.deliver(letter, sent_s, self.process.name)
+                self._land(letter, sent_s)
         return answers
+
+    def _land(self, letter: Claim, sent_s: float) -> None:
+        ids = letter.public_id, letter.id
+        self.broker.deliver(int(letter.payload), letter.route, ids, sent_s, self.process.name)
 
     def _confirm(self, epoch: int, answers: Sequence[tuple[int, Refusal | None]]) -> None:
         if epoch != self.epoch or not self.hears:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from bridge.core.orders import RouteState
 from tests.simulation.broker import Broker
-from tests.simulation.instance import CLAIMS, RETRIES, Instance
+from tests.simulation.instance import CLAIMS, RETRIES
 from tests.simulation.plan import Fault
 from tests.simulation.servers import Network
 from tests.simulation.store import StoreServer
-from tests.simulation.world import ROUTES, Undone, World
+from tests.simulation.world import ROUTES, AnyInstance, Undone, World
 
 _End = Callable[[], object]
 #: How many messages an operator acts on at once, and a bulk operation.
@@ -34,7 +34,7 @@ def _nothing() -> None:
     pass
 
 
-def _victim(world: World, fault: Fault) -> Instance:
+def _victim(world: World, fault: Fault) -> AnyInstance:
     living = [one for one in world.instances if not one.process.killed] or [world.start()]
     return living[fault.which % len(living)]
 
@@ -260,7 +260,7 @@ def _start_again(world: World) -> None:
         world.loop.call_later(0.7 * place, _replace, world, instance)
 
 
-def _replace(world: World, instance: Instance) -> None:
+def _replace(world: World, instance: AnyInstance) -> None:
     world.start()
     if not instance.process.killed:
         instance.stop()

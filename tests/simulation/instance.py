@@ -106,7 +106,7 @@ class Instance:
                 break
             except Exception:
                 await asyncio.sleep(0.5)
-        self.source = SimulatedSource(self.broker, self.store, self.process, self.routes)
+        self.source = SimulatedSource(self.broker, self.store.clock, self.process, self.routes)
         ends = self.broker, self.process, self.routes
         self.sink = TransactionalSink(*ends, LEASE_MS) if self.transactional else SimulatedSink(*ends)
         self.service = self._assembled(orders)

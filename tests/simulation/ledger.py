@@ -130,6 +130,7 @@ def _lost(ledger: Ledger) -> Iterator[str]:
         if message.number not in ledger.arrived
         and not message.cancels
         and message.number not in ledger.world.gone
+        and not (message.number in ledger.world.broker.dead and "broker refuses" in ledger.kinds)
         and not ledger.enders(message)
         and not ledger.replaced_by_older(message)
         and not any(_cancelled(deed) for deed in ledger.deeds.get(message.number, ()))
@@ -333,6 +334,8 @@ def _pauses(ledger: Ledger) -> Iterator[str]:
 
 def _history(ledger: Ledger) -> Iterator[str]:
     """The history has what arrived, and nothing else."""
+    if ledger.plan.levels:
+        return
     rows = [row for shard in ledger.world.store.memory.shards for row in shard.history]
     sent = {row.id: row.number for row in ledger.world.broker.arrived}
     written = {row.id for row in rows if row.state is PastState.DELIVERED}

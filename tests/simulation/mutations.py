@@ -21,7 +21,7 @@ from adapters.memory.indexes import Offsets
 from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable
-from bridge.core.orders import RouteState
+from bridge.core.orders import RouteState, routes_that
 from bridge.parking.envelope import route_in
 from bridge.parking.identity import ID_BYTES
 from bridge.parking.redelivery import FirstCopies
@@ -33,10 +33,11 @@ from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
+from bridge.pipeline.relay import Relay
 from bridge.pipeline.round import Round
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
-from tests.simulation.plan import draw
+from tests.simulation.plan import Plan, draw
 from tests.simulation.run import Outcome, run
 
 SEEDS_MAX = 2000
@@ -48,7 +49,7 @@ _Patch = AbstractContextManager[Any]
 class Mutation:
     """A mistake: how to plant it, and the check that finds it.
 
-    ``needs``: the faults without which it does no harm, and "transactional". Plans without them are passed over.
+    ``needs``: faults without which it does no harm, "transactional" or "levels". Plans without them are passed over.
     """
 
     name: str
@@ -57,12 +58,16 @@ class Mutation:
     needs: tuple[str, ...] = ()
 
 
+def _of(plan: Plan) -> set[str]:
+    ways = {"transactional": plan.transactional, "levels": plan.levels}
+    return {fault.kind for fault in plan.faults} | {way for way, chosen in ways.items() if chosen}
+
+
 def search(mutation: Mutation, first: int = 1, seeds: int = SEEDS_MAX, without: Collection[str] = ()) -> Outcome | None:
     """Return the first run from ``first`` on that finds a mutation; None if no seed does."""
     with mutation.plant():
         for plan in map(draw, range(first, first + seeds)):
-            kinds = {fault.kind for fault in plan.faults} | ({"transactional"} if plan.transactional else set())
-            if not kinds.issuperset(mutation.needs):
+            if not _of(plan).issuperset(mutation.needs):
                 continue
             outcome = run(plan, without)
             if outcome.broken:
@@ -83,6 +88,16 @@ def _accepts_before_durable() -> _Patch:
         return steps
 
     return patch.object(Parker, "_queue", planted)
+
+
+def _accepts_before_a_level_has_it() -> _Patch:
+    send = Relay._send
+
+    async def planted(self: Relay, waiting: Any) -> None:
+        self._source.accept([carried.delivery for carried in waiting])
+        await send(self, waiting)
+
+    return patch.object(Relay, "_send", planted)
 
 
 def _forgets_origins() -> _Patch:
@@ -177,8 +192,6 @@ def _takes_every_token() -> _Patch:
 
 
 def _sends_what_is_paused() -> _Patch:
-    routes_that = ordered.routes_that
-
     def planted(orders: Any, state: RouteState) -> frozenset[str]:
         return frozenset() if state is RouteState.PAUSED else routes_that(orders, state)
 
@@ -303,6 +316,7 @@ MUTATIONS = {
     mutation.name: mutation
     for mutation in (
         Mutation("accepts before durable", _accepts_before_durable, "lost"),
+        Mutation("accepts before a level has it", _accepts_before_a_level_has_it, "lost", ("levels",)),
         Mutation("forgets origins", _forgets_origins, "copies"),
         Mutation("forgets first ids", _forgets_first_ids, "copies", ("acknowledgements lost",)),
         Mutation("forgets tokens", _forgets_tokens, "error"),

@@ -24,7 +24,10 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. ``kafka``: logs with one reader each, in place of a queue. ``transactional``: exactly once, on logs."""
+    """One run. ``kafka``: logs with one reader each, in place of a queue. ``transactional``: exactly once, on logs.
+
+    ``levels``: without a store, on a queue.
+    """
 
     seed: int
     instances: int
@@ -39,6 +42,7 @@ class Plan:
     #: By which part the store's clock is too fast or too slow.
     drift: float = 0.0
     transactional: bool = False
+    levels: bool = False
 
     @property
     def calm(self) -> bool:
@@ -96,6 +100,9 @@ _HARMLESS = {
     "bulk cancel",
     "bulk reschedule",
 }
+#: What a postdate without a store can meet.
+_OF_LEVELS = {"kill", "stop", "freeze", "reload", "broker frozen", "broker blocked", "broker refuses"}
+_OF_LEVELS |= {"sink disconnected", "source disconnected", "acknowledgements lost", "confirms lost", "channel closed"}
 
 
 def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
@@ -122,4 +129,7 @@ def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
         faults=tuple(sorted(drawn)),
         drift=random.choice((0.0, 0.0, 4e-5, -4e-5)),
     )
+    if random.random() < 0.1:
+        some = tuple(fault for fault in plan.faults if fault.kind in _OF_LEVELS)
+        return replace(plan, kafka=False, levels=True, drift=0.0, faults=some)
     return replace(plan, transactional=plan.kafka and random.random() < 0.3)

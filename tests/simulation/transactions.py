@@ -107,7 +107,7 @@ class _Session:
                 if refusal := broker.refuses(int(record.letter.payload)):
                     raise RefusedRecordsError([record], tp.topic, refusal)
             for _, record in flights:
-                broker.deliver(record.letter, sent_s, self._sink.process.name)
+                self._sink._land(record.letter, sent_s)
             broker.markers[self._id].append((int(broker.now_ms()), list(keys)))
 
         await self._sink.call(at_broker)

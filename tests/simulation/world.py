@@ -12,6 +12,7 @@ from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.parking.envelope import unseal
 from tests.simulation.broker import Arrived, Broker, Published
 from tests.simulation.instance import RETRY_ROUTE, WAITS_MS, Instance
+from tests.simulation.levels import LevelInstance
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.plan import LOAD_S, Plan
 from tests.simulation.store import SimulatedStore, StoreServer
@@ -19,6 +20,8 @@ from tests.simulation.store import SimulatedStore, StoreServer
 #: The route with priorities and, by plan, with a rate.
 RATED_ROUTE = "invoices"
 ROUTES = ("orders", RATED_ROUTE, RETRY_ROUTE)
+
+AnyInstance = Instance | LevelInstance
 
 
 @dataclass
@@ -63,7 +66,7 @@ class World:
     random: Random
     store: StoreServer
     broker: Broker
-    instances: list[Instance] = field(default_factory=list)
+    instances: list[AnyInstance] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
@@ -84,9 +87,12 @@ class World:
         self._desk = SimulatedStore(self.store, "operator")
         self.broker.consumer = self._consume
 
-    def start(self) -> Instance:
+    def start(self) -> AnyInstance:
         """Start an instance, with every route that was not removed."""
         self.started += 1
+        if self.plan.levels:
+            self.instances.append(LevelInstance(f"{self.started:06d}", self.loop, self.broker))
+            return self.instances[-1]
         routes = tuple(route for route in ROUTES if route not in self.removed)
         rates = {RATED_ROUTE: self.plan.rate} if self.plan.rate else {}
         instance = Instance(
@@ -115,7 +121,10 @@ class World:
             key, route = b"key %d" % random.randrange(self.plan.keys), random.choice((*ROUTES[:2], *ROUTES))
             wait_ms = random.choice((0, 50, 500, 2_000, 5_000))
             message = Published(len(self.published), self.loop.time(), key, {}, route, 0.0)
-            if route == RETRY_ROUTE:
+            if self.plan.levels:
+                wait = {"x-delay": wait_ms}
+                self.send(message._replace(route="orders", headers=wait, due_ms=now_ms + wait_ms, relative=True))
+            elif route == RETRY_ROUTE:
                 self.send(message._replace(due_ms=now_ms + WAITS_MS[0], relative=True, attempt=1))
             elif random.random() < 0.03:
                 name = b"name %d" % random.randrange(6)
