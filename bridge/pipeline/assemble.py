@@ -96,7 +96,7 @@ def assemble(
     intake_gate = IntakeGate(source.hold)
     ordered = Ordered(orders, partial(intake_gate.close, "drained"), wake.nudge)
     fullness = Fullness(store, rules.parked, intake_gate, health) if rules.parked else None
-    gate = RateGate(store, wake, ordered, rules.rates)
+    gate = RateGate(store, clock, wake, ordered, rules.rates)
     unopened = Unopened(settler.bury, health, metrics, 4 * lease_ms / 1000)
     claimer = Claimer(store, wake, leases, publisher, rules.claim, health, gate, unopened, metrics)
     parker = Parker(source, store, rules.routes, ids, wake.heard, health, rules.park, metrics, fullness)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
 from bridge.core.ports import FIRST_HELD, Claimed, DeliveringStore, HeldStep, LetGo
@@ -89,9 +90,12 @@ class _Backlog:
 class RateGate:
     """Which claims may be published, and what is held of this instance's shards."""
 
-    def __init__(self, store: DeliveringStore, wake: Wake, ordered: Ordered, per_s: Mapping[str, float]) -> None:
+    def __init__(
+        self, store: DeliveringStore, clock: StoreClock, wake: Wake, ordered: Ordered, per_s: Mapping[str, float]
+    ) -> None:
         """``per_s``: messages per second of routes with a rate."""
         self._store = store
+        self._clock = clock
         self._wake = wake
         self._ordered = ordered
         self._per_s = dict(per_s)
@@ -230,7 +234,9 @@ class RateGate:
         for shard, reply in self._answered(replies).items():
             backlog = backlogs[shard]
             number -= reply.moved
-            backlog.last, backlog.ended_s = reply.last, now_s if reply.ended or route not in reply.rest else None
+            # A held message whose moment was changed may be due far ahead: others due before it are not let go by that.
+            backlog.last = min(reply.last, (self._clock.now_ms() + 1, b""))
+            backlog.ended_s = now_s if reply.ended or route not in reply.rest else None
             if reply.first_ms is not None:
                 backlog.turns.append(_Turns(reply.last, reply.first_ms, gap_us / 1000))
         self._tokens[route] += number  # for messages that come due now

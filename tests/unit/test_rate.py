@@ -87,6 +87,22 @@ async def test_a_step_that_reached_the_store_late_is_not_overtaken_by_the_next(
     assert house.bodies() == numbers(40)
 
 
+async def test_a_held_message_that_gets_a_later_moment_opens_no_way_for_others() -> None:
+    house = await house_with(40)
+    await after(house, 0)
+    (shard,) = [shard for shard in house.memory.shards if shard.due.held()]
+    _, message_id = shard.due.held()[-1]
+    await house.store.reschedule([message_id], house.clock.now_ms() + 10_000)
+    await after(house, 400)
+    sent = len(house.bodies())
+    assert (sent, held_in(house)) == (39, 0)
+    for n in range(40, 140):
+        house.publish(f"{n}")
+    await house.park()
+    await after(house, 100)
+    assert len(house.bodies()) - sent <= 22
+
+
 async def test_another_route_is_not_held() -> None:
     house = await house_with(50)
     house.source.feed(b"bill", {"x-delay": 0}, route="bills")
