@@ -261,9 +261,11 @@ def _start_again(world: World) -> None:
 
 
 def _replace(world: World, instance: AnyInstance) -> None:
+    if instance.process.killed or instance in world.leaving:
+        return  # another change of the settings, or a fault, was first
+    world.leaving.append(instance)
     world.start()
-    if not instance.process.killed:
-        instance.stop()
+    instance.stop()
 
 
 # -- operators --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
+from bridge.pipeline.recover import Recovery
 from bridge.pipeline.relay import Relay
 from bridge.pipeline.round import Round
 from bridge.pipeline.settle import Settler
@@ -171,17 +172,17 @@ def _hands_over_what_is_claimed() -> _Patch:
 
 
 def _never_recovers() -> _Patch:
-    async def planted(self: Leases) -> None:
+    async def planted(self: Recovery) -> None:
         pass
 
-    return patch.object(Leases, "recover", planted)
+    return patch.object(Recovery, "recover", planted)
 
 
 def _never_renews() -> _Patch:
-    async def planted(self: Leases) -> None:
+    async def planted(self: Recovery) -> None:
         pass
 
-    return patch.object(Leases, "renew", planted)
+    return patch.object(Recovery, "renew", planted)
 
 
 def _takes_every_token() -> _Patch:

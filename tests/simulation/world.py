@@ -73,6 +73,8 @@ class World:
     undone: list[Undone] = field(default_factory=list)
     #: Numbers of messages that the store lost, which the promises exclude.
     gone: set[int] = field(default_factory=set)
+    #: Instances that others replace.
+    leaving: list[AnyInstance] = field(default_factory=list)
     #: Routes that the settings of instances lack that start now.
     removed: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
