@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import subprocess
-from typing import Never
+import time
+from typing import Any, Never
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,3 +62,21 @@ def without_processes_if_fast(pytestconfig: pytest.Config) -> None:
             pytest.fail("starts a process: mark it slow, or with the servers that it needs")
 
         vars(subprocess)["Popen"] = refuse
+
+
+@pytest.fixture
+async def leaping_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let waits take no time: where nothing is ready, time leaps to the next timer of the loop.
+
+    For tests that wait for time alone. Sockets and threads would lose every race against a timer.
+    """
+    selector: Any = vars(asyncio.get_running_loop())["_selector"]
+    select, monotonic, leapt_s = selector.select, time.monotonic, 0.0
+
+    def leap(timeout_s: float | None = None) -> Any:
+        nonlocal leapt_s
+        leapt_s += timeout_s or 0.0
+        return select(None if timeout_s is None else 0)
+
+    monkeypatch.setattr(selector, "select", leap)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + leapt_s)

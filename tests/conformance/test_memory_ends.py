@@ -12,18 +12,21 @@ from tests.conformance.sink_suite import SinkSuite
 from tests.conformance.source_suite import ALL, SourceSuite, numbered, take
 
 
+@pytest.mark.usefixtures("leaping_time")
 class TestMemorySource(SourceSuite):
     @pytest.fixture
     def source_rig(self) -> MemorySourceRig:
         return MemorySourceRig()
 
 
+@pytest.mark.usefixtures("leaping_time")
 class TestMemoryLog(SourceSuite):
     @pytest.fixture
     def source_rig(self) -> MemoryLogRig:
         return MemoryLogRig()
 
 
+@pytest.mark.usefixtures("leaping_time")
 class TestMemorySink(SinkSuite):
     @pytest.fixture
     def sink_rig(self) -> MemorySinkRig:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = sorted(file for folder in ("bridge", "adapters") for file in (ROOT / folder).rglob("*.py"))
+from tests.parsed import ROOT, SHIPPED, name, parse, read, walked
+
 MODULES = [*SHIPPED, *sorted((ROOT / "tests").rglob("*.py"))]
 TEXTS = [*MODULES, *sorted((ROOT / "adapters").rglob("*.lua"))]
 
@@ -39,16 +39,6 @@ HIDING_ROOMS = frozenset({"adapters/memory", "adapters/redis", "bridge/pipeline"
 ROOMS_MAX = 2
 
 
-@cache
-def walked(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """Every node of a file, walked once for all rules."""
-    return tuple(ast.walk(tree))
-
-
-def name(file: Path) -> str:
-    return file.relative_to(ROOT).as_posix()
-
-
 def imported(tree: ast.Module) -> Iterator[str]:
     """Every module that is imported anywhere in a file; of ``from package import name``, the name too."""
     for node in walked(tree):
@@ -71,16 +61,6 @@ def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
 def words(identifier: str) -> set[str]:
     """The words of a name, in snake_case or CamelCase."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
-
-
-@cache
-def read(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
-
-
-@cache
-def parse(file: Path) -> ast.Module:
-    return ast.parse(read(file))
 
 
 def beneath(folder: str) -> list[Path]:

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from bridge.core.reasons import ReasonKind
+from tests.parsed import ROOT, SHIPPED, name, parse, read, walked
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "deploy" / "messages.md"
 #: What stands for a value of run time, here and on the page.
 HOLE = "…"
@@ -29,6 +28,7 @@ PASSED_ON = {
 LOOKS = {"look": "adapters/redis/guard.py", "front_troubles": "fronts.py", "redelivery_troubles": "rejections.py"}
 #: Where an argument of a call is the subject and the sentence of `Health.say`, or the event of `log.warning`.
 SAYS = {"say": (0, 1), "keep_connected": (2, 3)}
+REPORTS = re.compile(r"\b(log\.|(say|tell|keep_connected|give_back)\()")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 LOGS = {"warning": 0, "error": 0, "exception": 0, "critical": 0, "give_back": 1}
 
@@ -38,12 +38,13 @@ class Source(NamedTuple):
 
     path: str
     tree: ast.Module
+    #: Whether it may report something.
+    reports: bool
 
 
 @cache
 def sources() -> tuple[Source, ...]:
-    files = sorted(file for part in ("bridge", "adapters") for file in (ROOT / part).rglob("*.py"))
-    return tuple(Source(str(file.relative_to(ROOT)), ast.parse(file.read_text())) for file in files)
+    return tuple(Source(name(file), parse(file), REPORTS.search(read(file)) is not None) for file in SHIPPED)
 
 
 def written(expression: ast.expr) -> str:
@@ -62,7 +63,7 @@ def texts_of(expression: ast.expr, source: Source, scope: ast.AST) -> set[str]:
     if isinstance(expression, ast.Name | ast.Attribute):
         name = ast.unparse(expression)
         for place in (scope, source.tree, _subjects()):
-            assigned = [node.value for node in ast.walk(place) if isinstance(node, ast.Assign) and _names(node, name)]
+            assigned = [node.value for node in walked(place) if isinstance(node, ast.Assign) and _names(node, name)]
             if assigned:
                 return {
                     text for value in assigned if value is not expression for text in texts_of(value, source, scope)
@@ -72,8 +73,8 @@ def texts_of(expression: ast.expr, source: Source, scope: ast.AST) -> set[str]:
         if name == "Subject":
             words = (texts_of(word, source, scope) or {HOLE} for word in expression.args)
             return {" ".join(part) for part in product(*words)}
-        functions = [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-        returned = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Return)]
+        functions = [node for node in walked(source.tree) if isinstance(node, ast.FunctionDef) and node.name == name]
+        returned = [node for function in functions for node in walked(function) if isinstance(node, ast.Return)]
         return {text for node in returned if node.value for text in texts_of(node.value, source, functions[0])}
     return {written(expression)} - {""}
 
@@ -104,23 +105,25 @@ def calls() -> tuple[Called, ...]:
     def within(source: Source, scope: ast.AST, node: ast.AST) -> Iterator[Called]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
-                name = child.func.id if isinstance(child.func, ast.Name) else child.func.attr
-                if name in SAYS or name in LOGS or name == "tell":
-                    yield Called(source, scope, name, child)
+                called = child.func.id if isinstance(child.func, ast.Name) else child.func.attr
+                if called in SAYS or called in LOGS or called == "tell":
+                    yield Called(source, scope, called, child)
             inner = child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else scope
             yield from within(source, inner, child)
 
-    return tuple(called for source in sources() for called in within(source, source.tree, source.tree))
+    return tuple(
+        called for source in sources() if source.reports for called in within(source, source.tree, source.tree)
+    )
 
 
 @cache
 def reports() -> dict[str, set[str]]:
     """Return the subjects of `Health.say` with their sentences, as far as they are literals."""
     found: dict[str, set[str]] = {}
-    for source, scope, name, call in calls():
-        if name not in SAYS or (name == "say" and "health" not in ast.unparse(call.func)):
+    for source, scope, called, call in calls():
+        if called not in SAYS or (called == "say" and "health" not in ast.unparse(call.func)):
             continue  # what the command line prints
-        subject, sentence = (call.args[place] for place in SAYS[name])
+        subject, sentence = (call.args[place] for place in SAYS[called])
         subjects = texts_of(subject, source, scope)
         assert subjects or source.path in PASSED_ON, f"{source.path}:{call.lineno}: an unknown subject"
         for text in subjects:
@@ -135,9 +138,9 @@ def looked_for() -> Iterator[str]:
     for source in sources():
         if not source.path.endswith(tuple(LOOKS.values())):
             continue
-        for look in ast.walk(source.tree):
+        for look in walked(source.tree):
             if isinstance(look, FUNCTIONS) and source.path.endswith(LOOKS.get(look.name, HOLE)):
-                for node in ast.walk(look):
+                for node in walked(look):
                     keys = [node.key] if isinstance(node, ast.DictComp) else []
                     keys += [key for key in node.keys if key] if isinstance(node, ast.Dict) else []
                     yield from (text for key in keys for text in texts_of(key, source, look))
@@ -147,11 +150,11 @@ def looked_for() -> Iterator[str]:
 def log_lines() -> set[str]:
     """Return the events of `log.warning` and what is worse, and of `Notices` that write to them."""
     found = set()
-    for source, scope, name, call in calls():
+    for source, scope, called, call in calls():
         receiver = ast.unparse(call.func).rpartition(".")[0]
-        dead = name == "tell" and receiver.endswith("dead")  # the other `Notices` write to log.info
-        if dead or receiver == "log" or (name == "give_back" and len(call.args) > LOGS[name]):
-            events = texts_of(call.args[LOGS.get(name, 0)], source, scope)
+        dead = called == "tell" and receiver.endswith("dead")  # the other `Notices` write to log.info
+        if dead or receiver == "log" or (called == "give_back" and len(call.args) > LOGS[called]):
+            events = texts_of(call.args[LOGS.get(called, 0)], source, scope)
             assert events or source.path in PASSED_ON, f"{source.path}:{call.lineno}: an unknown event"
             found |= events
     return {text.replace("%s", HOLE) for text in found}
@@ -160,7 +163,7 @@ def log_lines() -> set[str]:
 @cache
 def corpus() -> str:
     """Return every text in the code that postdate could say."""
-    literals = (node for source in sources() for node in ast.walk(source.tree) if isinstance(node, ast.expr))
+    literals = (node for source in sources() for node in walked(source.tree) if isinstance(node, ast.expr))
     return "\n".join(text for node in literals if (text := written(node)))
 
 

@@ -42,6 +42,7 @@ async def log() -> Log:
     return Log()
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_flood_of_one_cause_is_one_line_at_once_and_its_rest_another_a_second_later(log: Log) -> None:
     for number in range(1000):
         log.notices.tell("refused", "orders", unroutable(f"key.{number}"), id=number)
@@ -93,6 +94,7 @@ async def test_hostile_details_make_few_lines_and_no_long_one(log: Log) -> None:
     assert max(len(line["reason"]) for line in log.lines) <= 1000
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_after_a_quiet_second_nothing_is_kept_and_the_next_one_is_said_at_once(log: Log) -> None:
     log.notices.tell("refused", "orders", FULL, id=1)
     await log.until(lambda: not log.notices._kinds)

@@ -216,6 +216,7 @@ async def test_what_was_cut_short_waits_again(start: Start) -> None:
     assert line.places() == ["level 5000"]
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_message_that_comes_early_waits_the_rest_in_the_recreated_queue(start: Start) -> None:
     line = start(Line())
     line.source.feed(b"left out", {}, route="orders.due")

@@ -242,18 +242,21 @@ async def marks_of(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[obje
     return parks[5:], dispatches[5:]
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_loop_whose_store_call_never_ends_shows_that_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     parks, dispatches = await marks_of("hangs", monkeypatch)
     assert len(set(parks)) == len(set(dispatches)) == 1
     assert None not in (*parks, *dispatches)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_store_that_is_away_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
     parks, dispatches = await marks_of("is away", monkeypatch)
     assert len(set(parks)) > 3
     assert len(set(dispatches)) > 3
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_parker_with_nothing_to_park_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     parks, dispatches = await marks_of("", monkeypatch)
     assert set(parks) == {None}

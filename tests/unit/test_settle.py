@@ -168,6 +168,7 @@ async def test_a_route_that_delivers_after_a_refusal_is_well_again_though_nothin
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_shard_that_cannot_record_results_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
     for key in "abcdefgh":

@@ -145,6 +145,7 @@ async def test_a_nudge_right_after_a_look_is_not_forgotten(monkeypatch: pytest.M
         await wake.sleep(0.0, 0.001)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_an_empty_house_is_looked_at_once_a_second() -> None:
     wake = Wake(ManualClock())
     started = asyncio.get_running_loop().time()
