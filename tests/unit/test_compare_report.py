@@ -6,10 +6,10 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bridge.core.errors import SettingsError
@@ -17,7 +17,6 @@ from bridge.lab.command import make_folder
 from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import BY_NAME, MODES, ComparePlan, as_set, quick
 from bridge.lab.compare_page import Picture, missing, page, write_figures, write_pictures
-from bridge.lab.compare_plots import DARK, LIGHT, charts, wider
 from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
 from bridge.lab.compare_table import Cell, Question, TableLine, lines, markdown, print_table
 from bridge.lab.figures import Figures, number
@@ -30,6 +29,11 @@ ABOUT: dict[str, Any] = {
     "versions": {"postdate": "0.1.0"},
     "settings": {"redis.durability": "everysec"},
 }
+
+
+def plots() -> Any:
+    """What draws. Its imports take a second, so only the tests that draw make them."""
+    return import_module("bridge.lab.compare_plots")
 
 
 def rate(at: float, late_ms: Sequence[float], **other: float) -> CompareStep:
@@ -119,8 +123,8 @@ def test_numbers_have_no_more_digits_than_they_mean(value: float | None, text: s
 @pytest.fixture(scope="module")
 def drawn() -> list[Picture]:
     return [
-        Picture(chart.name, chart.title, chart.text, chart.png(LIGHT), chart.png(DARK))
-        for chart in charts(every_mode(), PLAN)
+        Picture(chart.name, chart.title, chart.text, chart.png(plots().LIGHT), chart.png(plots().DARK))
+        for chart in plots().charts(every_mode(), PLAN)
     ]
 
 
@@ -134,34 +138,35 @@ def test_pictures_are_drawn_for_all_modes_with_a_description(drawn: list[Picture
         assert picture.text.endswith(".")
 
 
+@pytest.mark.slow
 def test_wider_bars_keep_the_message_count_and_do_not_span_the_due_moment() -> None:
     narrow = [(-0.04, 1.0), (-0.02, 2.0), (0.0, 4.0), (0.02, 8.0), (0.04, 16.0)]
-    assert wider(narrow, 1) == narrow
-    assert wider(narrow, 2) == [(-0.04, 3.0), (0.0, 12.0), (0.04, 16.0)]
-    assert wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
+    assert plots().wider(narrow, 1) == narrow
+    assert plots().wider(narrow, 2) == [(-0.04, 3.0), (0.0, 12.0), (0.04, 16.0)]
+    assert plots().wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
 
 
 @pytest.mark.slow
 def test_what_was_not_measured_is_not_drawn() -> None:
     only_rates = ModeResult(BY_NAME["redis"], result("redis").steps[:1])
-    assert [chart.name for chart in charts([only_rates], PLAN)] == ["lateness"]
-    assert list(charts([ModeResult(BY_NAME["redis"], [])], PLAN)) == []
+    assert [chart.name for chart in plots().charts([only_rates], PLAN)] == ["lateness"]
+    assert list(plots().charts([ModeResult(BY_NAME["redis"], [])], PLAN)) == []
 
 
 @pytest.mark.slow
 def test_lateness_is_drawn_unclamped_on_an_axis_that_ends_at_a_tenth_of_a_millisecond() -> None:
     late_ms = [-0.3, 0.05, 0.2, 0.4, 0.6]
     quick = ModeResult(BY_NAME["plain"], [rate(100, late_ms)])
-    figure = next(charts([quick], PLAN)).draw(LIGHT)
+    figure = next(plots().charts([quick], PLAN)).draw(plots().LIGHT)
     panel = figure.axes[0]
-    assert np.asarray(panel.lines[0].get_ydata()).tolist() == late_ms
+    assert list(panel.lines[0].get_ydata()) == late_ms
     assert panel.get_ylim()[0] == 0.1
 
 
 @pytest.mark.slow
 def test_panels_share_their_axis_although_one_rate_had_more_messages() -> None:
     two = ModeResult(BY_NAME["redis"], [rate(100, [1.0, 2.0]), rate(400, [1.0, 2.0], messages=90_000)])
-    figure = next(charts([two], PLAN)).draw(LIGHT)
+    figure = next(plots().charts([two], PLAN)).draw(plots().LIGHT)
     first, second = figure.axes
     assert first.get_xlim() == second.get_xlim()
     assert first.get_xticks().tolist() == second.get_xticks().tolist()
@@ -171,7 +176,10 @@ def test_panels_share_their_axis_although_one_rate_had_more_messages() -> None:
 @pytest.mark.slow
 def test_a_mode_without_arrivals_does_not_prevent_the_pictures_of_others() -> None:
     silent = CompareStep("rate", "rate 400", {"messages": 1000, "rate_per_s": 400, **FINE, "lost": 1000})
-    assert all(chart.png(LIGHT) for chart in charts([ModeResult(BY_NAME["ttl"], [silent]), result("redis")], PLAN))
+    assert all(
+        chart.png(plots().LIGHT)
+        for chart in plots().charts([ModeResult(BY_NAME["ttl"], [silent]), result("redis")], PLAN)
+    )
 
 
 @pytest.mark.slow
@@ -325,8 +333,8 @@ def test_a_figure_that_can_be_misread_is_explained_below_its_table() -> None:
 
 @pytest.mark.slow
 def test_each_panel_has_its_own_axis_numbers() -> None:
-    for chart in (chart for chart in charts(every_mode(), PLAN) if chart.name in ("delays", "burst")):
-        figure = chart.draw(LIGHT)
+    for chart in (chart for chart in plots().charts(every_mode(), PLAN) if chart.name in ("delays", "burst")):
+        figure = chart.draw(plots().LIGHT)
         figure.draw_without_rendering()
         for axes in figure.axes:
             shown = [label.get_text() for label in axes.get_xticklabels() if label.get_visible()]
