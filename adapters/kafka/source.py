@@ -126,14 +126,14 @@ class OffsetCommits:
     def __init__(self, rules: Kafka, health: Health) -> None:
         self._rules = rules
         self._health = health
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._failed = False
 
     async def commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
         """Commit the progress of each partition. A failure does no harm: the next call commits more, and a record that
         is read again is recognized by its origin."""
         try:
-            async with self._one:
+            async with self._lock:
                 await self._commit(consumer, parts)
         except (KafkaError, OSError) as error:
             self._failed = True

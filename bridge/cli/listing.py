@@ -168,7 +168,7 @@ def list_messages(
             past = PastFilter(route, raw_key, None, ending, from_ms, None, reason)
             return _Rows(*await gathered(operator.history(past), most), now_ms)
         wanted = read_criteria(now_ms, as_an_option, raw_key, restricting)
-        found, more = await gathered(operator.messages(State(state.value), wanted, _looked(header)), most)
+        found, more = await gathered(operator.messages(State(state.value), wanted, _progress(header)), most)
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
     found = operate(settings, gather, route)
@@ -264,7 +264,7 @@ async def gathered(messages: AsyncIterator[MessageFacts], most: int | None) -> t
     return found, False
 
 
-def _looked(header: str | None) -> Progress:
+def _progress(header: str | None) -> Progress:
     """Return what reports a look: only one at the headers of all messages takes long."""
     return Looking() if header else silent
 

@@ -102,7 +102,7 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
         if _longest(wait_ms, asked_ms) > ordered[-1]:
             longest = write_duration(ordered[-1])
             text = "of {delay} is longer than the longest level of the route, {longest}"
-            raise BadValue(text, delay=_said(wait_ms, asked_ms), longest=longest)
+            raise BadValue(text, delay=_written(wait_ms, asked_ms), longest=longest)
         place = bisect_left(ordered, wait_ms)
         above, below = ordered[place], ordered[max(0, place - 1)]
         return below if how == "nearest" and wait_ms - below < above - wait_ms else above
@@ -113,7 +113,9 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
 def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
     """Round a wait up to one that the ladder has (``Round``)."""
     if ladder.whole_seconds(_longest(wait_ms, asked_ms)) > ladder.LONGEST_S:
-        raise BadValue(f"of {{delay}} is longer than the ladder, {ladder.LONGEST_S} s", delay=_said(wait_ms, asked_ms))
+        raise BadValue(
+            f"of {{delay}} is longer than the ladder, {ladder.LONGEST_S} s", delay=_written(wait_ms, asked_ms)
+        )
     return 1000 * ladder.whole_seconds(wait_ms)
 
 
@@ -126,6 +128,6 @@ def _longest(wait_ms: int, asked_ms: int | None) -> int:
     return wait_ms if asked_ms is None else max(wait_ms, asked_ms)
 
 
-def _said(wait_ms: int, asked_ms: int | None) -> str:
+def _written(wait_ms: int, asked_ms: int | None) -> str:
     """Return the delay as the producer wrote it, without the milliseconds that have passed since."""
     return write_duration(wait_ms if asked_ms is None else asked_ms)

@@ -78,7 +78,7 @@ def health_routes(
         return _answer(asked(request, verbose), started, [("start", "")] if started else found)
 
     @routes.get("/version", summary="The version of postdate")
-    async def told_version() -> JSONResponse:
+    async def read_version() -> JSONResponse:
         return JSONResponse({"version": version("postdate")})
 
     return routes

@@ -47,7 +47,7 @@ class StoreDrain:
         self._look_s = look_s
         self._service: Running | None = None
         self._stopping = False
-        self._said = ""
+        self._logged = ""
 
     async def run(self) -> None:
         """Look and deliver until cancelled. Raises what a loop raised, unless the next look can mend it."""
@@ -74,12 +74,12 @@ class StoreDrain:
 
     def _say(self, text: str) -> None:
         """Log every state once."""
-        if text != self._said:
+        if text != self._logged:
             if text:
                 log.warning("left behind", what=text)
             else:
                 log.info("nothing left behind")
-            self._said = text
+            self._logged = text
 
     def take_no_more(self) -> int:
         """Take no more messages; return how many are claimed."""

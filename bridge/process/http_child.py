@@ -122,7 +122,7 @@ class _Running:
         self.process = process
         self._to = to
         self._telling = telling
-        self._told = b""
+        self._words = b""
 
     def tell(self, value: object) -> None:
         """Hand it a value, unless it ends."""
@@ -140,7 +140,7 @@ class _Running:
     async def tells(self, word: bytes) -> bool:
         """Wait until it has told this. Return False where it ended, or took too long."""
         await self._until(lambda: self._has_told(word), _TAKEOVER_S)
-        return word in self._told
+        return word in self._words
 
     async def gone(self) -> None:
         """Wait until it has ended; kill it after a while."""
@@ -152,8 +152,8 @@ class _Running:
 
     def _has_told(self, word: bytes) -> bool:
         with suppress(BlockingIOError):
-            self._told += os.read(self._telling, 16)
-        return word in self._told
+            self._words += os.read(self._telling, 16)
+        return word in self._words
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
         """Wait for a condition or its end. Return whether it has ended."""

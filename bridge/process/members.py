@@ -84,7 +84,7 @@ class Loads:
             if (load := self._per_s.get(shard, 0.0) * kept + taken.get(shard, 0) / passed_s * (1 - kept)) > 0.01
         }
 
-    def said(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float]:
         """Return the loads as a report has them."""
         return {str(shard): round(load, 2) for shard, load in sorted(self._per_s.items())}
 
@@ -107,7 +107,7 @@ class Sharing:
     def report(self, taken: Mapping[int, int]) -> dict[str, object]:
         """Return what this instance announces. ``taken``: messages claimed from each shard since the last report."""
         self._loads.add(taken)
-        return {"routes": self._routes, "loads": self._loads.said()}
+        return {"routes": self._routes, "loads": self._loads.as_json()}
 
     def asks(self) -> bool:
         """Return whether the next beat should come at once."""

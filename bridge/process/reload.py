@@ -79,14 +79,16 @@ class Reloader:
         self._report.follow(self.settings)
         log.info("reloaded", changed=list(found.live), needs_restart=list(found.restart))
         # A certificate may have been renewed under the same name.
-        self._tell(Reloading(True, time.time(), _said(found)), found.concern_http or bool(self.settings.http.cert_file))
+        self._tell(
+            Reloading(True, time.time(), _result(found)), found.concern_http or bool(self.settings.http.cert_file)
+        )
 
     def _tell(self, reloading: Reloading, restart: bool) -> None:
         if self._child is not None:
             self._child.reloaded(self.settings, reloading, restart)
 
 
-def _said(found: Changes) -> str:
+def _result(found: Changes) -> str:
     """Return the result for a person. Pure."""
     live = f"Changed: {', '.join(found.live)}." if found.live else "No live setting changed."
     return f"{live} Needs a restart: {', '.join(found.restart)}." if found.restart else live

@@ -46,7 +46,7 @@ def broker_connected(broker: str, able: bool, troubles: Iterable[Subject]) -> bo
 def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str, object]:
     """Return the numbers of a frame."""
     offset_s = clock.now_us() / 1e6 - time.time()
-    return {"metrics": {**metrics.said(), "attempts": health.attempts}, "clock_offset_s": round(offset_s, 6)}
+    return {"metrics": {**metrics.as_json(), "attempts": health.attempts}, "clock_offset_s": round(offset_s, 6)}
 
 
 @dataclass(frozen=True)

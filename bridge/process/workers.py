@@ -50,7 +50,7 @@ class Handed(NamedTuple):
     telling: int
 
 
-class _Told:
+class _WorkerReport:
     """What one worker has reported (``bridge.process.report``)."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Workers:
         self.stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
         self._lines = lines
-        self._told = [_Told() for _ in lines]
+        self._reports = [_WorkerReport() for _ in lines]
 
     async def run(self) -> None:
         """Run until ``stop``, SIGTERM or SIGINT, and until every worker has ended."""
@@ -129,10 +129,10 @@ class Workers:
     def report(self) -> ProcessReport:
         """Return the parent's troubles, and the health of the workers that are not well. Each worker sends the HTTP
         process a report of its own. The marks are signs of life; None for a worker that is being restarted."""
-        for line, worker in zip(self._lines, self._told, strict=True):
+        for line, worker in zip(self._lines, self._reports, strict=True):
             for name, value in heard(line.hearing):
                 worker.take(name, value)
-        workers, troubles = list(enumerate(self._told, 1)), self._health.troubles()
+        workers, troubles = list(enumerate(self._reports, 1)), self._health.troubles()
         sentences = [f"{text}." for text in troubles.values()]
         sentences += [f"Worker {n}: {worker.status}" for n, worker in workers if worker.status != WELL]
         marks = {f"worker {n}": worker.signs if n in self._running else None for n, worker in workers}

@@ -37,7 +37,7 @@ class Distribution:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
-    def said(self) -> list[float]:
+    def as_json(self) -> list[float]:
         """Return the number in each class, and the sum."""
         return [*self.counts, round(self.total, 6)]
 
@@ -78,10 +78,10 @@ class RouteNumbers:
         if on_arrival:
             self.rejected[kind] = self.rejected.get(kind, 0) + 1
 
-    def said(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """Return the numbers as a snapshot has them."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value.said() if isinstance(value, Distribution) else value for name, value in values.items()}
+        return {name: value.as_json() if isinstance(value, Distribution) else value for name, value in values.items()}
 
 
 class Delivered(Protocol):
@@ -140,16 +140,16 @@ class Metrics:
         """Return what each route received and delivered, for the report of the instance."""
         return {name: {"received": route.received, "delivered": route.confirmed} for name, route in self.routes.items()}
 
-    def said(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """Return all numbers as a snapshot."""
         return {
-            "routes": {name: route.said() for name, route in self.routes.items()},
+            "routes": {name: route.as_json() for name, route in self.routes.items()},
             "damaged": self.damaged,
             "recovered": self.recovered,
-            "park_s": self.park_s.said(),
-            "publish_s": self.publish_s.said(),
-            "store_s": {call: distribution.said() for call, distribution in self.store_s.items()},
-            "lag_s": self.lag_s.said(),
+            "park_s": self.park_s.as_json(),
+            "publish_s": self.publish_s.as_json(),
+            "store_s": {call: distribution.as_json() for call, distribution in self.store_s.items()},
+            "lag_s": self.lag_s.as_json(),
         }
 
     async def watch_loop(self) -> None:

@@ -114,7 +114,7 @@ def test_snapshots_of_the_same_process_kind_can_be_added() -> None:
         metrics.routes["orders"].lateness_ms.add(3.0)
         metrics.routes["canary"].received += 1
         metrics.parked(["orders", "orders"])
-    total: Any = added(one.said(), other.said())
+    total: Any = added(one.as_json(), other.as_json())
     assert total["routes"]["orders"]["parked"] == 4
     assert total["routes"]["orders"]["lateness_ms"] == [0, 0, 2, *[0] * 14, 6.0]
     assert list(total["routes"]) == ["orders"]

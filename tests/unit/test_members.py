@@ -131,8 +131,8 @@ def test_a_load_stays_the_same_in_sum_while_its_shard_changes_hands(monkeypatch:
         old.add({3: 100} if second < 60 else {})
         new.add({} if second < 60 else {3: 100})
         if second > 50:
-            assert old.said().get("3", 0.0) + new.said().get("3", 0.0) == pytest.approx(100, rel=0.01)
-    assert new.said() == {"3": pytest.approx(100, rel=0.01)}
+            assert old.as_json().get("3", 0.0) + new.as_json().get("3", 0.0) == pytest.approx(100, rel=0.01)
+    assert new.as_json() == {"3": pytest.approx(100, rel=0.01)}
 
 
 # -- steps of the store's clock ----------------------------------------------------------------------------------------

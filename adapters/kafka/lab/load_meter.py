@@ -74,7 +74,7 @@ class KafkaGenerator:
         places = self._places(sum(map(len, wire.led.values())))
         began = time.time()
         while self._confirmed < self._load.count:
-            batches = self._made(began, places)
+            batches = self._next_batches(began, places)
             for leader, led in wire.led.items():
                 if mine := [batches[partition] for partition in led if partition in batches]:
                     self._send(wire, leader, mine)
@@ -87,7 +87,7 @@ class KafkaGenerator:
         keys = [f"{self._load.key}{number}".encode() for number in range(self._load.keys)]
         return [(key, (murmur2(key) & 0x7FFFFFFF) % partitions) for key in keys]
 
-    def _made(self, began: float, places: Sequence[tuple[bytes, int]]) -> dict[int, _LoadBatch]:
+    def _next_batches(self, began: float, places: Sequence[tuple[bytes, int]]) -> dict[int, _LoadBatch]:
         """The records to send now, by partition."""
         load, first = self._load, self._sent
         end = min(load.count, first + self._turn, self._confirmed + load.window)
