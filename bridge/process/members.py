@@ -31,23 +31,23 @@ _LOOKS = 10
 TURN_S = 10.0
 
 
-class Said(NamedTuple):
+class PeerReport(NamedTuple):
     """What an instance announces: its routes, and the messages a second that it claims from each shard."""
 
     routes: frozenset[str]
     loads: Mapping[int, float]
 
 
-def read_said(report: str) -> Said:
+def read_peer(report: str) -> PeerReport:
     """Return what a report announces. One that cannot be read announces nothing, so its instance gets no shard."""
     try:
         data: dict[str, Any] = json.loads(report)
-        return Said(frozenset(data["routes"]), {int(shard): float(load) for shard, load in data["loads"].items()})
+        return PeerReport(frozenset(data["routes"]), {int(shard): float(load) for shard, load in data["loads"].items()})
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Said(frozenset(), {})
+        return PeerReport(frozenset(), {})
 
 
-def candidates(peers: Mapping[str, Said]) -> list[str]:
+def candidates(peers: Mapping[str, PeerReport]) -> list[str]:
     """Return the instances that have every route which any of them has. Pure."""
     every = frozenset().union(*(peer.routes for peer in peers.values()))
     return [name for name, peer in peers.items() if peer.routes == every]
@@ -121,7 +121,7 @@ class Sharing:
             self._last = everything if self._instance in able else frozenset()
             return self._last
         dealt = await self._store.deal("", "")
-        peers = {name: read_said(report) for name, report in dealt.reports.items() if name in able}
+        peers = {name: read_peer(report) for name, report in dealt.reports.items() if name in able}
         self._elsewhere.learn(route for name, peer in peers.items() if name != self._instance for route in peer.routes)
         having_all = candidates(peers)
         if not having_all:
@@ -129,7 +129,7 @@ class Sharing:
             return everything
         return self._settled(await self._agree(dealt.deal, peers, having_all))
 
-    async def _agree(self, text: str, peers: Mapping[str, Said], able: Collection[str]) -> list[str]:
+    async def _agree(self, text: str, peers: Mapping[str, PeerReport], able: Collection[str]) -> list[str]:
         shards = self._store.shards
         held = read_deal(text, shards)
         loads = [sum(peer.loads.get(shard, 0.0) for peer in peers.values()) for shard in range(shards)]

@@ -10,7 +10,7 @@ import pytest
 from adapters.memory import Memory
 from adapters.memory.memory_sink import HOLD
 from bridge.core.message import no_route
-from bridge.process.members import Loads, Said, candidates, read_deal, read_said
+from bridge.process.members import Loads, PeerReport, candidates, read_deal, read_peer
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -188,7 +188,7 @@ async def test_the_leases_of_a_dead_instance_are_recovered_after_a_step_forward_
 
 @pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"routes": 3, "loads": {}}', '{"loads": {}}'])
 def test_a_report_that_cannot_be_read_announces_nothing(report: str) -> None:
-    assert read_said(report) == Said(frozenset(), {})
+    assert read_peer(report) == PeerReport(frozenset(), {})
 
 
 async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
@@ -203,8 +203,8 @@ async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
 
 def test_those_that_have_all_routes_come_first() -> None:
     said = {
-        "a": read_said('{"routes": ["orders"], "loads": {}}'),
-        "b": read_said('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
+        "a": read_peer('{"routes": ["orders"], "loads": {}}'),
+        "b": read_peer('{"routes": ["orders", "refunds"], "loads": {"0": 1.5}}'),
     }
     assert candidates(said) == ["b"]
     assert said["b"].loads == {0: 1.5}
