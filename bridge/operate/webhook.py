@@ -36,14 +36,14 @@ _LEASE_LOOKS = 4
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
 
-class Reported(NamedTuple):
+class LastReport(NamedTuple):
     """What has been reported: the total of dead letters ever (None: not known yet), and whether one was overdue."""
 
     dead_ever: int | None = None
     overdue: bool = False
 
 
-def report_on(before: Reported, found: Stats, overdue_after_ms: int, instance: str) -> dict[str, Any] | None:
+def report_on(before: LastReport, found: Stats, overdue_after_ms: int, instance: str) -> dict[str, Any] | None:
     """Return the report on what changed since ``before``; None if nothing did. Pure."""
     now = reported(before, found, overdue_after_ms)
     new_dead = now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
@@ -76,9 +76,9 @@ def signature(secret: str, body: bytes, now_s: int) -> dict[str, str]:
     return {"X-Postdate-Timestamp": str(now_s), "X-Postdate-Signature": signed}
 
 
-def reported(before: Reported, found: Stats, overdue_after_ms: int) -> Reported:
+def reported(before: LastReport, found: Stats, overdue_after_ms: int) -> LastReport:
     """Return the state that a report on ``found`` leaves. Pure."""
-    return Reported(found.ever.get("dead", 0), found.oldest_overdue_ms > overdue_after_ms)
+    return LastReport(found.ever.get("dead", 0), found.oldest_overdue_ms > overdue_after_ms)
 
 
 class WebhookReporter:
@@ -100,7 +100,7 @@ class WebhookReporter:
         self._instance = instance
         self._post = post or self._send
         self._now_s = now_s
-        self._reported = Reported()
+        self._reported = LastReport()
         self._sent_at = -math.inf
         #: Why the last report was not accepted, "" if it was.
         self.trouble = ""

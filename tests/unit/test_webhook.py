@@ -19,7 +19,7 @@ from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
 from bridge.core.clock import StoreClock
 from bridge.desk.numbers import RouteStats, Stats
-from bridge.operate.webhook import Reported, WebhookReporter, report_on, reported
+from bridge.operate.webhook import LastReport, WebhookReporter, report_on, reported
 from bridge.settings import Log, Webhook
 from bridge.telemetry import logs
 
@@ -27,31 +27,31 @@ CALM = Stats(1_000_000, 5, 0, 0, 0, 1_020_000, {"dead": 4}, {}, ())
 AFTER_MS = 30_000
 
 
-def after(before: Reported, found: Stats) -> tuple[str, Reported]:
+def after(before: LastReport, found: Stats) -> tuple[str, LastReport]:
     report = report_on(before, found, AFTER_MS, "a-1")
     return (report["text"] if report else ""), reported(before, found, AFTER_MS)
 
 
 class TestReport:
     def test_dead_letters_from_before_the_start_are_not_reported(self) -> None:
-        assert after(Reported(), CALM) == ("", Reported(4, False))
+        assert after(LastReport(), CALM) == ("", LastReport(4, False))
 
     def test_new_dead_letters_are_counted_once(self) -> None:
         more = replace(CALM, dead=7, ever={"dead": 7})
-        text, then = after(Reported(4, False), more)
+        text, then = after(LastReport(4, False), more)
         assert text == "postdate: New dead letters: 3, 7 in all. See `postdate list --state dead`."
         assert after(then, more)[0] == ""
 
     def test_overdue_messages_are_reported_when_it_begins_and_when_it_is_over(self) -> None:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=31_000)})
-        text, then = after(Reported(4, False), late)
+        text, then = after(LastReport(4, False), late)
         assert text == "postdate: Overdue messages: 2, the oldest by 31s. Run `postdate doctor`."
         assert after(then, late)[0] == ""
         assert after(then, CALM)[0] == "postdate: No message is overdue any more."
 
     def test_a_short_delay_is_no_alarm(self) -> None:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
-        assert after(Reported(4, False), late)[0] == ""
+        assert after(LastReport(4, False), late)[0] == ""
 
 
 class TestSending:
