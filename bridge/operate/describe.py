@@ -19,19 +19,7 @@ from bridge.desk.numbers import RouteStats, Stats
 from bridge.desk.past import AuditEntry
 from bridge.desk.payload import Opened, text_of
 from bridge.desk.rows import Row
-from bridge.operate.documents import (
-    AuditFacts,
-    Body,
-    LevelFacts,
-    LifeEvent,
-    MemoryFacts,
-    MessageDetails,
-    MessageFacts,
-    PastMessage,
-    RetryFacts,
-    RouteCounts,
-    StatsFacts,
-)
+from bridge.operate import documents as doc
 from bridge.operate.verbs import VERBS
 from bridge.operate.where import ended
 from bridge.parking.history import HistoryRow, PastState
@@ -52,7 +40,7 @@ _ENDED = {
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def message_of(row: Row, settings: Settings | None = None) -> MessageFacts:
+def message_of(row: Row, settings: Settings | None = None) -> doc.MessageFacts:
     """Return the facts of a message. Bytes that are not UTF-8 are written as ``\\xNN``.
 
     With ``settings``, and the payload as ``SHOWN_BYTES`` reads it, also which attempt of a retry route it waits for.
@@ -84,10 +72,10 @@ def message_of(row: Row, settings: Settings | None = None) -> MessageFacts:
         facts["first_copy"] = row.first.decode()
     if settings is not None and (retry := _retry_of(settings, row)):
         facts["retry"] = retry
-    return MessageFacts(**facts)
+    return doc.MessageFacts(**facts)
 
 
-def _retry_of(settings: Settings, row: Row) -> RetryFacts | None:
+def _retry_of(settings: Settings, row: Row) -> doc.RetryFacts | None:
     """Return which attempt of how many a message of a retry route waits for; None for other messages."""
     route = settings.routes.get(row.route)
     if route is None or not route.retries or not row.broker:
@@ -96,7 +84,7 @@ def _retry_of(settings: Settings, row: Row) -> RetryFacts | None:
         failure = broker_of(row.broker).payloads.failure_of(settings, row.route, row.payload)
     except ValueError:
         return None
-    return RetryFacts(
+    return doc.RetryFacts(
         attempt=failure.attempt,
         attempts=len(settings.schedule_of(row.route)),
         reason=failure.reason or None,
@@ -105,9 +93,9 @@ def _retry_of(settings: Settings, row: Row) -> RetryFacts | None:
     )
 
 
-def past_of(entry: HistoryRow) -> PastMessage:
+def past_of(entry: HistoryRow) -> doc.PastMessage:
     """Return an entry of the history."""
-    return PastMessage(
+    return doc.PastMessage(
         id=entry.id.decode(),
         state=entry.state.value,
         due=write_moment(entry.due_ms),
@@ -127,7 +115,7 @@ def past_of(entry: HistoryRow) -> PastMessage:
     )
 
 
-def life_of(entry: HistoryRow) -> list[LifeEvent]:
+def life_of(entry: HistoryRow) -> list[doc.LifeEvent]:
     """Return the moments of a message that are known, in their order."""
     moments = [
         ("received", entry.received_ms or None),
@@ -138,28 +126,28 @@ def life_of(entry: HistoryRow) -> list[LifeEvent]:
         (_ENDED[entry.state], entry.ended_ms),
     ]
     known = [(at_ms, place, what) for place, (what, at_ms) in enumerate(moments) if at_ms is not None]
-    return [LifeEvent(what=what, at_ms=at_ms) for at_ms, _, what in sorted(known)]
+    return [doc.LifeEvent(what=what, at_ms=at_ms) for at_ms, _, what in sorted(known)]
 
 
-def life_in_store(row: Row, past: HistoryRow | None) -> list[LifeEvent]:
+def life_in_store(row: Row, past: HistoryRow | None) -> list[doc.LifeEvent]:
     """Return the known moments of a message that is in the store."""
     if row.state is State.DEAD and past is not None:
         return life_of(past)
-    life = [LifeEvent(what="received", at_ms=row.arrived_ms), LifeEvent(what="due", at_ms=row.due_ms)]
+    life = [doc.LifeEvent(what="received", at_ms=row.arrived_ms), doc.LifeEvent(what="due", at_ms=row.due_ms)]
     if row.state is State.DEAD:
-        life.append(LifeEvent(what="dead", at_ms=row.at_ms))
+        life.append(doc.LifeEvent(what="dead", at_ms=row.at_ms))
     return sorted(life, key=lambda event: event.at_ms)
 
 
-def departed(entry: HistoryRow) -> MessageDetails:
+def departed(entry: HistoryRow) -> doc.MessageDetails:
     """Return what the history knows of a message that has left the store."""
     hidden = f"the message is no longer in the store: {ended(entry)}"
-    return MessageDetails(
+    return doc.MessageDetails(
         message=past_of(entry),
         properties={},
         headers={},
         origin={},
-        body=Body(size=entry.size, text=None, truncated=False, hidden=hidden),
+        body=doc.Body(size=entry.size, text=None, truncated=False, hidden=hidden),
         life=life_of(entry),
         commands={"show": f"postdate show {entry.id.decode()}"},
     )
@@ -204,12 +192,12 @@ def headers_of(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     return found, rest
 
 
-def body_of(raw: bytes, size: int) -> Body:
+def body_of(raw: bytes, size: int) -> doc.Body:
     """Return a body as text where it is UTF-8, else in base64. ``raw`` is as much of ``size`` bytes as is shown."""
     truncated = len(raw) < size
     text = whole_text(raw, truncated)
     coded = None if text is not None else b64encode(raw).decode()
-    return Body(size=size, text=text, base64=coded, truncated=truncated, hidden="")
+    return doc.Body(size=size, text=text, base64=coded, truncated=truncated, hidden="")
 
 
 def whole_text(raw: bytes, truncated: bool) -> str | None:
@@ -225,9 +213,9 @@ def whole_text(raw: bytes, truncated: bool) -> str | None:
 
 def stats_of(
     found: Stats, orders: RouteOrders, well: bool, sentence: str, without_store: Iterable[str] = ()
-) -> StatsFacts:
+) -> doc.StatsFacts:
     """Return the numbers of the store with the verdict, and what was ordered for its routes."""
-    return StatsFacts(
+    return doc.StatsFacts(
         well=well,
         sentence=sentence,
         now=write_moment(found.now_ms),
@@ -251,9 +239,9 @@ def stats_of(
     )
 
 
-def memory_of(found: Stats) -> list[MemoryFacts]:
+def memory_of(found: Stats) -> list[doc.MemoryFacts]:
     """Return the memory of the store's servers."""
-    return [MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
+    return [doc.MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
 
 
 def _named_routes(found: Stats, orders: RouteOrders) -> list[str]:
@@ -261,11 +249,11 @@ def _named_routes(found: Stats, orders: RouteOrders) -> list[str]:
     return sorted(name for name in found.by_route.keys() | orders.keys() if not is_canary(name))
 
 
-def counts_of(name: str, found: Stats, orders: RouteOrders = MappingProxyType({})) -> RouteCounts:
+def counts_of(name: str, found: Stats, orders: RouteOrders = MappingProxyType({})) -> doc.RouteCounts:
     """Return the numbers of a route, and its state."""
     counts, order = found.by_route.get(name, RouteStats()), orders.get(name)
     state: Any = order.state.value if order else "full" if name in full_routes(found) else RouteState.RUNNING.value
-    return RouteCounts(
+    return doc.RouteCounts(
         name=name,
         state=state,
         **_ordered(order),
@@ -301,17 +289,17 @@ def _lateness(report: Mapping[str, object]) -> dict[str, object]:
     return {"lateness_ms": numbers}
 
 
-def audit_of(entry: AuditEntry) -> AuditFacts:
+def audit_of(entry: AuditEntry) -> doc.AuditFacts:
     """Return an entry of the audit log."""
-    return AuditFacts(**entry.as_dict(), at=write_moment(entry.at_ms))
+    return doc.AuditFacts(**entry.as_dict(), at=write_moment(entry.at_ms))
 
 
 # -- levels -----------------------------------------------------------------------------------------------------------
 
 
-def level_of(place: Place, state: str, text: str) -> LevelFacts:
+def level_of(place: Place, state: str, text: str) -> doc.LevelFacts:
     """Return a queue or topic in which messages wait."""
-    return LevelFacts(
+    return doc.LevelFacts(
         route=place.route,
         kind=place.kind,
         name=place.name,
@@ -323,7 +311,7 @@ def level_of(place: Place, state: str, text: str) -> LevelFacts:
     )
 
 
-def intake_of(intake: Intake) -> LevelFacts:
+def intake_of(intake: Intake) -> doc.LevelFacts:
     """Return an intake."""
     state = "intake" if intake.readers else "intake, no consumer"
     return level_of(Place(intake.route, intake.kind, intake.name, intake.messages, Use.IN_USE), state, "")

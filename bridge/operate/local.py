@@ -20,6 +20,7 @@ from bridge.desk.past import AuditEntry, PastFilter
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
+from bridge.operate import documents as doc
 from bridge.operate import find
 from bridge.operate.bulk import Operations, Selection, close_dead, dry_run
 from bridge.operate.describe import (
@@ -37,26 +38,6 @@ from bridge.operate.describe import (
     open_payload,
     past_of,
     stats_of,
-)
-from bridge.operate.documents import (
-    AuditList,
-    Body,
-    DryRun,
-    HistoryFacts,
-    MessageDetails,
-    MessageFacts,
-    MessageLife,
-    MessageList,
-    OpenedFacts,
-    OperationFacts,
-    PastList,
-    PastMessage,
-    RouteCounts,
-    RouteFacts,
-    Scheduled,
-    SearchResult,
-    StatsFacts,
-    VerbResult,
 )
 from bridge.operate.find import Criteria
 from bridge.operate.masking import EVERYTHING, MASKED_MAX, Sight, masked_body
@@ -119,14 +100,14 @@ class LocalOperator:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> MessageList:
+    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> doc.MessageList:
         """Return a page. With a key it is the only one, where the key index lists its messages."""
         desk, wanted = await self._stores.desk(), self._seen(wanted)
         now_ms = await desk.now_ms()
         page = None if cursor else await find.with_key(desk, list(self._settings.routes), state, wanted)
         if page is None:
             page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
-        return MessageList(
+        return doc.MessageList(
             messages=[message_of(row) for row in page.rows[:limit]],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
@@ -135,7 +116,7 @@ class LocalOperator:
 
     async def messages(
         self, state: State, wanted: Criteria, progress: Progress = silent
-    ) -> AsyncIterator[MessageFacts]:
+    ) -> AsyncIterator[doc.MessageFacts]:
         """Iterate over all; through the key index where a route and a key are given."""
         looked_at = 0
         async for row in find.matching(await self._stores.desk(), (), state, self._seen(wanted)):
@@ -143,13 +124,15 @@ class LocalOperator:
             if row is not None:
                 yield message_of(row)
 
-    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> PastList:
+    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         """Return a page, and how far the history reaches."""
         desk = await self._stores.desk()
         now_ms = await desk.now_ms()
         page = await find.past_page(desk, wanted, find.read_cursor(cursor), limit)
-        reach = HistoryFacts(keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms())
-        return PastList(
+        reach = doc.HistoryFacts(
+            keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms()
+        )
+        return doc.PastList(
             messages=[past_of(entry) for entry in page.rows],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
@@ -158,7 +141,7 @@ class LocalOperator:
             history=reach,
         )
 
-    async def history(self, wanted: PastFilter) -> AsyncIterator[PastMessage]:
+    async def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
         async for entry in (await self._stores.desk()).history(wanted):
             yield past_of(entry)
 
@@ -166,21 +149,21 @@ class LocalOperator:
         found = await ids_of_key(await self._stores.desk(), self._settings, key, route)
         return [message_id.decode() for message_id in found]
 
-    async def search(self, text: str, route: str | None) -> SearchResult:
+    async def search(self, text: str, route: str | None) -> doc.SearchResult:
         desk = await self._stores.desk()
         found = await where_is(desk, [route] if route else list(self._settings.routes), text.encode())
         rows = [message_of(row) for row in found.rows if not route or row.route == route]
         past = [past_of(entry) for entry in found.past if not route or entry.route == route]
-        return SearchResult(found=[*rows, *past], text=found.text, now_ms=await desk.now_ms())
+        return doc.SearchResult(found=[*rows, *past], text=found.text, now_ms=await desk.now_ms())
 
-    async def show(self, message_id: str, whole: bool = False) -> MessageDetails:
+    async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         desk = await self._stores.desk()
         row, past = await self._known(desk, message_id, -1 if whole else SHOWN_BYTES)
         if row is None:
             return departed(cast("HistoryRow", past))
         opened = open_payload(row)
         headers, properties = headers_of(opened.properties)
-        details = MessageDetails(
+        details = doc.MessageDetails(
             message=message_of(row, self._settings),
             properties=properties,
             headers=dict(self._sight.headers(headers)),
@@ -192,15 +175,15 @@ class LocalOperator:
         )
         if not self._sight.whole:
             return details
-        every = OpenedFacts(properties=dict(opened.properties), other=dict(opened.other))
+        every = doc.OpenedFacts(properties=dict(opened.properties), other=dict(opened.other))
         return details.model_copy(update={"opened": every})
 
-    async def life(self, message_id: str) -> MessageLife:
+    async def life(self, message_id: str) -> doc.MessageLife:
         row, past = await self._known(await self._stores.desk(), message_id, 0)
         if row is not None:
-            return MessageLife(id=message_id, state=row.state.value, life=life_in_store(row, past), text="")
+            return doc.MessageLife(id=message_id, state=row.state.value, life=life_in_store(row, past), text="")
         assert past is not None
-        return MessageLife(id=message_id, state=past.state.value, life=life_of(past), text=ended(past))
+        return doc.MessageLife(id=message_id, state=past.state.value, life=life_of(past), text=ended(past))
 
     async def body(self, message_id: str) -> bytes:
         """Read the whole payload. The caller's sight does not matter: who calls this may see it."""
@@ -228,7 +211,7 @@ class LocalOperator:
             raise await _not_there(desk, message_id)
         return rows[0] if rows else None, past
 
-    async def _body(self, desk: Desk, row: Row, whole: bool) -> Body:
+    async def _body(self, desk: Desk, row: Row, whole: bool) -> doc.Body:
         """Return the start of a body, or all of it, as the caller sees it."""
         opened, sight = open_payload(row), self._sight
         if sight.whole:
@@ -239,7 +222,7 @@ class LocalOperator:
         text, why = masked_body(sight.bodies, sight.mask, opened.body, opened.body_size)
         cut = text is not None and len(text) > BODY_BYTES
         part = text[:BODY_BYTES] if text is not None else None
-        return Body(size=opened.body_size, text=part, base64=None, truncated=cut, hidden=why)
+        return doc.Body(size=opened.body_size, text=part, base64=None, truncated=cut, hidden=why)
 
     # -- verbs --------------------------------------------------------------------------------------------------------
 
@@ -252,11 +235,11 @@ class LocalOperator:
         *,
         what: str = "",
         progress: Progress = silent,
-    ) -> list[VerbResult]:
+    ) -> list[doc.VerbResult]:
         """Act in batches; write one entry for all."""
         desk = await self._stores.desk()
         moment_ms = await self._moment_ms(desk, due)
-        results: list[VerbResult] = []
+        results: list[doc.VerbResult] = []
         for at in range(0, len(ids), _BATCH):
             batch = [message_id.encode() for message_id in ids[at : at + _BATCH]]
             results += await verb.act(desk, batch, moment_ms, reason)
@@ -266,29 +249,29 @@ class LocalOperator:
             await self._note(verb.name, what or named(changed), len(changed), reason)
         return results
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> DryRun:
+    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
         desk = await self._stores.desk()
         await self._moment_ms(desk, due)
         return await dry_run(desk, verb, self._chosen(chosen))
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
-    ) -> OperationFacts:
+    ) -> doc.OperationFacts:
         moment_ms = await self._moment_ms(await self._stores.desk(), due)
         found = await self._operations.start(verb, self._chosen(chosen), moment_ms, rate, self._by, reason)
         await self._note(f"bulk {verb.name}", f"operation {found.id}: {chosen.what}", 0, reason)
         return found
 
-    async def operations(self) -> list[OperationFacts]:
+    async def operations(self) -> list[doc.OperationFacts]:
         return await self._operations.all()
 
-    async def operation(self, name: str) -> OperationFacts:
+    async def operation(self, name: str) -> doc.OperationFacts:
         found = next((known for known in await self._operations.all() if known.id == name), None)
         if found is None:
             raise NotFound("There is no such operation. GET /operations lists the latest ones")
         return found
 
-    async def stop(self, operation: str) -> OperationFacts:
+    async def stop(self, operation: str) -> doc.OperationFacts:
         """Write the order to stop, which the process reads twice a second."""
         found = await self.operation(operation)
         if found.state != "running":
@@ -305,7 +288,7 @@ class LocalOperator:
 
     async def send(
         self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
-    ) -> tuple[Scheduled, bool]:
+    ) -> tuple[doc.Scheduled, bool]:
         make = prepare(self._settings, route, draft, key, due, pack)
         reserve = None
         if once is not None:
@@ -320,7 +303,7 @@ class LocalOperator:
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
-    async def routes(self) -> list[RouteFacts]:
+    async def routes(self) -> list[doc.RouteFacts]:
         """Return the configured routes. One without a store has no counts, and always runs; whether it is served is not
         known here."""
         found, orders = Stats(0, 0, 0, 0, 0, None, {}, {}, ()), cast("RouteOrders", {})
@@ -328,13 +311,13 @@ class LocalOperator:
             found, orders = await self._look.stats(), await (await self._stores.desk()).orders()
         return [self._route(name, found, orders) for name in self._settings.routes]
 
-    def _route(self, name: str, found: Stats, orders: RouteOrders) -> RouteFacts:
+    def _route(self, name: str, found: Stats, orders: RouteOrders) -> doc.RouteFacts:
         route = self._settings.routes[name]
         counted: Mapping[str, Any] = counts_of(name, found, orders).as_dict()
         if not route.stored:
             counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
         returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
-        return RouteFacts(
+        return doc.RouteFacts(
             **counted,
             kind=route.kind,
             broker=route.broker,
@@ -363,7 +346,7 @@ class LocalOperator:
                 refuse_without_store(self._settings, name)
         return list(dict.fromkeys(names))
 
-    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[RouteCounts]:
+    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[doc.RouteCounts]:
         desk = await self._stores.desk()
         for name in names:
             if not (state is RouteState.RUNNING and name in await desk.orders()):
@@ -378,7 +361,7 @@ class LocalOperator:
 
     # -- the system ---------------------------------------------------------------------------------------------------
 
-    async def stats(self) -> StatsFacts:
+    async def stats(self) -> doc.StatsFacts:
         orders = await (await self._stores.desk()).orders()
         found, overall = await self._judged()
         others = [name for name, route in self._settings.routes.items() if not route.stored]
@@ -389,12 +372,14 @@ class LocalOperator:
         used = self._settings.uses_store or not self._settings.routes
         return found, judge(Known(found, stored=used))
 
-    async def audit(self, limit: int, before: str = "") -> AuditList:
+    async def audit(self, limit: int, before: str = "") -> doc.AuditList:
         """Read the audit log, after the ends of operations whose process died were written."""
         desk = await self._stores.desk()
         await close_dead(desk)
         found = await desk.audit(limit, before)
-        return AuditList(audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None)
+        return doc.AuditList(
+            audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None
+        )
 
     async def _note(self, verb: str, what: str, messages: int, reason: str = "") -> None:
         await self._write(AuditEntry(self._by, verb, what, messages, reason))
@@ -423,8 +408,8 @@ def _served(name: str, found: Stats) -> bool:
     return any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in found.instances.values())
 
 
-def _scheduled(message_id: bytes, due_ms: int) -> Scheduled:
-    return Scheduled(id=message_id.decode(), due=write_moment(due_ms), due_ms=due_ms)
+def _scheduled(message_id: bytes, due_ms: int) -> doc.Scheduled:
+    return doc.Scheduled(id=message_id.decode(), due=write_moment(due_ms), due_ms=due_ms)
 
 
 class _SentBefore(Exception):

@@ -9,24 +9,8 @@ from bridge.core.orders import RouteState
 from bridge.core.state import State
 from bridge.desk.past import PastFilter
 from bridge.desk.payload import Draft
+from bridge.operate import documents as doc
 from bridge.operate.bulk import Selection
-from bridge.operate.documents import (
-    AuditList,
-    DryRun,
-    MessageDetails,
-    MessageFacts,
-    MessageLife,
-    MessageList,
-    OperationFacts,
-    PastList,
-    PastMessage,
-    RouteCounts,
-    RouteFacts,
-    Scheduled,
-    SearchResult,
-    StatsFacts,
-    VerbResult,
-)
 from bridge.operate.find import Criteria
 from bridge.operate.verbs import Verb
 
@@ -49,16 +33,16 @@ class Operator(Protocol):
     async def now_ms(self) -> int:
         """Return the store's clock (Unix ms)."""
 
-    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> MessageList:
+    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> doc.MessageList:
         """Return the next messages in a state that match. Raises ``SettingsError`` for a wrong cursor."""
 
-    def messages(self, state: State, wanted: Criteria, progress: Progress = silent) -> AsyncIterator[MessageFacts]:
+    def messages(self, state: State, wanted: Criteria, progress: Progress = silent) -> AsyncIterator[doc.MessageFacts]:
         """Iterate over all messages in a state that match. ``progress`` is told how many were looked at."""
 
-    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> PastList:
+    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         """Return the next entries of the history that match, newest first. Raises as ``page``."""
 
-    def history(self, wanted: PastFilter) -> AsyncIterator[PastMessage]:
+    def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
         """Iterate over all entries of the history that match, newest first."""
 
     async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
@@ -68,13 +52,13 @@ class Operator(Protocol):
         messages have.
         """
 
-    async def search(self, text: str, route: str | None) -> SearchResult:
+    async def search(self, text: str, route: str | None) -> doc.SearchResult:
         """Find messages by id or key, in the store and in the history."""
 
-    async def show(self, message_id: str, whole: bool = False) -> MessageDetails:
+    async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         """Return all that is known of a message, ``whole``: with all of its body. Raises ``NotFound``."""
 
-    async def life(self, message_id: str) -> MessageLife:
+    async def life(self, message_id: str) -> doc.MessageLife:
         """Return the moments of a message. Raises ``NotFound``."""
 
     async def body(self, message_id: str) -> bytes:
@@ -89,55 +73,55 @@ class Operator(Protocol):
         *,
         what: str = "",
         progress: Progress = silent,
-    ) -> list[VerbResult]:
+    ) -> list[doc.VerbResult]:
         """Act on messages. The audit log calls them ``what``. ``progress`` is told on how many it has acted.
 
         Raises ``SettingsError`` for a due moment that is too far away.
         """
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> DryRun:
+    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
         """Return on how many messages ``bulk`` would act, with a sample. Raises as ``act``."""
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
-    ) -> OperationFacts:
+    ) -> doc.OperationFacts:
         """Begin to act on many messages, ``rate`` a second. Raises as ``act``."""
 
-    async def operations(self) -> list[OperationFacts]:
+    async def operations(self) -> list[doc.OperationFacts]:
         """Return the latest bulk operations, the newest first."""
 
-    async def operation(self, name: str) -> OperationFacts:
+    async def operation(self, name: str) -> doc.OperationFacts:
         """Return a bulk operation. Raises ``NotFound``."""
 
-    async def stop(self, operation: str) -> OperationFacts:
+    async def stop(self, operation: str) -> doc.OperationFacts:
         """Ask the process that runs a bulk operation to stop it. Raises ``NotFound``, and ``Refused`` for one that has
         ended."""
 
     async def send(
         self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
-    ) -> tuple[Scheduled, bool]:
+    ) -> tuple[doc.Scheduled, bool]:
         """Park a message; return whether it is a new one. A request with the same ``once`` parks no second message.
 
         Raises ``SettingsError`` for mistakes in the message, and ``Refused`` for a key that is taken.
         """
 
-    async def routes(self) -> list[RouteFacts]:
+    async def routes(self) -> list[doc.RouteFacts]:
         """Return the configured routes."""
 
     async def routes_for(self, state: RouteState, names: Sequence[str] | None) -> list[str]:
         """Return the routes that an order to be in ``state`` is for: these, or all. Raises ``SettingsError`` for an
         unknown route, ``Refused`` for one without a store."""
 
-    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[RouteCounts]:
+    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[doc.RouteCounts]:
         """Pause routes, drain them, or let them run. All instances follow within about a second.
 
         Raises ``NotFound`` for an unknown route, ``Refused`` for one without a store.
         """
 
-    async def stats(self) -> StatsFacts:
+    async def stats(self) -> doc.StatsFacts:
         """Return the numbers of the store and its instances, and the verdict."""
 
-    async def audit(self, limit: int, before: str = "") -> AuditList:
+    async def audit(self, limit: int, before: str = "") -> doc.AuditList:
         """Return what people did, newest first, from the entry that follows the one with the id ``before``."""
 
     async def close(self) -> None:

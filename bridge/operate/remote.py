@@ -31,28 +31,9 @@ from bridge.desk.past import PastFilter
 from bridge.desk.payload import Draft
 from bridge.desk.rows import Filter
 from bridge.desk.severity import CheckResult, Severity
+from bridge.operate import documents as doc
 from bridge.operate.bulk import Selection
 from bridge.operate.describe import body_of
-from bridge.operate.documents import (
-    AuditFacts,
-    AuditList,
-    DryRun,
-    MessageDetails,
-    MessageFacts,
-    MessageLife,
-    MessageList,
-    OperationFacts,
-    OperationList,
-    PastList,
-    PastMessage,
-    RouteCounts,
-    RouteFacts,
-    Routes,
-    Scheduled,
-    SearchResult,
-    StatsFacts,
-    VerbResult,
-)
 from bridge.operate.find import Criteria
 from bridge.operate.operator import Due, Progress, silent
 from bridge.operate.send import judge
@@ -156,13 +137,13 @@ class HttpOperator:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> MessageList:
+    async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> doc.MessageList:
         params = {**wanted.given(), "cursor": cursor, "limit": limit}
-        return MessageList.model_validate_json(await self._get("/messages", state=state.value, **params))
+        return doc.MessageList.model_validate_json(await self._get("/messages", state=state.value, **params))
 
     async def messages(
         self, state: State, wanted: Criteria, progress: Progress = silent
-    ) -> AsyncIterator[MessageFacts]:
+    ) -> AsyncIterator[doc.MessageFacts]:
         """Ask for page after page. The API judges all criteria."""
         cursor, looked_at = None, 0
         while True:
@@ -173,7 +154,7 @@ class HttpOperator:
             if (cursor := page.next) is None:
                 return
 
-    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> PastList:
+    async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         params = {
             "route": wanted.route,
             "key": fsdecode(wanted.key) if wanted.key else None,
@@ -183,9 +164,9 @@ class HttpOperator:
             "cursor": cursor,
             "limit": limit,
         }
-        return PastList.model_validate_json(await self._get("/messages", state="history", **params))
+        return doc.PastList.model_validate_json(await self._get("/messages", state="history", **params))
 
-    async def history(self, wanted: PastFilter) -> AsyncIterator[PastMessage]:
+    async def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
         """Ask for page after page. How a message ended is judged here: the API has no criterion for it."""
         cursor = None
         while True:
@@ -217,21 +198,21 @@ class HttpOperator:
         last = (await self.show(found.found[0].id)).body.hidden.partition(": ")[2]
         raise NotFound(f"{fact}: {last} (id {found.found[0].id}).")
 
-    async def search(self, text: str, route: str | None) -> SearchResult:
-        return SearchResult.model_validate_json(await self._get("/search", q=text, route=route))
+    async def search(self, text: str, route: str | None) -> doc.SearchResult:
+        return doc.SearchResult.model_validate_json(await self._get("/search", q=text, route=route))
 
-    async def show(self, message_id: str, whole: bool = False) -> MessageDetails:
+    async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         found = json.loads(await self._get(f"/messages/{message_id}"))
-        details = MessageDetails.model_validate(found)
+        details = doc.MessageDetails.model_validate(found)
         if "ended_ms" in found["message"]:
-            return details.model_copy(update={"message": PastMessage.model_validate(found["message"])})
+            return details.model_copy(update={"message": doc.PastMessage.model_validate(found["message"])})
         if not whole:
             return details
         raw = await self.body(message_id)
         return details.model_copy(update={"body": body_of(raw, len(raw))})
 
-    async def life(self, message_id: str) -> MessageLife:
-        return MessageLife.model_validate_json(await self._get(f"/messages/{message_id}/history"))
+    async def life(self, message_id: str) -> doc.MessageLife:
+        return doc.MessageLife.model_validate_json(await self._get(f"/messages/{message_id}/history"))
 
     async def body(self, message_id: str) -> bytes:
         return await self._get(f"/messages/{message_id}/body")
@@ -247,9 +228,9 @@ class HttpOperator:
         *,
         what: str = "",
         progress: Progress = silent,
-    ) -> list[VerbResult]:
+    ) -> list[doc.VerbResult]:
         """Send a request for each message. The API writes an entry for each, which names its id."""
-        results: list[VerbResult] = []
+        results: list[doc.VerbResult] = []
         for message_id in ids:
             path = f"/messages/{message_id}" + (f"/{verb.name}" if verb.method == "POST" else "")
             if verb.method == "DELETE":
@@ -260,30 +241,30 @@ class HttpOperator:
             progress(len(results))
         return results
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> DryRun:
+    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
         answer = await self._done("POST", "/bulk", {**_bulk(verb, chosen), **_due(due), "dry_run": True})
-        return DryRun.model_validate_json(answer.content)
+        return doc.DryRun.model_validate_json(answer.content)
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
-    ) -> OperationFacts:
+    ) -> doc.OperationFacts:
         """Let the process that answers begin an operation."""
         body = {**_bulk(verb, chosen), **_due(due), "max_rate": rate, "reason": reason}
-        return OperationFacts.model_validate_json((await self._done("POST", "/bulk", body)).content)
+        return doc.OperationFacts.model_validate_json((await self._done("POST", "/bulk", body)).content)
 
-    async def operations(self) -> list[OperationFacts]:
-        return OperationList.model_validate_json(await self._get("/operations")).operations
+    async def operations(self) -> list[doc.OperationFacts]:
+        return doc.OperationList.model_validate_json(await self._get("/operations")).operations
 
-    async def operation(self, name: str) -> OperationFacts:
-        return OperationFacts.model_validate_json(await self._get(f"/operations/{quote(name, safe='')}"))
+    async def operation(self, name: str) -> doc.OperationFacts:
+        return doc.OperationFacts.model_validate_json(await self._get(f"/operations/{quote(name, safe='')}"))
 
-    async def stop(self, operation: str) -> OperationFacts:
+    async def stop(self, operation: str) -> doc.OperationFacts:
         answer = await self._done("DELETE", f"/operations/{quote(operation, safe='')}")
-        return OperationFacts.model_validate_json(answer.content)
+        return doc.OperationFacts.model_validate_json(answer.content)
 
     async def send(
         self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
-    ) -> tuple[Scheduled, bool]:
+    ) -> tuple[doc.Scheduled, bool]:
         """Let the API park a message. Headers and key are judged here: errors name the fields as ``draft`` does."""
         judge(draft, key)
         fields = draft._asdict()
@@ -292,12 +273,12 @@ class HttpOperator:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": once} if once is not None else None
         answer = await self._done("POST", "/messages", given, headers=headers)
-        return Scheduled.model_validate_json(answer.content), answer.status_code == httpx.codes.CREATED
+        return doc.Scheduled.model_validate_json(answer.content), answer.status_code == httpx.codes.CREATED
 
     # -- routes and the system ----------------------------------------------------------------------------------------
 
-    async def routes(self) -> list[RouteFacts]:
-        return Routes.model_validate_json(await self._get("/routes")).routes
+    async def routes(self) -> list[doc.RouteFacts]:
+        return doc.Routes.model_validate_json(await self._get("/routes")).routes
 
     async def routes_for(self, state: RouteState, names: Sequence[str] | None) -> list[str]:
         """Return these, or those with a store. The settings of the API count, and it refuses what it does not know."""
@@ -305,16 +286,16 @@ class HttpOperator:
             return list(dict.fromkeys(names))
         return [route.name for route in await self.routes() if route.mode == "redis"]
 
-    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[RouteCounts]:
+    async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[doc.RouteCounts]:
         found = []
         for name in names:
             path = f"/routes/{quote(name, safe='')}/{ordering(state).name}"
             answer = await self._done("PUT", path, {"reason": reason})
-            found.append(RouteCounts.model_validate_json(answer.content))
+            found.append(doc.RouteCounts.model_validate_json(answer.content))
         return found
 
-    async def stats(self) -> StatsFacts:
-        return StatsFacts.model_validate_json(await self._get("/stats"))
+    async def stats(self) -> doc.StatsFacts:
+        return doc.StatsFacts.model_validate_json(await self._get("/stats"))
 
     async def doctor(self) -> list[CheckResult]:
         """Return what `postdate doctor` finds where the API is served."""
@@ -325,15 +306,15 @@ class HttpOperator:
             for finding in json.loads(await self._get("/doctor"))["findings"]
         ]
 
-    async def audit(self, limit: int, before: str = "") -> AuditList:
-        entries: list[AuditFacts] = []
+    async def audit(self, limit: int, before: str = "") -> doc.AuditList:
+        entries: list[doc.AuditFacts] = []
         while len(entries) < limit:
             answer = await self._get("/audit", limit=min(_PAGE, limit - len(entries)), before=before)
-            page = AuditList.model_validate_json(answer)
+            page = doc.AuditList.model_validate_json(answer)
             entries += page.audit
             if not (before := page.next or ""):
                 break
-        return AuditList(audit=entries, next=before or None)
+        return doc.AuditList(audit=entries, next=before or None)
 
 
 def _due(due: Due | None) -> dict[str, str]:
@@ -351,16 +332,16 @@ def _bulk(verb: Verb, chosen: Selection) -> dict[str, Any]:
     return {"verb": verb.name, "filter": {"state": chosen.state.value, **chosen.wanted.given()}}
 
 
-def _result(message_id: str, answer: httpx.Response) -> VerbResult:
+def _result(message_id: str, answer: httpx.Response) -> doc.VerbResult:
     """Return what a verb did to a message, or why nothing was done: the members of a problem."""
     if answer.is_success:
-        return VerbResult.model_validate_json(answer.content)
+        return doc.VerbResult.model_validate_json(answer.content)
     problem = answer.json()
     text = str(problem["detail"]).removesuffix(".")
     code = NOT_FOUND if answer.status_code == httpx.codes.NOT_FOUND else REFUSED
     why = {name: problem[name] for name in ("at", "at_ms", "lease_until") if name in problem}
     state = problem.get("state", "none")
-    return VerbResult(
+    return doc.VerbResult(
         id=message_id, state=state, due=None, due_ms=None, text=text[:1].lower() + text[1:], code=code, **why
     )
 
