@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -31,34 +31,22 @@ def _command(verb: RouteVerb) -> Callable[..., None]:
         config: ConfigOption = None,
         output: OutputOption = Output.TEXT,
     ) -> None:
-        _order(verb, routes, every, note, yes, config, output)
+        if bool(routes) is every:
+            raise SettingsError("Name routes, or give --all.")
+
+        async def work(operator: Operator) -> list[RouteCounts]:
+            names = await operator.routes_for(verb.state, routes)
+            if every and not yes:
+                confirm(verb.name, "routes", len(names), [f"  {', '.join(names)}"])
+            return await operator.order(names, verb.state, note)
+
+        print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
 
     command.__doc__ = verb.text
     return command
 
 
 pause, resume, drain = _command(PAUSE), _command(RESUME), _command(DRAIN)
-
-
-def _order(
-    verb: RouteVerb,
-    routes: Sequence[str] | None,
-    every: bool,
-    note: str,
-    yes: bool,
-    config: Any,
-    output: Output,
-) -> None:
-    if bool(routes) is every:
-        raise SettingsError("Name routes, or give --all.")
-
-    async def work(operator: Operator) -> list[RouteCounts]:
-        names = await operator.routes_for(verb.state, routes)
-        if every and not yes:
-            confirm(verb.name, "routes", len(names), [f"  {', '.join(names)}"])
-        return await operator.order(names, verb.state, note)
-
-    print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
 
 
 def _row(counts: RouteCounts) -> dict[str, Any]:

@@ -12,13 +12,15 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from bridge.app.brokers import lab_of
 from bridge.core.errors import SettingsError
 from bridge.delay.duration import quoted
 from bridge.lab.command import numbers, seconds, shared_settings, whole_numbers
 from bridge.lab.figures import Figures, faults, faults_sentence, middle, number, of_load
 from bridge.lab.load import Load
 from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
-from bridge.lab.trial import Trial, bench_numbers, broker_kind
+from bridge.lab.ports import BenchNumbers
+from bridge.lab.trial import Trial, broker_kind
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
 
@@ -82,7 +84,7 @@ class BenchPlan:
 
 def base_plan(broker: BrokerKind, is_quick: bool) -> BenchPlan:
     """A broker's plan before options change it."""
-    own = bench_numbers(broker)
+    own: BenchNumbers = lab_of(broker).BENCH
     return (
         replace(quick(replace(BenchPlan(), **own.full)), **own.quick) if is_quick else replace(BenchPlan(), **own.full)
     )

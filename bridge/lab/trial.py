@@ -24,7 +24,7 @@ from bridge.app.brokers import TrialStore, lab_of, open_trial_store
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.lab.machine import Usage, own_versions, usage_of
-from bridge.lab.ports import BenchNumbers, BrokerLab, RunNames, TrialBroker
+from bridge.lab.ports import BrokerLab, RunNames, TrialBroker
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
@@ -70,7 +70,8 @@ _RUN = (
 def new_names(purpose: str, broker: BrokerKind = "rabbitmq") -> RunNames:
     """Unique names: parallel runs do not collide, and leftovers of a killed run stay apart."""
     base = f"postdate.{purpose}.{secrets.token_hex(3)}"
-    return run_names(broker, base)
+    found: RunNames = lab_of(broker).names(base)
+    return found
 
 
 def trial_settings(
@@ -133,18 +134,6 @@ def _toml_value(field: FieldInfo, value: Any) -> str:
 def _quoted(text: str) -> str:
     # JSON strings are TOML strings, except that TOML wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def run_names(broker: BrokerKind, base: str) -> RunNames:
-    """The names of one run on a broker. Pure."""
-    found: RunNames = lab_of(broker).names(base)
-    return found
-
-
-def bench_numbers(broker: BrokerKind) -> BenchNumbers:
-    """The numbers of a bench in which a broker differs. Pure."""
-    found: BenchNumbers = lab_of(broker).BENCH
-    return found
 
 
 def open_lab(settings: Settings) -> BrokerLab:

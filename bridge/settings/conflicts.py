@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
@@ -60,8 +60,7 @@ def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
         if file and scheme not in ("rediss", "rediss+sentinel", "rediss+cluster", "amqps"):
             # Otherwise the files would be ignored, and passwords would cross the network in clear text.
             yield Conflict(((section, name), url), f"requires TLS: {section}.url must begin with {secure}://")
-        if file and not FilePath(file).is_file():
-            yield Conflict(((section, name),), "names a file that does not exist")
+    yield from _missing_files(section, files)
 
 
 def _kafka(settings: Settings) -> Iterator[Conflict]:
@@ -75,12 +74,18 @@ def _kafka(settings: Settings) -> Iterator[Conflict]:
         yield Conflict((protocol, ("kafka", "sasl_username")), "requires kafka.sasl_username and kafka.sasl_password")
     if kafka.key_file and not kafka.cert_file:
         yield Conflict((("kafka", "key_file"), ("kafka", "cert_file")), "requires kafka.cert_file")
-    for name, file in {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}.items():
+    files = {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}
+    for name, file in files.items():
         if file and not kafka.security_protocol.endswith("SSL"):
             text = 'requires TLS: kafka.security_protocol must be "SSL" or "SASL_SSL"'
             yield Conflict((("kafka", name), protocol), text)
+    yield from _missing_files("kafka", files)
+
+
+def _missing_files(section: str, files: Mapping[str, str]) -> Iterator[Conflict]:
+    for name, file in files.items():
         if file and not FilePath(file).is_file():
-            yield Conflict((("kafka", name),), "names a file that does not exist")
+            yield Conflict(((section, name),), "names a file that does not exist")
 
 
 def _times(settings: Settings) -> Iterator[Conflict]:
@@ -110,9 +115,7 @@ def _http(settings: Settings) -> Iterator[Conflict]:
     yield from _tokens(settings)
     if bool(http.cert_file) != bool(http.key_file):
         yield Conflict((("http", "cert_file"), ("http", "key_file")), "requires http.cert_file and http.key_file")
-    for name, file in {"cert_file": http.cert_file, "key_file": http.key_file}.items():
-        if file and not FilePath(file).is_file():
-            yield Conflict((("http", name),), "names a file that does not exist")
+    yield from _missing_files("http", {"cert_file": http.cert_file, "key_file": http.key_file})
     if settings.canary.every <= settings.canary.delay:
         text = f"must be longer than canary.delay ({write_duration(settings.canary.delay)})"
         yield Conflict((("canary", "every"), ("canary", "delay")), text)
