@@ -47,8 +47,13 @@ To add
 - a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
 - an endpoint: a router in ``http/`` with a role
 - a process of our own: start it with ``process.workers.python_command``
-- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; its command and ``page/verbs.js``
+- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; its command in ``cli/acts.py``, its counter in
+  ``http/metrics.py``, its button in ``page/verbs.js``
 - a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
+- a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``, an option in
+  ``cli/listing.py``
+- a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in ``deploy/messages.md``
+- a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/``, ``adapters/memory/shard.py``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
 - a broker: a folder in ``adapters/`` with the five parts of ``Broker`` in ``app/brokers.py``, a line there,
   and its section and rules in ``settings/``
@@ -59,7 +64,7 @@ Why a dead letter is dead: ``core/reasons.py`` for the kinds, ``settle.verdict``
 ``adapters/*/refusals.py``.
 
 ``adapters/`` may import ``core`` to ``pipeline``, and the lab's interfaces. ``tests/unit/test_house_rules.py`` checks
-the order of the floors and prints it.
+the order of the floors and prints it. ``tests/README.md`` says where a test goes.
 """
 
 __version__ = "0.1.0"
