@@ -7,54 +7,21 @@ To add a setting: a field in ``model.py`` with a rule of ``values.py`` or ``urls
 ``config.example.toml``. What it must agree with goes into ``conflicts.py``.
 """
 
-from bridge.settings.model import (
-    Auth,
-    Bridge,
-    Canary,
-    Dispatch,
-    Headers,
-    History,
-    Http,
-    Kafka,
-    Levels,
-    Limits,
-    Log,
-    Partitioner,
-    RabbitMQ,
-    Redis,
-    Retry,
-    Route,
-    Settings,
-    Tracing,
-    Ui,
-    Webhook,
-)
+from bridge.settings.model import Kafka, Log, Partitioner, RabbitMQ, Redis, Route, Settings, Webhook
 from bridge.settings.process_plan import ProcessPlan, plan
 from bridge.settings.reading import load, require_routes, settings_from, settings_of_file, settings_with_routes
 from bridge.settings.urls import mask_url
 from bridge.settings.warnings import exposed_files, forgotten_broker, open_routes
 
 __all__ = [
-    "Auth",
-    "Bridge",
-    "Canary",
-    "Dispatch",
-    "Headers",
-    "History",
-    "Http",
     "Kafka",
-    "Levels",
-    "Limits",
     "Log",
     "Partitioner",
     "ProcessPlan",
     "RabbitMQ",
     "Redis",
-    "Retry",
     "Route",
     "Settings",
-    "Tracing",
-    "Ui",
     "Webhook",
     "exposed_files",
     "forgotten_broker",

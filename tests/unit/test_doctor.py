@@ -22,7 +22,8 @@ from bridge.operate import doctor
 from bridge.operate.check import judged_instances
 from bridge.operate.doctor import exit_code, judged_orders, judged_state, live_url
 from bridge.operate.verdict import Known, judge
-from bridge.settings import Http, Settings
+from bridge.settings import Settings
+from bridge.settings.model import Http
 from bridge.telemetry.health import WELL
 from tests.api import ROUTES
 
