@@ -196,7 +196,7 @@ class Assignments:
         Raises the errors of aiokafka and of the network.
         """
         before, since = dict(self.parts), time.monotonic()
-        found = await _ask_leaders(consumer, tps)
+        found = await ask_leaders(consumer, tps)
         for tp in consumer.assignment() & self.parts.keys():
             topic_id = found.get(tp.topic)
             if topic_id is not None and self.parts[tp].topic_id != topic_id:
@@ -267,7 +267,7 @@ def go_to(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int | None) ->
         consumer.seek(tp, offset)
 
 
-async def _ask_leaders(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[str, TopicId]:
+async def ask_leaders(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[str, TopicId]:
     """Topic ids from the brokers that lead these partitions. Topics whose leader cannot answer are left out."""
     client, wanted = consumer._client, dict[int, set[str]]()
     for tp in tps:

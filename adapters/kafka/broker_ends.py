@@ -8,6 +8,7 @@ from functools import partial
 from adapters.kafka import stale_levels
 from adapters.kafka.failure import RetryRouter, Returns
 from adapters.kafka.intake import PRIORITY, KafkaIntake
+from adapters.kafka.intake_replay import IntakeReplay
 from adapters.kafka.levels.level_source import BoundedSource, LevelSource
 from adapters.kafka.levels.level_topics import level_topics
 from adapters.kafka.levels.packing import LevelPacking, level_intakes, places
@@ -24,7 +25,7 @@ from bridge.delay.naming import Naming
 from bridge.delay.seal import Seal
 from bridge.delay.trust import DESTINATION
 from bridge.pipeline.derive import route_rules
-from bridge.pipeline.ends import Drains, Ends, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, LogReplay, RelayEnds
 from bridge.pipeline.fan_out import Copy
 from bridge.pipeline.relay import Carried
 from bridge.settings import ProcessPlan, Settings
@@ -68,6 +69,11 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
         for source in (intake_source, _level_source(settings, name, clock, health, mend)):
             relays.append(_relay_ends(settings, name, source, health))
     return relays
+
+
+def open_replay(settings: Settings, route: str, secret: Callable[[], bytes]) -> LogReplay:
+    """Return the intake of a route to be read once more."""
+    return IntakeReplay(settings.kafka, _intakes(settings, route, Seal(secret, route)))
 
 
 def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:

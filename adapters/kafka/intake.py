@@ -181,6 +181,10 @@ class Intakes:
             self._known[topic] = known
         return known
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is one of these intakes."""
+        return any(intake.naming.text_in(topic) is not None for intake in self._intakes)
+
     def partitions_except(self, routes: Collection[str], tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Partitions to poll while the given ``routes`` are full; empty if none are, or if all are. Pausing the full
         ones would discard the records that are fetched already."""

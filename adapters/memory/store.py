@@ -19,7 +19,20 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
-from bridge.core.ports import Batch, Claimed, Dealt, DeliveryCount, Found, HeldStep, LetGo, Met, Parked, Piece, Release
+from bridge.core.ports import (
+    Batch,
+    Claimed,
+    Dealt,
+    DeliveryCount,
+    Found,
+    HeldStep,
+    LetGo,
+    Loss,
+    Met,
+    Parked,
+    Piece,
+    Release,
+)
 from bridge.core.roll import Roll
 from bridge.desk.past import AuditEntry, Remembered
 from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, tries_and_reached, unseal
@@ -85,6 +98,7 @@ class Memory:
         self.orders: dict[str, RouteOrder] = {}
         self.operations: dict[str, str] = {}
         self.listeners: list[Callable[[int, int], None]] = []
+        self.loss: Loss | None = None
         self.away = ""
         self.full = False
 
@@ -163,6 +177,10 @@ class MemoryStore:
         async with self._call():
             firsts = self.memory.shards[shard].offsets.firsts
             return {log: firsts[log] for log in logs if log in firsts}
+
+    async def loss(self) -> Loss | None:
+        async with self._call():
+            return self.memory.loss
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         async with self._call():

@@ -22,12 +22,13 @@ from adapters.rabbitmq.topology import declaring, rejections
 from adapters.rabbitmq.topology.fronts import front_troubles
 from adapters.rabbitmq.topology.route_topology import foreign, guarded, last_exchange
 from bridge.core.clock import StoreClock
+from bridge.core.errors import Refused
 from bridge.core.message import Claim
 from bridge.core.ports import Link
 from bridge.delay.header import OWN_HEADERS, wanted
 from bridge.delay.seal import Seal
 from bridge.pipeline.derive import route_rules
-from bridge.pipeline.ends import Drains, Ends, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, LogReplay, RelayEnds
 from bridge.pipeline.fan_out import Copy
 from bridge.pipeline.relay import Carried
 from bridge.settings import ProcessPlan, Settings, mask_url
@@ -83,6 +84,11 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
     packing = RabbitPacking(packings, {f"{name}.due": name for name in due})
     links = (source.run, sink.run, *_watches(settings, source, health))
     return [RelayEnds(tuple(settings.routes), source, sink, links, packing, max(1, rabbitmq.prefetch // 4))]
+
+
+def open_replay(settings: Settings, route: str, secret: Callable[[], bytes]) -> LogReplay:
+    """Refuse: RabbitMQ deletes a message when postdate acknowledges it."""
+    raise Refused(f"route {route} is of RabbitMQ, which keeps nothing that postdate has taken. Only Kafka can replay")
 
 
 def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:

@@ -21,6 +21,7 @@ from adapters.redis.scripts import Call
 from adapters.redis.steps import STEP_IN_HEALTH_MS, ClockSteps, step_in
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
+from bridge.core.ports import Loss
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import ServerMemory
 from bridge.telemetry.subject import STORE_CLOCK, Subject
@@ -58,6 +59,23 @@ def lost(before: Mapping[int, Mark], now: Mapping[int, Mark]) -> int | None:
     return sum(min(old.held, max(0, old.parked - new.parked)) for old, new in back)
 
 
+class Seen(NamedTuple):
+    """What one look tells, should it be the last before a loss.
+
+    All that was due before ``until_ms`` had left, except what was being sent, and ``older`` messages that were held or
+    refused. ``until_ms`` is 0 where no shard answered.
+    """
+
+    until_ms: int = 0
+    older: int = 0
+
+
+def seen_in(replies: Sequence[Sequence[Any]]) -> Seen:
+    """Return what the replies of ``count_call`` tell. Pure."""
+    moments_ms = [reply[0] // 1000 for reply in replies] + [reply[5] for reply in replies if reply[5] >= 0]
+    return Seen(min(moments_ms, default=0), sum(reply[6] + reply[7] for reply in replies))
+
+
 # -- the agreement -----------------------------------------------------------------------------------------------------
 
 
@@ -80,6 +98,13 @@ def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS)
     nothing = "No parked message seems to be lost. What was delivered just before may come again"
     cost = f"Messages lost: about {count}" if count else nothing
     return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
+
+
+def last_loss(agreed: Mapping[str, int]) -> Loss | None:
+    """Return the last loss that an instance saw. Pure."""
+    if "lost_ms" not in agreed:
+        return None
+    return Loss(agreed["lost_ms"], agreed.get("lost_from_ms", 0), agreed.get("lost_older", 0))
 
 
 def _pairs(rows: Mapping[bytes, bytes] | list[bytes]) -> dict[str, int]:
@@ -167,6 +192,7 @@ class StoreGuard:
         self.secret = secrets.randbits(_SECRET_BITS)
         self._agreed = False
         self._marks: dict[int, Mark] = {}
+        self._seen = Seen()
         self._looks = 0
         self._full = ""
         self._steps = ClockSteps(client, runner, keys, clock)
@@ -182,9 +208,13 @@ class StoreGuard:
             made = await self._write(-1)
         self._take(made)
 
+    async def loss(self) -> Loss | None:
+        """Return the last loss that an instance saw."""
+        return last_loss(await self._read())
+
     async def look(self) -> dict[Subject, str]:
         """Return a text for each thing that may be wrong, "" where nothing is. Raises as ``agree``."""
-        marks, now_ms, by_ms = await self._count()
+        marks, now_ms, by_ms, seen = await self._count()
         gone = lost(self._marks, marks)
         made = await self._read()
         if by_ms:
@@ -195,6 +225,7 @@ class StoreGuard:
             made = await self._write(-1 if gone is None else gone)
         self._take(made)
         self._marks |= marks
+        self._seen = seen if seen.until_ms else self._seen
         return {
             Subject("store", "contents"): loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
             STORE_CLOCK: step_in(made, now_ms, STEP_IN_HEALTH_MS),
@@ -206,9 +237,9 @@ class StoreGuard:
         judge_agreement(made, len(self._keys.shards))
         self._id, self.secret, self._agreed = made["id"], made["secret"], True
 
-    async def _count(self) -> tuple[dict[int, Mark], int, int]:
-        """Return a mark for every shard that answers, the store's clock (0 if none answers), and by how much it
-        stepped (ms)."""
+    async def _count(self) -> tuple[dict[int, Mark], int, int, Seen]:
+        """Return a mark for every shard that answers, the store's clock (0 if none answers), by how much it stepped
+        (ms), and what the look tells of a loss after it."""
         sent = time.monotonic()
         replies = await self._runner.many([count_call(keys) for keys in self._keys.shards])
         received = time.monotonic()
@@ -216,7 +247,7 @@ class StoreGuard:
         now_ms = max((reply[0] // 1000 for reply in answers.values()), default=0)
         # In a Cluster the clocks of the nodes may differ, so one shard speaks for all.
         by_ms = self._steps.observe(sent, received, answers[0][0]) if 0 in answers else 0
-        return {n: _mark(reply) for n, reply in answers.items()}, now_ms, by_ms
+        return {n: _mark(reply) for n, reply in answers.items()}, now_ms, by_ms, seen_in(list(answers.values()))
 
     async def _read(self) -> dict[str, int]:
         client: Any = self._client
@@ -224,7 +255,7 @@ class StoreGuard:
             return _pairs(await client.hgetall(self._keys.store))
 
     async def _write(self, gone: int) -> dict[str, int]:
-        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret)
+        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *self._seen)
         return _pairs(await self._runner.one(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:

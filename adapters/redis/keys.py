@@ -22,7 +22,8 @@ key                    type    holds
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
-{postdate}:store       hash    format, shards, id, secret (all instances must agree); lost_ms, lost (last loss);
+{postdate}:store       hash    format, shards, id, secret (all instances must agree);
+                               lost_ms, lost, lost_from_ms, lost_older (last loss);
                                instances_lost: how many stopped to report without leaving;
                                stepped_ms, _by_ms, _from_ms, _to_ms, _parked (last step of the clock)
 {postdate}:lost        hash    instance -> Unix ms at which it was removed, space, its size; until it is over

@@ -32,6 +32,7 @@ from bridge.core.ports import (
     Found,
     HeldStep,
     LetGo,
+    Loss,
     Met,
     Parked,
     Piece,
@@ -104,6 +105,10 @@ class RedisStore:
     async def look(self) -> dict[Subject, str]:
         """Check that it is still the same store and has room. Return a text for each thing, "" where it is fine."""
         return await self._guard.look()
+
+    async def loss(self) -> Loss | None:
+        """Return the last loss that an instance saw."""
+        return await self._guard.loss()
 
     def secret(self) -> bytes:
         """Return what signs retry states: random, and the same in every instance of an open store."""

@@ -27,7 +27,7 @@ from bridge.desk.rows import Row
 from bridge.desk.severity import CheckResult
 from bridge.desk.topology import Finding, Part
 from bridge.parking.history import HistoryLimits
-from bridge.pipeline.ends import Drains, Ends, RelayEnds
+from bridge.pipeline.ends import Drains, Ends, LogReplay, RelayEnds
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
@@ -78,6 +78,10 @@ class BrokerEnds(Protocol):
         self, settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]
     ) -> list[RelayEnds]:
         """Make the ends of the relays of routes without a store."""
+
+    def open_replay(self, settings: Settings, route: str, secret: Callable[[], bytes]) -> LogReplay:
+        """Return what the intake of a route still has, not connected yet. Raises ``Refused`` where a broker keeps
+        nothing that was taken in."""
 
     def open_drains(self, settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
         """Return how to empty the levels of routes that have a store now; None where the broker does it by itself."""

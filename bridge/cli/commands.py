@@ -122,6 +122,14 @@ COMMANDS = {
         "Put back the messages of a file of `postdate export`.",
         ("postdate import backup.jsonl --dry-run", "postdate import backup.jsonl --route orders --overdue skip"),
     ),
+    "restore": Command(
+        "bridge.cli.from_intake:restore",
+        "Bring back what Redis has lost of a route.",
+        (
+            "postdate restore payments --from-intake --dry-run",
+            "postdate restore payments --from-intake --since 2h --yes",
+        ),
+    ),
     "stats": Command(
         "bridge.cli.stats:stats",
         "Show message counts, memory use and the health of each instance.",

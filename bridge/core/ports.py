@@ -64,6 +64,18 @@ class Parked(NamedTuple):
     before: tuple[int, ...] = ()
 
 
+class Loss(NamedTuple):
+    """The store was emptied or replaced by an older copy; an instance saw it at ``at_ms``.
+
+    When an instance looked last before it, all that was due before ``from_ms`` (0: unknown) had left, except what was
+    being sent, and ``older`` messages that were held or refused.
+    """
+
+    at_ms: int
+    from_ms: int
+    older: int
+
+
 class Claimed(NamedTuple):
     """What a claim took from one shard.
 
@@ -188,6 +200,9 @@ class ParkingStore(Protocol):
 
     async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
         """Return the lowest offset of each log that was parked in the shard, since the store was new or emptied."""
+
+    async def loss(self) -> Loss | None:
+        """Return the last loss that an instance saw; None if none did."""
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         """Mark origins as handled, and with them all earlier records of their logs that are not owed."""

@@ -11,7 +11,6 @@ from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_rema
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
-from bridge.core.ports import Store
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
 from bridge.operate.select import no_store
@@ -224,7 +223,7 @@ class KeptStores:
         async with self._lock:  # a store takes one call at a time
             return await self._parking(broker).park(make, reserve)
 
-    async def store(self, broker: BrokerKind) -> Store:
+    async def store(self, broker: BrokerKind) -> RedisStore:
         """Return the store of a broker, open to park in. Raises as ``park``."""
         return await self._parking(broker).open()
 

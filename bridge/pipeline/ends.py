@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from bridge.core.message import Claim
+from bridge.core.message import Claim, Delivery
 from bridge.core.ports import Link, Sink, Source
 from bridge.pipeline.fan_out import Copy
 from bridge.pipeline.relay import Carried, Packing
@@ -41,3 +41,23 @@ class Drains(NamedTuple):
 
     look: Callable[[], Sequence[str]]
     open: Callable[[str], RelayEnds]
+
+
+class LogReplay(Protocol):
+    """The records that a route took in, read once more. The broker learns nothing of it. A record arrived at its
+    timestamp. Every method raises ``BrokerUnavailable``."""
+
+    async def open(self, from_ms: int) -> None:
+        """Find what was written at ``from_ms`` or later, up to now. Raises ``NotFound`` where there is no intake."""
+
+    def records(self) -> AsyncIterator[Delivery]:
+        """Iterate over these records, by their timestamps. It can be called again."""
+
+    def later(self) -> AsyncIterator[Delivery]:
+        """Iterate over what was written since ``open``, or since the last call."""
+
+    def taken(self, delivery: Delivery) -> bool:
+        """Return whether an instance had handled the record before ``open``."""
+
+    async def close(self) -> None:
+        """Close the connections."""

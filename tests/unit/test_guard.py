@@ -9,10 +9,12 @@ from adapters.redis.guard import (
     LOSS_SHOWN_MS,
     MOVES_LOST_SHOWN_MS,
     Mark,
+    Seen,
     loss_in,
     lost,
     many_dead,
     nearly_full,
+    seen_in,
 )
 from bridge.desk.numbers import ServerMemory
 
@@ -69,3 +71,11 @@ def test_the_fullest_server_is_named_from_80_percent_of_its_memory() -> None:
 def test_many_dead_letters_are_warned_of() -> None:
     assert many_dead(10_000) == ""
     assert many_dead(10_001).startswith("dead letters: 10001. ")
+
+
+def test_a_look_tells_what_had_left_should_it_be_the_last_before_a_loss() -> None:
+    now_us, quiet = 50_000_000, (0, 0, 0, 0)
+    on_time, overdue = (now_us, 5, 1, 0, 0, 60_000, 0, 0), (now_us + 3_000, 9, 0, 0, 4, 48_500, 2, 3)
+    assert seen_in([on_time, (now_us, *quiet, -1, 0, 0)]) == Seen(50_000, 0)
+    assert seen_in([on_time, overdue]) == Seen(48_500, 5)
+    assert seen_in([]) == Seen()

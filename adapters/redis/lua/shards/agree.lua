@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Writes what all instances must agree on where it is missing, and notes a loss that an instance has seen.
 --
--- KEYS  1 store (hash: format, shards, id, secret; lost_ms and lost describe the last loss)
+-- KEYS  1 store (hash: format, shards, id, secret; lost_ms, lost, lost_from_ms and lost_older describe the last loss)
 -- ARGV  1 format   2 shards   3 id for a store without one   4 number of lost messages, or -1
---       5 secret for a store without one
+--       5 secret for a store without one   6 ms before which all was settled when the instance looked last (0: unknown)
+--       7 number of messages that were held or refused then, whose due moments may be earlier
 -- Returns  pairs: name, value
 --- @include include/now
 local STORE = KEYS[1]
@@ -17,11 +18,16 @@ local lost = tonumber(ARGV[4])
 if lost >= 0 then
   local now_ms = math.floor(now_us() / 1000)
   local noted_ms = tonumber(redis.call('HGET', STORE, 'lost_ms') or 0)
+  local from_ms, older = tonumber(ARGV[6]), tonumber(ARGV[7])
   if now_ms - noted_ms < LOSS_MS then
     lost = math.max(lost, tonumber(redis.call('HGET', STORE, 'lost') or 0))
+    older = math.max(older, tonumber(redis.call('HGET', STORE, 'lost_older') or 0))
+    local noted_from_ms = tonumber(redis.call('HGET', STORE, 'lost_from_ms') or 0)
+    from_ms = from_ms > 0 and noted_from_ms > 0 and math.min(from_ms, noted_from_ms) or from_ms + noted_from_ms
   else
     noted_ms = now_ms
   end
   redis.call('HSET', STORE, 'lost_ms', string.format('%d', noted_ms), 'lost', lost)
+  redis.call('HSET', STORE, 'lost_from_ms', string.format('%d', from_ms), 'lost_older', older)
 end
 return redis.call('HGETALL', STORE)

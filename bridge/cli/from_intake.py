@@ -1,0 +1,144 @@
+"""``postdate restore ROUTE --from-intake``: bring back what Redis lost from the records that Kafka still has."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from bridge.app.brokers import broker_of
+from bridge.cli.acting import user
+from bridge.cli.importing import MaxRateOption, OverdueOption, totals
+from bridge.cli.listing import Looking
+from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption, YesOption
+from bridge.cli.output import facts
+from bridge.core.errors import FAILED, Refused, SettingsError
+from bridge.core.ports import ParkingStore
+from bridge.delay.duration import write_moment
+from bridge.desk.past import AuditEntry
+from bridge.operate.moments import read_past_border_ms
+from bridge.operate.putback import RATE, Overdue, Pace, PutBack
+from bridge.operate.replay import Replay
+from bridge.operate.select import refuse_without_store, unknown_route
+from bridge.operate.stores import KeptStores
+from bridge.pipeline.derive import route_rules
+from bridge.pipeline.ends import LogReplay
+from bridge.settings import Settings, settings_from
+from bridge.telemetry.printable import say
+
+#: A clock of a producer may be behind by so much.
+_CLOCKS_MS = 60_000
+
+
+def restore(
+    route: Annotated[str, typer.Argument(metavar="ROUTE", help="Name of a Kafka route in the settings.")],
+    from_intake: Annotated[
+        bool, typer.Option("--from-intake", help="Read the route's intake topics from the start of their retention.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Bring back what was due at this time or later. A duration counts back from now. "
+            "Default: the moment of the loss, if a running postdate saw it.",
+        ),
+    ] = None,
+    overdue: OverdueOption = Overdue.DELIVER,
+    max_rate: MaxRateOption = RATE,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Bring back what Redis has lost of a route.
+
+    Kafka still has the records of the intake topics for their retention. postdate reads them with their cancellations
+    and replacements, and parks what was due after the loss. It joins no group and commits nothing, and may run beside
+    instances. What Redis has taken in since the loss is left alone, so the same command may be repeated.
+
+    A message that was delivered around the loss may come again. Messages that come back have new ids.
+    """
+    if not from_intake:
+        raise SettingsError("Add --from-intake.")
+    settings = settings_from(config)
+    if route not in settings.routes:
+        raise SettingsError(unknown_route(settings.routes, route))
+    refuse_without_store(settings, route)
+    found = asyncio.run(_replay(settings, route, since, (overdue, Pace(max_rate)), dry_run, yes))
+    facts(output, found, [(name, str(value)) for name, value in found.items()])
+    if dry_run:
+        say("Nothing was changed, because of --dry-run.")
+
+
+async def _replay(
+    settings: Settings, route: str, since: str | None, ways: tuple[Overdue, Pace], dry_run: bool, yes: bool
+) -> dict[str, Any]:
+    stores, broker = KeptStores(settings, route), settings.routes[route].broker
+    log: LogReplay | None = None
+    try:
+        store, desk = await stores.store(broker), await stores.desk()
+        since_ms = await _since_ms(settings, store, await desk.now_ms(), since)
+        rules = route_rules(settings, route)
+        log = broker_of(broker).ends.open_replay(settings, route, store.secret)
+        # A retry route waits by its schedule, which no limit bounds.
+        await log.open(0 if rules.schedule else since_ms - settings.limits.max_delay - _CLOCKS_MS)
+        replay = Replay(log, store, rules, since_ms)
+        await replay.look(Looking("Read"))
+        if dry_run or not yes:
+            trial = PutBack(store, desk, ways[0], ways[1], dry_run=True)
+            await replay.put(trial, Looking("Counted"))
+            if dry_run or not _confirmed(_document(replay, trial, since_ms, 0)):
+                return _document(replay, trial, since_ms, 0)
+        putback = PutBack(store, desk, *ways)
+        await replay.put(putback, Looking("Put back, of"))
+        found = _document(replay, putback, since_ms, await replay.follow())
+        what = f"route {route} from its intake, due since {write_moment(since_ms)}"
+        await desk.note(AuditEntry(user(), "restore", what, found["parked"] + found["dead"]))
+        return found
+    finally:
+        if log is not None:
+            await log.close()
+        await stores.close()
+
+
+async def _since_ms(settings: Settings, store: ParkingStore, now_ms: int, since: str | None) -> int:
+    """Return the moment from which messages come back. What was being sent at the loss was due a lease before it, at
+    most. Raises ``SettingsError``, and ``Refused`` where the moment of the loss does not tell."""
+    if (named_ms := read_past_border_ms("--since", since, now_ms)) is not None:
+        return named_ms
+    loss = await store.loss()
+    if loss is None or not loss.from_ms:
+        raise SettingsError("No running postdate saw a loss, so --since is needed: a moment shortly before the loss.")
+    if loss.older:
+        raise Refused(
+            f"at the loss, {write_moment(loss.at_ms)}, messages were held or refused: {loss.older}. They were due "
+            "earlier. Give --since: a moment before the first of them was due"
+        )
+    return loss.from_ms - settings.dispatch.lease
+
+
+def _document(replay: Replay, putback: PutBack, since_ms: int, cancelled_late: int) -> dict[str, Any]:
+    skipped = {past.value: number for past, number in sorted(replay.skipped.items())}
+    return {
+        "since": write_moment(since_ms),
+        "read": replay.read,
+        **totals(putback.counts),
+        "due_before": skipped.get("before", 0),
+        "cancelled_or_replaced": skipped.get("cancelled", 0),
+        "handled": skipped.get("handled", 0),
+        "cancelled_meanwhile": cancelled_late,
+    }
+
+
+def _confirmed(found: dict[str, Any]) -> bool:
+    """Ask whether to go on. Raises ``SettingsError`` without a terminal, and exits where the answer is no."""
+    text = f"To park: {found['parked']}, dead letters: {found['dead']}, due since {found['since']}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingsError(f"{text}. Confirm with --yes, because there is no terminal to ask on.")
+    if not typer.confirm(f"{text}. Put them back?", err=True):
+        say("Nothing was done.")
+        raise typer.Exit(FAILED)
+    return True
