@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.cost.instructions import SIZES, Counts, measure
+from tests.cost.instructions import SIZES, Counts, measure, version_of
 from tests.devstack import debian
 
 TABLE = Path(__file__).with_name("table.json")
@@ -23,12 +23,13 @@ def main() -> int:
     for program, package in (("redis-server", "redis-server"), ("valgrind", "valgrind")):
         if not shutil.which(program):
             debian.install(package)
-    before: Counts = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    server = str(shutil.which("redis-server"))
+    before: Counts = json.loads(TABLE.read_text())["counts"]
     with tempfile.TemporaryDirectory(prefix="postdate-cost-") as folder:
-        counts = asyncio.run(measure(str(shutil.which("redis-server")), Path(folder)))
+        counts = asyncio.run(measure(server, Path(folder)))
     sys.stdout.write(table(counts, before))
     if not keep:
-        TABLE.write_text(json.dumps(counts, indent=2) + "\n")
+        TABLE.write_text(json.dumps({"server": version_of(server), "counts": counts}, indent=2) + "\n")
     return 0
 
 
@@ -38,7 +39,8 @@ def table(counts: Counts, before: Counts) -> str:
     for row, by_size in {**counts, "all, rabbitmq": _sum(counts)}.items():
         old = before.get(row) or (_sum(before) if before and row.startswith("all") else {})
         cells = []
-        for size, count in by_size.items():
+        for size in map(str, SIZES):
+            count = by_size[size]
             change = f" ({(count / old[size] - 1) * 100:+.0f} %)" if size in old else ""
             cells.append(f"{count:.1f}{change}".rjust(16))
         lines.append(row.ljust(56) + "".join(cells))

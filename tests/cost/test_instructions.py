@@ -1,0 +1,33 @@
+"""No script costs Redis a tenth more for a message than the table says. `make cost` counts anew and writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cost.__main__ import TABLE
+from tests.cost.instructions import ORDER, measure, version_of
+
+MOST = 1.1
+
+
+@pytest.mark.slow
+def test_no_script_costs_a_tenth_more_than_its_table_says(tmp_path: Path) -> None:
+    server = shutil.which("redis-server")
+    if server is None or shutil.which("valgrind") is None:
+        pytest.skip("counting needs redis-server and valgrind")
+    kept = json.loads(TABLE.read_text())
+    if version_of(server) != kept["server"]:
+        pytest.skip(f"the table holds for {kept['server']}, and this is {version_of(server)}")
+    counts = asyncio.run(measure(server, tmp_path, ORDER[:2]))
+    dearer = {
+        (row, size): (kept["counts"][row][size], count)
+        for row, by_size in counts.items()
+        for size, count in by_size.items()
+        if count > kept["counts"][row][size] * MOST
+    }
+    assert dearer == {}, "thousand instructions a message; if it is worth it, write the table: make cost"
