@@ -46,6 +46,25 @@ _FETCH_MS = 500
 _GATHER_BYTES = 256 * 1024
 
 
+class _LastingClient(AIOKafkaClient):
+    """aiokafka's client, with password and certificates that are read again for each connection."""
+
+    rules: Kafka
+
+    @property
+    def _sasl_plain_password(self) -> str:
+        return self.rules.sasl_password.get_secret_value()
+
+    @property
+    def _ssl_context(self) -> Any:
+        return security(self.rules).get("ssl_context")
+
+
+def _lasting(client: AIOKafkaClient, rules: Kafka) -> None:
+    """Let a client follow secrets in files. aiokafka's producer and consumer make their client themselves."""
+    client.__class__, client.rules = _LastingClient, rules
+
+
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
     """Arguments that every aiokafka client gets. The broker shows ``name`` as the client id."""
     return {
@@ -59,7 +78,7 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
     """Create an idempotent producer that waits for all in-sync replicas. It is not started. Raises
     ``BrokerUnavailable``."""
     with broker_errors(rules):
-        return AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             **connection(rules, "postdate publish"),
             acks="all",
             enable_idempotence=True,
@@ -68,13 +87,15 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
             compression_type=None if rules.compression == "none" else rules.compression,
             request_timeout_ms=_REQUEST_MS,
         )
+        _lasting(producer.client, rules)
+        return producer
 
 
 def new_transactional_producer(rules: Kafka, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
     """Create a producer that Kafka lets no earlier one of this id outlive. It is not started. Kafka aborts a
     transaction that is open for ``timeout_ms``. Raises ``BrokerUnavailable``."""
     with broker_errors(rules):
-        return AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             **connection(rules, "postdate release"),
             acks="all",
             transactional_id=transactional_id,
@@ -84,13 +105,15 @@ def new_transactional_producer(rules: Kafka, transactional_id: str, timeout_ms: 
             compression_type=None if rules.compression == "none" else rules.compression,
             request_timeout_ms=_REQUEST_MS,
         )
+        _lasting(producer.client, rules)
+        return producer
 
 
 def new_reader(rules: Kafka) -> AIOKafkaConsumer:
     """Create a consumer without a group, of committed records. It is neither started nor assigned. Raises
     ``BrokerUnavailable``."""
     with broker_errors(rules):
-        return AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             **connection(rules, "postdate markers"),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -98,6 +121,8 @@ def new_reader(rules: Kafka) -> AIOKafkaConsumer:
             request_timeout_ms=_REQUEST_MS,
             fetch_max_wait_ms=100,
         )
+        _lasting(consumer._client, rules)
+        return consumer
 
 
 def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
@@ -107,7 +132,7 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
     Raises ``BrokerUnavailable``.
     """
     with broker_errors(rules):
-        return AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             **connection(rules, "postdate intake"),
             group_id=rules.group,
             enable_auto_commit=False,
@@ -120,6 +145,8 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             metadata_max_age_ms=rules.refresh,
             fetch_max_wait_ms=_FETCH_MS,
         )
+        _lasting(consumer._client, rules)
+        return consumer
 
 
 def gather(consumer: AIOKafkaConsumer, ms: int) -> None:

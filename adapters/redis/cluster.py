@@ -16,7 +16,7 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import AskError, RedisClusterException, RedisError
 
-from adapters.redis.link import Link
+from adapters.redis.link import Link, renew_certificates
 from adapters.redis.scripts import Call, Wait, checked, commands
 from bridge.core.errors import StoreUnavailable
 
@@ -43,6 +43,11 @@ class Cluster(RedisCluster):
         self._slow: set[str] = set()
         self._patience_s: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
+
+    async def on_connect(self, connection: Any) -> None:
+        """Greet a node as redis-py does."""
+        await super().on_connect(connection)
+        renew_certificates(connection)
 
     async def send(self, calls: Sequence[Call], wait: Wait | None) -> list[Any]:
         """Return the reply of each call, or the error it failed with, in the same order."""

@@ -9,19 +9,20 @@ in the pool of redis-py 8.1 (redis-py issue 4252).
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import ResponseError
 
 from adapters.redis.cluster import Cluster
 from adapters.redis.errors import named
-from adapters.redis.link import check_seams
+from adapters.redis.link import check_seams, renew_certificates
 from adapters.redis.node import NodeClient
 from adapters.redis.sentinel import LOOK_S, FollowingConnection, Sentinels, ask_role, master_client
 from bridge.core.errors import SettingsError
@@ -36,19 +37,38 @@ def connect(settings: RedisSettings) -> Client:
     check_seams()
     url = urlsplit(settings.url.get_secret_value())
     options = _options(settings, url.scheme.startswith("rediss"))
-    if url.username and not options.get("username"):
-        options["username"] = unquote(url.username)
-    if url.password and not options.get("password"):
-        options["password"] = unquote(url.password)
     if url.scheme.endswith("+cluster"):
         return _cluster(url.netloc.rpartition("@")[2], options)
     path = [part for part in url.path.split("/") if part]
     if url.scheme.endswith("+sentinel"):
-        return _sentinel(url.netloc.rpartition("@")[2], path, parse_qs(url.query), options)
+        return _sentinel(url.netloc.rpartition("@")[2], path, options, SentinelLogin(settings))
     database = path[0] if path else "0"
     if not database.isdecimal():
         raise SettingsError(f"redis.url: the database must be a number, not {database!r}")
     return NodeClient(host=url.hostname or "127.0.0.1", port=url.port or 6379, db=int(database), **options)
+
+
+class Login(CredentialProvider):
+    """User and password of a connection, read again for each, so that a rotated password needs no restart."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+
+    async def get_credentials_async(self) -> Any:
+        """Return user and password, or the password alone, or nothing."""
+        return self._credentials(urlsplit(self._settings.url.get_secret_value()))
+
+    def _credentials(self, url: SplitResult) -> tuple[str, ...]:
+        user = self._settings.username or unquote(url.username or "")
+        password = self._settings.password.get_secret_value() or unquote(url.password or "")
+        return (user, password) if user else (password,) if password else ()
+
+
+class SentinelLogin(Login):
+    """The same for the Sentinels, which have a password of their own."""
+
+    def _credentials(self, url: SplitResult) -> tuple[str, ...]:
+        return tuple(parse_qs(url.query).get("sentinel_password", [])[:1])
 
 
 def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
@@ -60,11 +80,8 @@ def _options(settings: RedisSettings, tls: bool) -> dict[str, Any]:
         "socket_keepalive": True,
         "client_name": "postdate",
         "redis_connect_func": _greet,
+        "credential_provider": Login(settings),
     }
-    if settings.username:
-        options["username"] = settings.username
-    if settings.password.get_secret_value():
-        options["password"] = settings.password.get_secret_value()
     if tls:
         options["ssl"] = True
         options["ssl_ca_certs"] = settings.ca_file or None
@@ -86,6 +103,7 @@ async def _greet(connection: Any) -> None:
             raise
         raise better from error
     _greeted.add(_place(connection))
+    renew_certificates(connection)
 
 
 #: The servers that this process has greeted, with TLS or without, and with which client certificate. Where one of them
@@ -116,7 +134,7 @@ def _cluster(netloc: str, options: dict[str, Any]) -> Cluster:
     )
 
 
-def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options: dict[str, Any]) -> NodeClient:
+def _sentinel(netloc: str, path: list[str], options: dict[str, Any], login: SentinelLogin) -> NodeClient:
     """Return a client that follows a master. The Sentinels get a password too, and so the same TLS settings."""
     if not path:
         raise SettingsError(
@@ -125,9 +143,7 @@ def _sentinel(netloc: str, path: list[str], query: dict[str, list[str]], options
     tls = bool(options.pop("ssl", False))
     secure = {key: value for key, value in options.items() if key.startswith("ssl_")} | {"ssl": tls}
     plain = {key: options[key] for key in ("protocol", "retry", "socket_connect_timeout", "redis_connect_func")}
-    password = query.get("sentinel_password", [""])[0]
-    if password:
-        plain["password"] = password
+    plain["credential_provider"] = login
     plain["socket_timeout"] = min(options["socket_timeout"], LOOK_S)
     clients = [Redis(host=host, port=port, **plain, **secure) for host, port in _hosts(netloc, 26379)]
     database = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0

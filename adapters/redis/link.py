@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import hiredis
 import redis
-from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool
+from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as SlowLink
@@ -34,8 +34,15 @@ def check_seams() -> None:
     connection, pool = Connection(), ConnectionPool()
     parser = getattr(connection, "_parser", None)
     found = hasattr(connection, "_writer") and callable(getattr(parser, "parse_error", None))
+    found = found and hasattr(SSLConnection().ssl_context, "context")
     if not (found and hasattr(pool, "_available_connections") and hasattr(pool, "_in_use_connections")):
         raise PostdateError(f"postdate does not work with redis-py {redis.__version__}. Install redis 8.1.0")
+
+
+def renew_certificates(connection: AbstractConnection) -> None:
+    """Let the next connect read the TLS files again. redis-py keeps what it read at the first one."""
+    if isinstance(connection, SSLConnection):
+        connection.ssl_context.context = None
 
 
 class Link:

@@ -6,9 +6,11 @@ Live are those that no connection, no topology and no other instance depends on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bridge.settings.model import Route, Settings
+from bridge.settings.secret_file import FileSecret
+from bridge.settings.urls import mask_url
 
 #: Dotted names; a section alone stands for all of its settings.
 _LIVE = (
@@ -60,8 +62,8 @@ def is_live(name: str) -> bool:
 
 def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs."""
-    names = sorted(_differing(old, new))
-    return Changes(tuple(filter(is_live, names)), tuple(name for name in names if not is_live(name)))
+    found = sorted(_differing(old, new))
+    return Changes(tuple(name for name, live in found if live), tuple(name for name, live in found if not live))
 
 
 def with_live(old: Settings, new: Settings) -> Settings:
@@ -71,7 +73,8 @@ def with_live(old: Settings, new: Settings) -> Settings:
         if section in (_ROUTES, _ORIGIN):
             continue
         before, after = getattr(old, section), getattr(new, section)
-        live = {name: getattr(after, name) for name in type(before).model_fields if is_live(f"{section}.{name}")}
+        pairs = {name: (getattr(before, name), getattr(after, name)) for name in type(before).model_fields}
+        live = {name: pair[1] for name, pair in pairs.items() if is_live(f"{section}.{name}") or _rotated(*pair)}
         sections[section] = before.model_copy(update=live)
     routes = {
         name: route.model_copy(update={field: getattr(new.routes[name], field) for field in _LIVE_OF_ROUTES})
@@ -82,19 +85,27 @@ def with_live(old: Settings, new: Settings) -> Settings:
     return old.model_copy(update={**sections, _ROUTES: routes})
 
 
-def _differing(old: Settings, new: Settings) -> Iterator[str]:
+def _rotated(before: Any, after: Any) -> bool:
+    """Whether the same file has another password. Connections read it by themselves."""
+    files = isinstance(before, FileSecret) and isinstance(after, FileSecret) and before.file == after.file
+    return files and mask_url(before.first) == mask_url(after.first)
+
+
+def _differing(old: Settings, new: Settings) -> Iterator[tuple[str, bool]]:
+    """The settings that differ, and whether each is taken over."""
     for section in Settings.model_fields:
         if section in (_ROUTES, _ORIGIN):
             continue
         before, after = getattr(old, section), getattr(new, section)
-        yield from (
-            f"{section}.{name}" for name in type(before).model_fields if getattr(before, name) != getattr(after, name)
-        )
+        for name in type(before).model_fields:
+            pair = getattr(before, name), getattr(after, name)
+            if pair[0] != pair[1]:
+                yield f"{section}.{name}", is_live(f"{section}.{name}") or _rotated(*pair)
     for name in old.routes.keys() | new.routes.keys():
         if name not in old.routes or name not in new.routes:
-            yield f"{_ROUTES}.{name}"
+            yield f"{_ROUTES}.{name}", False
             continue
         past, other = old.routes[name], new.routes[name]
-        yield from (
-            f"{_ROUTES}.{name}.{field}" for field in Route.model_fields if getattr(past, field) != getattr(other, field)
-        )
+        for field in Route.model_fields:
+            if getattr(past, field) != getattr(other, field):
+                yield f"{_ROUTES}.{name}.{field}", field in _LIVE_OF_ROUTES

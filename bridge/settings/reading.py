@@ -49,7 +49,8 @@ from bridge.settings.names import (
     leaves,
     rule_of,
 )
-from bridge.settings.values import RULE_ERROR, ListOf, OneOf, shown
+from bridge.settings.secret_file import FileSecret
+from bridge.settings.values import RULE_ERROR, ListOf, OneOf, Secret, shown
 
 CONFIG = "POSTDATE_CONFIG"
 #: Read by commands: where the API is, and its token.
@@ -57,7 +58,6 @@ _API = ("POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE")
 DEFAULT_FILE = "postdate.toml"
 _FLAG = "flag"
 _FILE = "_FILE"
-_SECRET_MAX = 64 * 1024
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _BAD_NAME = "use a to z, 0 to 9 and _, starting with a letter"
 
@@ -353,8 +353,12 @@ def _path_of(name: str) -> Path | None:
 
 
 def _take_file(layer: _Layer, path: Path, file: str, place: Location) -> None:
+    field = field_at(path)
+    assert field is not None
+    rule = rule_of(field)
+    assert isinstance(rule, Secret)
     try:
-        secret = _read_secret(file)
+        secret = FileSecret(file, rule.judge)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         # Shown only if it is certainly a path: some people put the password itself here.
@@ -362,25 +366,6 @@ def _take_file(layer: _Layer, path: Path, file: str, place: Location) -> None:
         layer.mistakes.append(mistake(place, f"names a file{name} that cannot be read: {reason}"))
     else:
         layer.put(path, secret, Location(f"file {file}", place.key))
-
-
-def _read_secret(file: str) -> str:
-    """The text of a secret file without its last line break, which editors and ``echo`` add."""
-    if not file:
-        raise ValueError("the name is empty")
-    with FilePath(file).open("rb") as stream:
-        content = stream.read(_SECRET_MAX + 1)
-    if len(content) > _SECRET_MAX:
-        raise ValueError("it is over 64 KiB")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        # Not chained: the decoder's exception contains the secret.
-        raise ValueError("it is not UTF-8") from None
-    text = text.removesuffix("\n").removesuffix("\r")
-    if not text:
-        raise ValueError("it is empty")
-    return text
 
 
 def _advice_for_variable(name: str) -> str:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import SecretStr
-
 from bridge.settings.mistakes import did_you_mean
 from bridge.settings.values import Rule, Secret, read_text, wrong
 
@@ -36,15 +34,13 @@ class Url(Secret):
     schemes: Sequence[str]
     check: Callable[[str, str], None]
 
-    def read(self, value: Any) -> str:
-        url = super().read(value)
-        scheme, separator, rest = url.partition("://")
+    def judge(self, text: str) -> None:
+        scheme, separator, rest = text.partition("://")
         if not separator:
             raise wrong(f"must be a URL that begins with {self._choices()}")
         if scheme not in self.schemes:
             raise wrong(f"must begin with {self._choices()}", did_you_mean(scheme, self.schemes))
         self.check(scheme, rest)
-        return url
 
     def _choices(self) -> str:
         return ", ".join(f"{scheme}://" for scheme in self.schemes)
@@ -111,18 +107,16 @@ def is_loopback(listen: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Hook(Rule):
+class Hook(Secret):
     """An http:// or https:// URL, or "". Its path often holds a secret, so it is never shown."""
 
-    def read(self, value: Any) -> str:
-        text = read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+    def judge(self, text: str) -> None:
         if not text:
-            return text
+            return
         scheme, separator, rest = text.partition("://")
         host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
         if not separator or scheme not in ("http", "https") or not _is_host(host):
             raise wrong('must be an http:// or https:// URL with a host, such as "https://hooks.example/..."')
-        return text
 
 
 def check_redis(scheme: str, rest: str) -> None:

@@ -267,20 +267,22 @@ class ListOf(Rule):
 
 @dataclass(frozen=True)
 class Secret(Rule):
-    """Text that is never shown."""
+    """Text that is never shown. What came from a file stays a ``FileSecret``."""
 
-    def read(self, value: Any) -> str:
-        return read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+    def read(self, value: Any) -> Any:
+        self.judge(read_text(value.get_secret_value() if isinstance(value, SecretStr) else value))
+        return value
+
+    def judge(self, text: str) -> None:
+        """Raise ValueError for a text that the setting cannot have."""
 
 
-class Token(Rule):
+class Token(Secret):
     """A token for the HTTP API, or "". Never shown. It travels in a header, so it is printable ASCII without spaces."""
 
-    def read(self, value: Any) -> str:
-        text = read_text(value.get_secret_value() if isinstance(value, SecretStr) else value)
+    def judge(self, text: str) -> None:
         if text and not re.fullmatch(r"[!-~]{16,512}", text):
             raise wrong("must be 16 to 512 printable ASCII characters without spaces")
-        return text
 
 
 def _is_bare_number(value: Any) -> bool:

@@ -167,6 +167,16 @@ class RabbitMQ(Service):
         return pika.BlockingConnection(parameters)
 
     @contextmanager
+    def user(self, name: str, password: str) -> Iterator[str]:
+        """The URL without a password of a user that exists for this block only."""
+        self.ctl("add_user", name, password)
+        try:
+            self.ctl("set_permissions", name, ".*", ".*", ".*")
+            yield f"amqp://{name}@{urlsplit(self.url).netloc.rpartition('@')[2]}/%2F"
+        finally:
+            self.ctl("delete_user", name)
+
+    @contextmanager
     def vhost(self, name: str) -> Iterator[str]:
         """The URL of a virtual host that exists for this block only: all that a test needs to be alone."""
         self.ctl("add_vhost", name)

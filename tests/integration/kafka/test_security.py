@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,37 @@ class Line:
         headers: Any = [("x-delay", b"%d" % delay_ms)]
         self._producer.produce(self.topics[f"{route}.in"], value=value, headers=headers)
         assert self._producer.flush(20) == 0
+
+    def short_sessions(self, login: Mapping[str, Any]) -> None:
+        """Let the bridge use the listener that ends connections early."""
+        kept = {name: self.settings["kafka"][name] for name in ("group", "session_timeout")}
+        self.settings["kafka"] = {**kept, **login, "bootstrap_servers": self.kafka.short_url}
+
+    def traffic(self, for_s: float, at: Mapping[float, Callable[[], None]] | None = None) -> float:
+        """Produce to the good route 20 times a second, and return the longest gap (s) between two arrivals.
+
+        ``at``: what to do when. Every record arrives, none twice.
+        """
+        consumer = Consumer({"bootstrap.servers": self.kafka.url, "group.id": "none", "log_level": 0})
+        consumer.assign([TopicPartition(self.topics["good.out"], 0, OFFSET_BEGINNING)])
+        began, sent, values, moments = time.monotonic(), 0, list[bytes | None](), list[float]()
+        left = dict(at or {})
+        while len(values) < for_s * 20:
+            now = time.monotonic() - began
+            assert now < for_s + 20, f"{len(values)} of {sent}"
+            for moment in [moment for moment in left if moment < now]:
+                left.pop(moment)()
+            if sent < min(now, for_s) * 20:
+                self.produce("good", b"%d" % sent, 200)
+                sent += 1
+            came = [message.value() for message in consumer.consume(100, 0.02)]
+            values += came
+            moments += [time.monotonic()] * len(came)
+        consumer.close()
+        assert len(values) == len(set(values)) == for_s * 20
+        gap_s = max(later - earlier for earlier, later in pairwise(moments))
+        print(f"longest gap: {gap_s:.2f} s")
+        return gap_s
 
     def arrivals(self, route: str, count: int) -> list[tuple[bytes | None, float]]:
         """Values that arrive at a route's consumers, and when; at least so many."""
@@ -282,3 +314,24 @@ def test_a_refused_bridge_reports_it_waits_and_starts_when_accepted(line: Line) 
         # The password is changed there, to what postdate believed.
         line.kafka.add_user(line.user, "SCRAM-SHA-512", "wrong")
         assert [value for value, _ in line.arrivals("good", 1)] == [b"waits"]
+
+
+def test_a_password_that_changes_under_traffic_loses_nothing_and_needs_no_restart(line: Line) -> None:
+    line.allow()
+    secret = line.folder / "secret"
+    secret.write_text(PASSWORD)
+    login = rules(line.kafka, "SASL_PLAINTEXT", "SCRAM-SHA-512", line.user)
+    del login["sasl_password"]
+    line.short_sessions({**login, "sasl_password_file": str(secret)})
+
+    def change() -> None:
+        line.kafka.add_user(line.user, "SCRAM-SHA-512", "another one")
+        secret.write_text("another one\n")
+
+    with line.bridge().start() as bridge:
+        bridge.wait_ready()
+        # Kafka ends every connection after three seconds: all of them are new twice while this runs.
+        gap_s = line.traffic(8, {2.0: change})
+        assert gap_s < 2, bridge.log_tail()
+        assert bridge.running()
+        assert "does not let user" not in bridge.log()
