@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # A shell that forbids bytecode files would let each of the hundreds of processes compile postdate anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test test-fast test-long test-browser test-helm test-rabbitmq4 check format bench compare compare-report screens docs simulate prove cost lock clean
+.PHONY: help env demo test test-fast test-long test-browser test-helm test-rabbitmq4 check format bench compare compare-report screens docs simulate prove cost release lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -82,6 +82,9 @@ cost: $(READY) ## count Redis's instructions for a message, half a minute; KEEP=
 
 docs: ## build the documentation site in build/docs/site; a broken link is a failure
 	@.ci/docs $(PYTHON)
+
+release: $(READY) ## build wheel, sdist and SBOM in build/release, twice; fails if a byte differs
+	@.ci/release "$(CURDIR)/$(BIN)/python" "$(CURDIR)/build/release"
 
 LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host

@@ -25,6 +25,7 @@ from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka.delivered import marker_topic
+from adapters.kafka.tokens import NoToken, token_provider
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import Kafka
 
@@ -38,10 +39,18 @@ def security(rules: Kafka) -> dict[str, Any]:
     if rules.security_protocol in ("SSL", "SASL_SSL"):
         wanted["ssl_context"] = _ssl_context(rules)
     if rules.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-        wanted["sasl_mechanism"] = rules.sasl_mechanism
-        wanted["sasl_plain_username"] = rules.sasl_username
-        wanted["sasl_plain_password"] = rules.sasl_password.get_secret_value()
+        wanted |= _login(rules)
     return wanted
+
+
+def _login(rules: Kafka) -> dict[str, Any]:
+    if rules.by_token:
+        return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": token_provider(rules)}
+    return {
+        "sasl_mechanism": rules.sasl_mechanism,
+        "sasl_plain_username": rules.sasl_username,
+        "sasl_plain_password": rules.sasl_password.get_secret_value(),
+    }
 
 
 def _ssl_context(rules: Kafka) -> ssl.SSLContext:
@@ -99,7 +108,7 @@ def trial_errors(rules: Kafka) -> Iterator[None]:
             yield
     except BrokerUnavailable as error:
         if isinstance(error.__cause__, _NO_RIGHT):
-            raise Refused(f"Kafka refuses access: {error}. Grant user '{rules.sasl_username}' the right") from error
+            raise Refused(f"Kafka refuses access: {error}. Grant user '{rules.user}' the right") from error
         raise
 
 
@@ -125,8 +134,12 @@ def _of_tls(error: ssl.SSLError, where: str) -> str:
 
 
 def _of_rights(error: BaseException, rules: Kafka) -> str:
-    where, mechanism, user = rules.bootstrap_servers, rules.sasl_mechanism, rules.sasl_username
+    where, mechanism, user = rules.bootstrap_servers, rules.sasl_mechanism, rules.user
     if isinstance(error, SaslAuthenticationFailed):
+        if isinstance(error, NoToken):
+            return str(error)
+        if rules.by_token:
+            return f"{where} refuses the token of '{user}'. Kafka's log says why: issuer, audience or signature"
         return f"{where} does not let user '{user}' in by {mechanism}. The user is unknown, or the password is wrong"
     if isinstance(error, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
         return f"{where} does not support {mechanism}. Check kafka.sasl_mechanism"

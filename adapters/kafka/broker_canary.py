@@ -44,7 +44,7 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None
         try:
             return asyncio.run(_trip(settings, delay_ms, wait_s))
         except TopicAuthorizationFailedError as error:
-            raise Refused(f"user '{settings.kafka.sasl_username}' may not use the canary's topics") from error
+            raise Refused(f"user '{settings.kafka.user}' may not use the canary's topics") from error
 
 
 async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:

@@ -1,8 +1,8 @@
 """aiokafka's clients: created from the settings, started and closed.
 
 aiokafka is pinned exactly. Besides its documented classes postdate uses some internal ones, here and in
-``partition_queue.py``, ``transaction.py``, ``outgoing.py``, ``raw/poison.py`` and ``topology/topic_ids.py``. Each is
-the only way to keep a promise.
+``sessions.py``, ``partition_queue.py``, ``transaction.py``, ``outgoing.py``, ``raw/poison.py`` and
+``topology/topic_ids.py``. Each is the only way to keep a promise.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import OffsetAndMetadata
 
 from adapters.kafka.access import broker_errors, security, sentence, why_not
+from adapters.kafka.sessions import lasting
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Kafka
 
@@ -44,25 +45,6 @@ _BEAT_MS = 1000
 #: How long a broker waits for the first record before it answers a fetch with none, and the bytes that end a gathering.
 _FETCH_MS = 500
 _GATHER_BYTES = 256 * 1024
-
-
-class _LastingClient(AIOKafkaClient):
-    """aiokafka's client, with password and certificates that are read again for each connection."""
-
-    rules: Kafka
-
-    @property
-    def _sasl_plain_password(self) -> str:
-        return self.rules.sasl_password.get_secret_value()
-
-    @property
-    def _ssl_context(self) -> Any:
-        return security(self.rules).get("ssl_context")
-
-
-def _lasting(client: AIOKafkaClient, rules: Kafka) -> None:
-    """Let a client follow secrets in files. aiokafka's producer and consumer make their client themselves."""
-    client.__class__, client.rules = _LastingClient, rules
 
 
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
@@ -87,7 +69,7 @@ def new_producer(rules: Kafka) -> AIOKafkaProducer:
             compression_type=None if rules.compression == "none" else rules.compression,
             request_timeout_ms=_REQUEST_MS,
         )
-        _lasting(producer.client, rules)
+        lasting(producer.client, rules)
         return producer
 
 
@@ -105,7 +87,7 @@ def new_transactional_producer(rules: Kafka, transactional_id: str, timeout_ms: 
             compression_type=None if rules.compression == "none" else rules.compression,
             request_timeout_ms=_REQUEST_MS,
         )
-        _lasting(producer.client, rules)
+        lasting(producer.client, rules)
         return producer
 
 
@@ -121,7 +103,7 @@ def new_reader(rules: Kafka) -> AIOKafkaConsumer:
             request_timeout_ms=_REQUEST_MS,
             fetch_max_wait_ms=100,
         )
-        _lasting(consumer._client, rules)
+        lasting(consumer._client, rules)
         return consumer
 
 
@@ -145,7 +127,7 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
             metadata_max_age_ms=rules.refresh,
             fetch_max_wait_ms=_FETCH_MS,
         )
-        _lasting(consumer._client, rules)
+        lasting(consumer._client, rules)
         return consumer
 
 
@@ -240,7 +222,7 @@ async def give_up_producer(producer: AIOKafkaProducer) -> None:
     """
     producer._closed = True
     sending = producer._sender.sender_task
-    for connection in list(producer.client._conns.values()):
+    for connection in (*producer.client._conns.values(), *producer.client.retired):
         connection.close()
     for _ in range(2):  # the first ends its loop, the second the wait for its requests
         if sending is not None and not sending.done():

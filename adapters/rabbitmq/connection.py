@@ -17,23 +17,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
+import structlog
 from pika import frame, spec
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import io_services_utils
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
+from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
 from adapters.rabbitmq.trouble import of_all_hosts, of_files, sentence
 from bridge.core.errors import BrokerUnavailable, PostdateError
 from bridge.settings import RabbitMQ
+from bridge.settings.oauth import AccessToken, fetch_token
+
+log = structlog.get_logger("postdate")
 
 #: pika reads 4 KiB at a time: a thousand needless system calls a second at 10,000 messages a second.
 _RECV_BYTES = 128 * 1024
@@ -41,6 +47,8 @@ _RECV_BYTES = 128 * 1024
 _CONSUME_BYTES = 1
 _KEEP_ALIVE_S = 1.0
 _HANDSHAKE_S = 1.0
+#: How long to wait after there was no new token.
+_AGAIN_S = 1.0
 _TIMEOUT_S = 15
 #: Where there are other hosts to try. The machine of a frozen host still accepts connections.
 _HOST_TIMEOUT_S = 5
@@ -55,6 +63,14 @@ class RawProperties(spec.BasicProperties):
     def __init__(self, raw: bytes) -> None:
         super().__init__()
         self.raw = raw
+
+
+class TokenCredentials(pika.PlainCredentials):
+    """A token as password. RabbitMQ takes the user from the token."""
+
+    def __init__(self, token: AccessToken) -> None:
+        super().__init__("", token.text)
+        self.token = token
 
 
 #: Handler of a hot method: the buffer, and where in it the method's arguments start.
@@ -258,7 +274,8 @@ _connected: set[tuple[str, int]] = set()
 
 async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> RabbitLink:
     """Connect to the first host that answers, from ``first_host`` on. Raises ``BrokerUnavailable``."""
-    wanted = parameters(settings, name)
+    # A token comes from another server, which may take its time.
+    wanted = await asyncio.to_thread(parameters, settings, name) if settings.by_token else parameters(settings, name)
     troubles = []
     for step in range(len(wanted)):
         number = (first_host + step) % len(wanted)
@@ -267,8 +284,30 @@ async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> Rabbi
         except BrokerUnavailable as error:
             troubles.append(str(error))
         else:
+            if settings.by_token:
+                _keep_renewed(connection, closed, settings, wanted[number].credentials.token)
             return RabbitLink(connection, closed, (number + 1) % len(wanted))
     raise BrokerUnavailable(of_all_hosts(troubles))
+
+
+def _keep_renewed(
+    connection: HotConnection, closed: asyncio.Future[BaseException], settings: RabbitMQ, token: AccessToken
+) -> None:
+    renewing = asyncio.ensure_future(_renew(connection, settings, token))
+    closed.add_done_callback(lambda _: renewing.cancel())
+
+
+async def _renew(connection: HotConnection, settings: RabbitMQ, token: AccessToken) -> None:
+    """Give the open connection a new token whenever the one before has aged. RabbitMQ ends one whose token expired."""
+    while True:
+        await asyncio.sleep(token.renew_at - time.monotonic())
+        try:
+            token = await asyncio.to_thread(fetch_token, settings, "rabbitmq")
+        except BrokerUnavailable as error:
+            log.warning("no new token for RabbitMQ", because=str(error))
+            token = token._replace(renew_at=time.monotonic() + _AGAIN_S)
+        else:
+            connection.update_secret(token.text, "postdate renews its token")
 
 
 async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, asyncio.Future[BaseException]]:
@@ -313,10 +352,11 @@ async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, async
 def parameters(settings: RabbitMQ, name: str) -> list[pika.ConnectionParameters]:
     """Return pika's parameters for each host, in the order of the URL. The broker shows ``name`` for the connection.
 
-    Reads the TLS files each time, so the next connection uses renewed certificates. Raises ``BrokerUnavailable`` for
-    files that cannot be used.
+    Reads the TLS files each time, so the next connection uses renewed certificates. Gets a token where the settings
+    want one, which may block. Raises ``BrokerUnavailable`` for files that cannot be used, and without a token.
     """
     found = addresses(settings)
+    login = _login(settings)
     secure = is_secure(settings)
     context = tls_context(settings) if secure else None
     for parameters in found:
@@ -324,9 +364,18 @@ def parameters(settings: RabbitMQ, name: str) -> list[pika.ConnectionParameters]
         parameters.blocked_connection_timeout = None
         parameters.socket_timeout = parameters.stack_timeout = _TIMEOUT_S if len(found) == 1 else _HOST_TIMEOUT_S
         parameters.client_properties = {"connection_name": name, "product": "postdate"}
+        if login is not None:
+            parameters.credentials = login
         if context is not None:
             parameters.ssl_options = pika.SSLOptions(context, parameters.host)
     return list(found)
+
+
+def _login(settings: RabbitMQ) -> pika.PlainCredentials | ExternalCredentials | None:
+    """Return a login other than the URL's user and password."""
+    if settings.auth_mechanism == "EXTERNAL":
+        return ExternalCredentials()
+    return TokenCredentials(fetch_token(settings, "rabbitmq")) if settings.by_token else None
 
 
 def addresses(settings: RabbitMQ) -> list[pika.URLParameters]:

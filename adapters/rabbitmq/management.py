@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 from adapters.rabbitmq.connection import addresses, is_secure, tls_context
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
+from bridge.settings.oauth import fetch_token
 
 _TIMEOUT_S = 2
 _OK, _NOT_FOUND = 200, 404
@@ -51,11 +52,11 @@ class Governed:
 class ManagementApi:
     """A connection to the management API."""
 
-    def __init__(self, connection: HTTPConnection, path: str, user: str, password: str) -> None:
+    def __init__(self, connection: HTTPConnection, path: str, login: str) -> None:
+        """``login`` is the value of the header Authorization."""
         self._connection = connection
         self._path = path.rstrip("/")
-        token = base64.b64encode(f"{user}:{password}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {token}"}
+        self._headers = {"Authorization": login}
 
     def get(self, path: str) -> Any:
         """Return the JSON at a path; None where nothing exists. Raises ``BrokerUnavailable``."""
@@ -112,10 +113,9 @@ class ManagementApi:
 
 def reach(settings: RabbitMQ) -> ManagementApi:
     """Return the first API that answers. Raises ``BrokerUnavailable``."""
-    first = addresses(settings)[0]
-    troubles = []
+    login, troubles = _login(settings), []
     for connection, path in _candidates(settings):
-        api = ManagementApi(connection, path, first.credentials.username, first.credentials.password)
+        api = ManagementApi(connection, path, login)
         try:
             api.get("overview")
         except BrokerUnavailable as error:
@@ -124,6 +124,14 @@ def reach(settings: RabbitMQ) -> ManagementApi:
         else:
             return api
     raise BrokerUnavailable("; ".join(dict.fromkeys(troubles)))
+
+
+def _login(settings: RabbitMQ) -> str:
+    """Return the header Authorization. Raises ``BrokerUnavailable`` without a token."""
+    if settings.by_token:
+        return f"Bearer {fetch_token(settings, 'rabbitmq').text}"
+    first = addresses(settings)[0].credentials
+    return f"Basic {base64.b64encode(f'{first.username}:{first.password}'.encode()).decode()}"
 
 
 def _candidates(settings: RabbitMQ) -> Iterator[tuple[HTTPConnection, str]]:

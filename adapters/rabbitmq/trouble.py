@@ -11,7 +11,14 @@ import ssl
 from collections.abc import Sequence
 
 import pika
-from pika.exceptions import ChannelClosed, ConnectionClosed, IncompatibleProtocolError, StreamLostError
+from pika.credentials import ExternalCredentials
+from pika.exceptions import (
+    AuthenticationError,
+    ChannelClosed,
+    ConnectionClosed,
+    IncompatibleProtocolError,
+    StreamLostError,
+)
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; then not yet valid and expired.
 _OTHER_NAME, _OUT_OF_TIME = (62, 64), (9, 10)
@@ -38,7 +45,7 @@ def sentence(
     cause = _cause(error)
     if wanted is not None:
         return _not_opened(cause, wanted, connected_before)
-    return _refused_login(str(cause)) or f"RabbitMQ does not answer ({_plain(cause)})"
+    return _refused_login(str(cause), None) or f"RabbitMQ does not answer ({_plain(cause)})"
 
 
 def of_all_hosts(troubles: Sequence[str]) -> str:
@@ -84,7 +91,9 @@ def _plain(cause: BaseException) -> str:
 def _not_opened(cause: BaseException, wanted: pika.ConnectionParameters, connected_before: bool) -> str:
     """Describe a failure to connect."""
     address, tls, text = f"{wanted.host}:{wanted.port}", wanted.ssl_options is not None, str(cause)
-    if known := _refused_login(text):
+    if isinstance(cause, AuthenticationError) and text == wanted.credentials.TYPE:
+        return no_mechanism(text)
+    if known := _refused_login(text, wanted):
         return known
     if tls and (known := _of_tls(cause, address)):
         return known
@@ -150,9 +159,19 @@ def _of_alert(alert: str, address: str) -> str:
     )
 
 
-def _refused_login(text: str) -> str | None:
-    """Describe a wrong password or virtual host; None for another error."""
+def no_mechanism(mechanism: str) -> str:
+    """Describe a login that RabbitMQ does not offer."""
+    plugin = " and enable the plugin rabbitmq_auth_mechanism_ssl" if mechanism == "EXTERNAL" else ""
+    return f"RabbitMQ does not offer the login {mechanism}. Add it to auth_mechanisms in rabbitmq.conf{plugin}"
+
+
+def _refused_login(text: str, wanted: pika.ConnectionParameters | None) -> str | None:
+    """Describe a wrong login or virtual host; None for another error."""
     if "Login was refused" in text:
+        if wanted is not None and isinstance(wanted.credentials, ExternalCredentials):
+            return "RabbitMQ has no user of the name in rabbitmq.cert_file. Its log has the name. Create that user"
+        if wanted is not None and not wanted.credentials.username:
+            return "RabbitMQ refuses the token. Its log says why: audience, signature, scopes or expiry"
         return "RabbitMQ refuses the user or the password. Correct rabbitmq.url or rabbitmq.password"
     found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
     return f"RabbitMQ does not open that virtual host ({found[1]}). Correct the end of rabbitmq.url" if found else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bridge.delay.duration import write_duration
 from bridge.delay.naming import Naming, is_topic, mistake, taken_by
 from bridge.settings.mistakes import Conflict, Path
-from bridge.settings.model import ROLES, Only, RabbitMQ, Redis, Route, Settings
+from bridge.settings.model import ROLES, Kafka, OAuth, Only, RabbitMQ, Redis, Route, Settings
 from bridge.settings.names import ROUTES, TOKENS
 from bridge.settings.own_names import BACK, own_exchanges, own_queues, takes_level_topic
 from bridge.settings.process_plan import is_canary
@@ -31,6 +31,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _bridge(settings)
     yield from _tls("redis", settings.redis)
     yield from _tls("rabbitmq", settings.rabbitmq)
+    yield from _rabbitmq_login(settings.rabbitmq)
     yield from _kafka(settings)
     yield from _times(settings)
     yield from _http(settings)
@@ -63,15 +64,31 @@ def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
     yield from _missing_files(section, files)
 
 
+def _rabbitmq_login(rabbitmq: RabbitMQ) -> Iterator[Conflict]:
+    """A login needs its own settings, and none of another login's."""
+    by: Path = ("rabbitmq", "auth_mechanism")
+    url: Path = ("rabbitmq", "url")
+    external = rabbitmq.auth_mechanism == "EXTERNAL"
+    if external and not (rabbitmq.cert_file and rabbitmq.url.get_secret_value().startswith("amqps://")):
+        text = "requires a client certificate: rabbitmq.cert_file, and a rabbitmq.url that begins with amqps://"
+        yield Conflict((by, ("rabbitmq", "cert_file"), url), text)
+    given = [name for name, value in _oauth_of(rabbitmq).items() if value]
+    if external:
+        unused = [*given, *(["password"] if rabbitmq.password.get_secret_value() else [])]
+        for name in unused:
+            yield Conflict((("rabbitmq", name), by), 'is not used with rabbitmq.auth_mechanism = "EXTERNAL"')
+    elif given:
+        first: Path = ("rabbitmq", given[0])
+        yield from _oauth("rabbitmq", rabbitmq, first)
+        if rabbitmq.password.get_secret_value():
+            text = f"is not used with {'.'.join(first)}: the token is the password"
+            yield Conflict((("rabbitmq", "password"), first), text)
+
+
 def _kafka(settings: Settings) -> Iterator[Conflict]:
     kafka = settings.kafka
     protocol: Path = ("kafka", "security_protocol")
-    secured = {"sasl_username": kafka.sasl_username, "sasl_password": kafka.sasl_password.get_secret_value()}
-    for name, value in secured.items():
-        if value and not kafka.security_protocol.startswith("SASL"):
-            yield Conflict((("kafka", name), protocol), 'requires kafka.security_protocol = "SASL_SSL"')
-    if kafka.security_protocol.startswith("SASL") and not all(secured.values()):
-        yield Conflict((protocol, ("kafka", "sasl_username")), "requires kafka.sasl_username and kafka.sasl_password")
+    yield from _kafka_login(kafka)
     if kafka.key_file and not kafka.cert_file:
         yield Conflict((("kafka", "key_file"), ("kafka", "cert_file")), "requires kafka.cert_file")
     files = {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}
@@ -86,6 +103,51 @@ def _missing_files(section: str, files: Mapping[str, str]) -> Iterator[Conflict]
     for name, file in files.items():
         if file and not FilePath(file).is_file():
             yield Conflict(((section, name),), "names a file that does not exist")
+
+
+def _kafka_login(kafka: Kafka) -> Iterator[Conflict]:
+    """A login needs its own settings, and none of another login's."""
+    by: Path = ("kafka", "sasl_mechanism")
+    password = {"sasl_username": kafka.sasl_username, "sasl_password": kafka.sasl_password.get_secret_value()}
+    given = {**password, **_oauth_of(kafka), "aws_region": kafka.aws_region}
+    if not kafka.security_protocol.startswith("SASL"):
+        for name in [name for name, value in given.items() if value]:
+            paths = (("kafka", name), ("kafka", "security_protocol"))
+            yield Conflict(paths, 'requires kafka.security_protocol = "SASL_SSL"')
+        return
+    if kafka.sasl_mechanism == "AWS_MSK_IAM":
+        names: set[str] = {"aws_region"}
+        if not kafka.aws_region:
+            yield Conflict((by, ("kafka", "aws_region")), "requires kafka.aws_region")
+    elif kafka.sasl_mechanism == "OAUTHBEARER":
+        names = set(_oauth_of(kafka))
+        yield from _oauth("kafka", kafka, by)
+    else:
+        names = set(password)
+        if not all(password.values()):
+            needs = (("kafka", "security_protocol"), ("kafka", "sasl_username"), by)
+            yield Conflict(needs, "requires kafka.sasl_username and kafka.sasl_password")
+    for name in [name for name, value in given.items() if value and name not in names]:
+        yield Conflict((("kafka", name), by), f"is not used with kafka.sasl_mechanism = {kafka.sasl_mechanism!r}")
+
+
+def _oauth_of(part: OAuth) -> dict[str, str]:
+    """The settings of a login by OAuth, by name."""
+    found = {name: getattr(part, name) for name in OAuth.model_fields}
+    return {**found, "oauth_client_secret": part.oauth_client_secret.get_secret_value()}
+
+
+def _oauth(section: str, part: OAuth, asked_by: Path) -> Iterator[Conflict]:
+    """What a login by OAuth needs. ``asked_by``: the setting that asks for it."""
+    issuer: Path = (section, "oauth_issuer")
+    if bool(part.oauth_issuer) == bool(part.oauth_token_url):
+        text = f"requires {section}.oauth_issuer or {section}.oauth_token_url, and not both"
+        yield Conflict((asked_by, issuer, (section, "oauth_token_url")), text)
+    if not part.oauth_client_id or not part.oauth_client_secret.get_secret_value():
+        text = f"requires {section}.oauth_client_id and {section}.oauth_client_secret"
+        yield Conflict((asked_by, (section, "oauth_client_id"), (section, "oauth_client_secret")), text)
+    if part.oauth_ca_file and not FilePath(part.oauth_ca_file).is_file():
+        yield Conflict(((section, "oauth_ca_file"),), "names a file that does not exist")
 
 
 def _times(settings: Settings) -> Iterator[Conflict]:

@@ -19,6 +19,7 @@ from bridge.settings.urls import (
     Hook,
     Listen,
     Servers,
+    TokenServer,
     Url,
     WebAddress,
     check_amqp,
@@ -31,6 +32,7 @@ from bridge.settings.values import (
     LastStep,
     ListOf,
     Mapped,
+    Mechanism,
     Number,
     OneOf,
     Postponed,
@@ -97,9 +99,21 @@ class Redis(Section):
     key_file: Annotated[str, _FILE] = ""
 
 
-class RabbitMQ(Section):
+class OAuth(Section):
+    """A login by tokens of an OAuth 2 server, which either broker may check."""
+
+    oauth_issuer: Annotated[str, TokenServer()] = ""
+    oauth_token_url: Annotated[str, TokenServer()] = ""
+    oauth_client_id: Annotated[str, _TEXT] = ""
+    oauth_client_secret: Annotated[SecretStr, Secret()] = SecretStr("")
+    oauth_scope: Annotated[str, _TEXT] = ""
+    oauth_ca_file: Annotated[str, _FILE] = ""
+
+
+class RabbitMQ(OAuth):
     url: Annotated[SecretStr, Url(AMQP_SCHEMES, check_amqp)] = SecretStr("amqp://guest:guest@127.0.0.1:5672/%2F")
     password: Annotated[SecretStr, Secret()] = SecretStr("")
+    auth_mechanism: Annotated[Literal["PLAIN", "EXTERNAL"], OneOf()] = "PLAIN"
     # AMQP counts heartbeats in whole seconds. RabbitMQ closes a connection after two to three silent ones.
     heartbeat: Annotated[int, Duration("1s", "1h", step="1s")] = milliseconds("5s")
     # basic.qos carries 16 bits. 0 would mean "no limit", and load the whole queue into this process.
@@ -113,8 +127,13 @@ class RabbitMQ(Section):
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
 
+    @property
+    def by_token(self) -> bool:
+        """Whether postdate logs in with a token."""
+        return bool(self.oauth_issuer or self.oauth_token_url)
 
-class Kafka(Section):
+
+class Kafka(OAuth):
     bootstrap_servers: Annotated[str, Servers()] = "127.0.0.1:9092"
     group: Annotated[str, _GROUP] = "postdate"
     session_timeout: Annotated[int, Duration("1s", "30m")] = milliseconds("6s")
@@ -122,9 +141,12 @@ class Kafka(Section):
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         OneOf(),
     ] = "PLAINTEXT"
-    sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], OneOf()] = "PLAIN"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], Mechanism()
+    ] = "PLAIN"
     sasl_username: Annotated[str, _TEXT] = ""
     sasl_password: Annotated[SecretStr, Secret()] = SecretStr("")
+    aws_region: Annotated[str, _TEXT] = ""
     window: Annotated[int, Whole(1, 65535)] = 5000
     confirm_timeout: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
     compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], OneOf()] = "none"
@@ -137,6 +159,18 @@ class Kafka(Section):
     ca_file: Annotated[str, _FILE] = ""
     cert_file: Annotated[str, _FILE] = ""
     key_file: Annotated[str, _FILE] = ""
+
+    @property
+    def by_token(self) -> bool:
+        """Whether postdate logs in with a token."""
+        return self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
+
+    @property
+    def user(self) -> str:
+        """The user, for a sentence. Which principal a token stands for, only the broker knows."""
+        if self.sasl_mechanism == "AWS_MSK_IAM":
+            return "AWS"
+        return self.oauth_client_id if self.by_token else self.sasl_username
 
 
 class Headers(Section):

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import glob, has_magic
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -57,6 +58,8 @@ CONFIG = "POSTDATE_CONFIG"
 _API = ("POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE")
 DEFAULT_FILE = "postdate.toml"
 _FLAG = "flag"
+#: The only setting that stands in no table, and in the settings file alone.
+_INCLUDE = "include"
 _FILE = "_FILE"
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _BAD_NAME = "use a to z, 0 to 9 and _, starting with a letter"
@@ -279,14 +282,50 @@ def _find_file(path: FilePath | None, environ: Mapping[str, str]) -> FilePath | 
 
 
 def _read_file(file: FilePath | None) -> _Layer:
-    """Read the TOML file. Without a file the layer is empty."""
+    """Read the TOML file, and the files with routes that it includes. Without a file the layer is empty."""
     layer = _Layer(str(file) if file else "no file")
     if file is None:
         return layer
+    data = _parsed(file, layer)
+    pattern = data.pop(_INCLUDE, "")
+    layer.put_table(data, lambda path: Location(str(file), dotted(path)), typed=True)
+    if not isinstance(pattern, str):
+        text = 'must be a pattern in quotes, such as "routes.d/*.toml"'
+        layer.mistakes.append(mistake(Location(str(file), _INCLUDE), text))
+        return layer
+    for other in _included(file, pattern, layer):
+        _include(other, layer)
+    return layer
+
+
+def _included(file: FilePath, pattern: str, layer: _Layer) -> list[FilePath]:
+    """The files that ``include`` names, in the order of their names. It is relative to the settings file."""
+    found = sorted(glob(str(file.absolute().parent / pattern))) if pattern else []
+    if pattern and not found and not has_magic(pattern):
+        layer.mistakes.append(mistake(Location(str(file), _INCLUDE), "names a file that does not exist"))
+    return [FilePath(name) for name in found]
+
+
+def _include(file: FilePath, layer: _Layer) -> None:
+    """Read a file that has routes only. Each route stands in one file."""
+    data = _parsed(file, layer)
+    routes = data.pop(ROUTES, {})
+    for name in data:
+        text = f"does not belong in an included file. Move it to {layer.source}"
+        layer.mistakes.append(mistake(Location(str(file), name), text))
+    first = {path[1]: place.where for path, place in layer.places.items() if path[0] == ROUTES and len(path) > 1}
+    for name in [name for name in (routes if isinstance(routes, dict) else ()) if name in first]:
+        layer.mistakes.append(mistake(Location(str(file), f"{ROUTES}.{name}"), f"is also in {first[name]}"))
+        del routes[name]
+    layer.put_table({ROUTES: routes}, lambda path: Location(str(file), dotted(path)), typed=True)
+
+
+def _parsed(file: FilePath, layer: _Layer) -> dict[str, Any]:
+    """The tables of a TOML file. What makes it unreadable becomes a mistake of the layer."""
     try:
         # utf-8-sig: Windows editors write a byte order mark, which tomllib refuses.
         text = file.read_bytes().decode("utf-8-sig")
-        layer.put_table(tomllib.loads(text), lambda path: Location(str(file), dotted(path)), typed=True)
+        return tomllib.loads(text)
     except OSError as error:
         layer.mistakes.append(mistake(Location(str(file), "this file"), f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:
@@ -294,7 +333,7 @@ def _read_file(file: FilePath | None) -> _Layer:
         layer.mistakes.append(mistake(Location(str(file), f"line {line}"), "is not UTF-8 text"))
     except (ValueError, RecursionError) as error:
         layer.mistakes.append(_broken(str(file), text, str(error)))
-    return layer
+    return {}
 
 
 def _broken(file: str, text: str, reason: str) -> Mistake:

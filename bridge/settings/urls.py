@@ -65,6 +65,23 @@ class WebAddress(Rule):
 
 
 @dataclass(frozen=True)
+class TokenServer(Rule):
+    """The https:// URL of an OAuth server, or "". On this machine it may be http://."""
+
+    def read(self, value: Any) -> str:
+        text = read_text(value)
+        scheme, separator, rest = text.partition("://")
+        host = re.split(r"[/?#]", rest, maxsplit=1)[0]
+        if not text:
+            return text
+        if not separator or scheme not in ("http", "https") or "@" in rest or not _is_host(host):
+            raise wrong('must be a URL without a user, such as "https://login.example.com/oauth2/token"')
+        if scheme == "http" and not is_loopback(host if ":" in host else f"{host}:80"):
+            raise wrong("must begin with https://: the client's secret would cross the network in clear text")
+        return text
+
+
+@dataclass(frozen=True)
 class Servers(Rule):
     """Hosts with ports, separated by commas."""
 

@@ -27,6 +27,7 @@ from tests.devstack.moved_clock import MovedClock
 from tests.devstack.proxy import ThreadedProxy
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.rabbitmq_cluster import RabbitCluster
+from tests.devstack.rabbitmq_secure import SecureRabbitMQ, launch_secure
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
 from tests.devstack.service import Unavailable, machine_lock
 
@@ -185,6 +186,15 @@ def managed_rabbitmq() -> Iterator[RabbitMQ]:
     server = need(lambda: (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch(management=True))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def secure_rabbitmq() -> Iterator[SecureRabbitMQ]:
+    """A RabbitMQ that checks tokens and client certificates, always our own."""
+    server = need(lambda: launch_secure(wanted_rabbitmq()))
+    with server.broker:
+        yield server
+    server.issuer.close()
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ class Issuer:
         modulus = _openssl("rsa", "-in", str(self._key), "-noout", "-modulus").decode().strip().partition("=")[2]
         key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KEY_ID, "e": "AQAB"}
         self.jwks.write_text(json.dumps({"keys": [{**key, "n": _base64(bytes.fromhex(modulus))}]}))
-        self.public = _openssl("rsa", "-in", str(self._key), "-pubout").decode()
+        self.public = folder / "oauth.pub.pem"
+        _openssl("rsa", "-in", str(self._key), "-pubout", "-out", str(self.public))
         self.clients = {"postdate": SECRET}
         self.audience, self.lifetime_s, self.issued, self.failing = audience, 300.0, 0, False
         #: The scopes that clients asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,15 +95,22 @@ class RabbitMQ(Service):
         management: bool = False,
         epmd: tuple[int, bool] | None = None,
         plugin: Path | None = None,
+        enabled: Sequence[str] = (),
+        conf: str = "",
     ) -> Self:
         """A broker with a node name, data, plugins, cookie, epmd and ports of its own; with the ``management`` API on
         request. ``epmd``: the port of one that nodes share, and whether this node has it beside it. ``plugin``: the
-        .ez file or folder of one more plugin, ``NAME-VERSION``."""
+        .ez file or folder of one more plugin, ``NAME-VERSION``. ``enabled``: plugins that RabbitMQ has; ``conf``: more
+        lines of rabbitmq.conf."""
         port, dist_port, epmd_port, api_port = free_ports(4)
         epmd_port, has_epmd = epmd or (epmd_port, True)
         env = _write_home(place, folder, port, dist_port, epmd_port)
         if management:
             _add_management(folder, api_port)
+        if enabled:
+            (folder / "enabled_plugins").write_text(f"[{','.join(enabled)}].\n")
+        with (folder / "rabbitmq.conf").open("a") as file:
+            file.write(conf)
         if plugin is not None:
             env = {**env, "RABBITMQ_PLUGINS_DIR": f"{place.plugins}:{plugin.parent}"}
             enabled = [plugin.name.partition("-")[0], *["rabbitmq_management"] * management]

@@ -21,7 +21,7 @@ FUNCTION_LINES_MAX = 60
 TEST_MODULE_LINES_MAX = 800
 MAY_IMPORT_ADAPTERS = "bridge/app/brokers.py"
 #: Imports inside functions: the lazy command table, and optional packages.
-MAY_IMPORT_LATE = {"matplotlib", "uvloop", "bridge.lab.compare_plots"}
+MAY_IMPORT_LATE = {"aws_msk_iam_sasl_signer", "matplotlib", "uvloop", "bridge.lab.compare_plots"}
 #: The copied producers stand alone, so each has its own.
 MAY_EXIST_TWICE = {"DelayProducer"}
 #: The folders of ``bridge/``, from the ground up: each imports only from those before it.

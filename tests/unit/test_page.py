@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,24 +16,17 @@ from bridge.parking.history import HistoryRow, PastState
 from bridge.settings.model import Http, Ui
 from tests.api import api, settings
 
+ROOT = Path(__file__).parents[2]
 FILES = read_files()
-#: Vendored files as they were published: htm 3.1.1 (preact/standalone.module.js), uPlot 1.6.32 (iife.min.js, min.css).
-#: A new version needs its licence beside it, and a new line here.
-VENDORED = {
-    "vendor/htm-preact.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7",
-    "vendor/htm.LICENSE": "740725f7252e750af735d0028cc534970772f513331e9f68150fede8fb3ce00f",
-    "vendor/preact.LICENSE": "1fe6958409c8c257a70c587a18b6f7f412b179b456630790d30b2ec9a8e4b7d4",
-    "vendor/uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
-    "vendor/uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
-    "vendor/uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
-}
+VENDORED = tomllib.loads((ROOT / "deploy" / "vendored.toml").read_text())
 OWN = {name: file.content.decode() for name, file in FILES.items() if not name.startswith("vendor/")}
 CODE_MAX = 150 * 1024
 
 
 def test_the_vendored_files_are_the_published_ones() -> None:
     found = {name: sha256(file.content).hexdigest() for name, file in FILES.items() if name.startswith("vendor/")}
-    assert found == VENDORED
+    assert found == {f"vendor/{name}": sha for package in VENDORED.values() for name, sha in package["files"].items()}
+    assert all(package["version"] and package["license"] for package in VENDORED.values())
 
 
 def test_the_page_loads_nothing_from_another_host() -> None:

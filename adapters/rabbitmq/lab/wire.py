@@ -13,7 +13,7 @@ from adapters.rabbitmq.connection import parameters
 from adapters.rabbitmq.lab.trial_objects import broker_errors
 from adapters.rabbitmq.raw.frames import METHOD, OVERHEAD, frame_head, method_id
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
-from adapters.rabbitmq.trouble import of_all_hosts, sentence
+from adapters.rabbitmq.trouble import no_mechanism, of_all_hosts, sentence
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ
 
@@ -55,9 +55,10 @@ class RabbitWire:
 
     def _open(self, wanted: Any, name: str) -> None:
         self.socket.sendall(b"AMQP\x00\x00\x09\x01")
-        self.answer()
-        login = f"\0{wanted.credentials.username}\0{wanted.credentials.password}"
-        self.send(spec.Connection.StartOk({"connection_name": name}, "PLAIN", login, "en_US"), 0)
+        mechanism, login = wanted.credentials.response_for(self.answer())
+        if mechanism is None:
+            raise BrokerUnavailable(no_mechanism(wanted.credentials.TYPE))
+        self.send(spec.Connection.StartOk({"connection_name": name}, mechanism, login.decode(), "en_US"), 0)
         tune = self.answer()
         self.frame_max = tune.frame_max or 131_072
         self.send(spec.Connection.TuneOk(tune.channel_max, self.frame_max, 0), 0)

@@ -20,6 +20,7 @@ from bridge.core.message import Outcome
 from tests.bridge_process import ROOT, Bridge, store_client, toml
 from tests.devstack import kafka_admin
 from tests.devstack.kafka_secure import PASSWORD, PLAIN_USER, SecureKafka
+from tests.devstack.oauth import SECRET
 from tests.devstack.service import wait_for
 from tests.integration.kafka.rig import Sink, Source, Topics, claim, to
 
@@ -335,3 +336,78 @@ def test_a_password_that_changes_under_traffic_loses_nothing_and_needs_no_restar
         assert gap_s < 2, bridge.log_tail()
         assert bridge.running()
         assert "does not let user" not in bridge.log()
+
+
+def oauth(line: Line, **more: object) -> dict[str, Any]:
+    """The settings of [kafka] for a login by the tokens of the tests' own server."""
+    issuer = line.kafka.issuer
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "oauth_token_url": issuer.token_url,
+        "oauth_client_id": "postdate",
+        "oauth_client_secret": SECRET,
+        **more,
+    }
+
+
+@pytest.fixture
+def short_tokens(line: Line) -> Iterator[Line]:
+    """A line whose user is the client of the token server, and whose tokens live for three seconds."""
+    line.user, line.kafka.issuer.lifetime_s = "postdate", 3
+    yield line
+    line.kafka.issuer.lifetime_s = 300
+
+
+@pytest.mark.parametrize("release", ["plain", "transactional"])
+def test_tokens_that_expire_under_traffic_lose_nothing_and_leave_no_gap(short_tokens: Line, release: str) -> None:
+    line, issuer = short_tokens, short_tokens.kafka.issuer
+    group = line.settings["kafka"]["group"]
+    line.kafka.allow("postdate", ResourceType.GROUP, group, (READ,))
+    line.allow(group=False)
+    line.short_sessions(oauth(line, release=release, oauth_scope="produce consume"))
+    if release == "transactional":
+        markers = kafka_admin.create_topic(line.kafka.url, 8, name=f"{group}.released")
+        line.kafka.allow("postdate", ResourceType.TOPIC, markers, (READ, WRITE, DESCRIBE))
+        line.kafka.allow("postdate", ResourceType.TRANSACTIONAL_ID, markers, (WRITE, DESCRIBE), prefixed=True)
+    with line.bridge().start() as bridge:
+        bridge.wait_ready()
+        issued = issuer.issued
+        gap_s = line.traffic(12)  # three tokens and more expire
+        assert issuer.issued - issued >= 3
+        assert gap_s < 2, bridge.log_tail()
+        bridge.wait_health("All well.")
+        assert issuer.scopes == {"produce consume"}
+    if release == "transactional":
+        kafka_admin.delete_topics(line.kafka.url, [markers])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (
+            {"oauth_client_secret": "wrong"},
+            "gives client 'postdate' no token (401 invalid_client the secret is wrong). Correct "
+            "kafka.oauth_client_id, oauth_client_secret and oauth_scope",
+        ),
+        ({"oauth_token_url": "http://127.0.0.1:1/token"}, "no token from http://127.0.0.1:1/token"),
+    ],
+)
+def test_check_explains_why_there_is_no_token(line: Line, mistake: dict[str, str], words: str) -> None:
+    line.short_sessions(oauth(line) | mistake)
+    code, found = line.check()
+    (broker,) = [row for row in found if row["subject"] == "broker"]
+    assert words in broker["text"], broker["text"]
+    assert SECRET not in str(found)
+    assert code == 4
+
+
+def test_check_explains_that_kafka_refuses_a_token(line: Line) -> None:
+    issuer = line.kafka.issuer
+    issuer.audience = "another cluster"
+    line.short_sessions(oauth(line))
+    code, found = line.check()
+    issuer.audience = "broker"
+    (broker,) = [row for row in found if row["subject"] == "broker"]
+    assert broker["text"].startswith(f"{line.kafka.short_url} refuses the token of 'postdate'"), broker["text"]
+    assert code == 4
