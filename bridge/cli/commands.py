@@ -53,6 +53,11 @@ COMMANDS = {
         "Ask the running bridge whether it is ready.",
         ("postdate healthcheck", "postdate healthcheck --live"),
     ),
+    "plan": Command(
+        "bridge.cli.plan:plan",
+        "Compute what a load needs: memory, instances, shards.",
+        ("postdate plan --rate 500 --size 2kB --delay 7d", "postdate plan --rate 500 --delay 7d --check"),
+    ),
     "setup": Command(
         "bridge.cli.declare:setup",
         "Create the exchanges, queues and topics that the routes need.",

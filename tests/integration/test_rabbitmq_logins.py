@@ -21,6 +21,7 @@ from tests.delay_line import Line
 from tests.devstack.oauth import SECRET
 from tests.devstack.rabbitmq_secure import SCOPE, SecureRabbitMQ
 from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
@@ -59,6 +60,7 @@ def test_tokens_that_expire_under_traffic_lose_nothing_and_end_no_connection(
             bridge = line.bridge().start().wait_ready()
             issued = issuer.issued
             ledger.produce(50, (0, 300), 700)
+            wait_for(lambda: ledger.confirmed() == 700, "all is published", 40)
             verdict = settled(line, ledger, 40)
             verdict.assert_kept(copies_max=0)
             assert issuer.issued - issued >= 3
@@ -77,6 +79,7 @@ def test_a_client_certificate_is_a_login_from_end_to_end(
         with Ledger(certified.broker.url, line.front, line.queue) as ledger:
             line.bridge().start().wait_ready()
             ledger.produce(100, (0, 300), 100)
+            wait_for(lambda: ledger.confirmed() == 100, "all is published", 20)
             settled(line, ledger, 40).assert_kept(copies_max=0)
     users = json.loads(certified.broker.ctl("list_users", "--formatter", "json"))
     assert "postdate-client" in {user["user"] for user in users}
@@ -92,7 +95,9 @@ def test_commands_use_the_same_logins(certified: SecureRabbitMQ) -> None:
             certified, oauth_scope=f"{SCOPE} broker.tag:management", management_url=certified.broker.management_url
         )
     )
-    assert "rabbitmq_version" in reach(settings).get("overview")
+    api = reach(settings)
+    assert "rabbitmq_version" in api.get("overview")
+    api.close()
 
 
 def refusals(server: SecureRabbitMQ) -> dict[str, tuple[dict[str, Any], str]]:

@@ -79,6 +79,7 @@ def test_a_password_that_changes_under_traffic_loses_nothing_and_needs_no_restar
         ledger.produce(100, (0, 1000), 500)
         ledger.wait_arrivals(100)
         change(line, which, rabbitmq, secret, OLD, NEW)
+        wait_for(lambda: ledger.confirmed() >= 500, "all is published", 40)
         settled(line, ledger, 30).assert_kept(copies_max=3 * IN_FLIGHT)
         wait_for(bridge.is_ready, "all is well again")
         assert went_on(bridge, pid)

@@ -1,0 +1,146 @@
+"""What a load needs, from the figures in deploy/README.md, section Sizing. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bridge.delay.duration import write_duration
+from bridge.operate.documents import Document, StatsFacts
+from bridge.settings import Settings
+from bridge.settings.model import TITLES, BrokerKind
+
+
+class _Measured(NamedTuple):
+    """Bytes of Redis for a parked message besides its body; messages a second that one process carries with p99 under
+    75 ms; partitions of an intake for each instance."""
+
+    each: int
+    carries: int
+    partitions: int
+
+
+_MEASURED: Mapping[BrokerKind, _Measured] = MappingProxyType(
+    {"rabbitmq": _Measured(290, 12_000, 0), "kafka": _Measured(345, 20_000, 2)}
+)
+#: What the allocator rounds up (Redis 7.0 of Debian).
+_ROUNDED_UP = 1.06
+_ONE_REDIS = 35_000
+#: How much of what a part carries a plan uses.
+_USED = 0.7
+#: Redis copies pages while it rewrites its append-only file.
+_REWRITE = 2
+_HISTORY_BYTES = 120
+_SHARDS_EACH = 4
+#: A broker has each message twice: on its way in, and on its way out.
+_PASSES = 2
+
+
+class Need(Document):
+    """Something that a load needs. ``value`` is for people, ``number`` for programs: bytes, or a count."""
+
+    what: str
+    value: str
+    number: int
+    because: str
+
+
+class PlannedLoad(NamedTuple):
+    """Delayed messages a second, the bytes of a body, and how long a message waits on average."""
+
+    broker: BrokerKind
+    rate: float
+    size: int
+    delay_ms: int
+
+    @property
+    def parked(self) -> int:
+        """How many messages wait at one time."""
+        return math.ceil(self.rate * self.delay_ms / 1000)
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes of Redis for a parked message."""
+        return round(_MEASURED[self.broker].each + _ROUNDED_UP * self.size)
+
+    @property
+    def bytes_parked(self) -> int:
+        """Bytes of Redis for all of them."""
+        return self.parked * self.bytes_each
+
+
+def needs(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
+    """Yield what a load needs."""
+    history = _HISTORY_BYTES * min(settings.history.max, math.ceil(load.rate * settings.history.keep / 1000))
+    redis = load.bytes_parked + history
+    each = f"{load.bytes_each} bytes each with a body of {load.size}"
+    yield Need(what="parked messages", value=f"{load.parked:,}", number=load.parked, because="rate x delay")
+    yield Need(what="memory in Redis", value=_written(redis), number=redis, because=f"{each}, and the history")
+    most = math.ceil(redis / 0.8)
+    yield Need(what="maxmemory", value=_written(most), number=most, because="postdate warns from 80% on")
+    machine = most * _REWRITE
+    because = "Redis may take twice as much while it rewrites its append-only file"
+    yield Need(what="memory of Redis's machine", value=_written(machine), number=machine, because=because)
+    servers = max(1, math.ceil(load.rate / (_ONE_REDIS * _USED)))
+    because = f"one moves {_ONE_REDIS:,}/s, used at 70%. More than one is a Cluster"
+    yield Need(what="Redis servers", value=str(servers), number=servers, because=because)
+    carries = _MEASURED[load.broker].carries
+    busy = max(1, math.ceil(load.rate / (carries * _USED)))
+    instances = max(2, busy + 1)
+    because = f"one carries {carries:,}/s, used at 70%, and another may fail"
+    yield Need(what="instances", value=str(instances), number=instances, because=because)
+    shards = max(8, _SHARDS_EACH * instances)
+    because = "redis.shards: at least one for each instance. Change it only while nothing is parked"
+    yield Need(what="shards", value=str(shards), number=shards, because=because)
+    yield from _broker(load, instances)
+    yield from _limits(load, settings)
+
+
+def _broker(load: PlannedLoad, instances: int) -> Iterator[Need]:
+    passes = math.ceil(_PASSES * load.rate)
+    because = "each message passes twice: intake and destination"
+    yield Need(what=f"messages a second in {TITLES[load.broker]}", value=f"{passes:,}", number=passes, because=because)
+    if partitions := _MEASURED[load.broker].partitions * instances:
+        because = "of each intake topic: at least one for each instance"
+        yield Need(what="partitions", value=str(partitions), number=partitions, because=because)
+
+
+def _limits(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
+    """Yield the limits that the load passes."""
+    if load.delay_ms > settings.limits.max_delay:
+        because = f"it is {write_duration(settings.limits.max_delay)}"
+        value = write_duration(load.delay_ms)
+        yield Need(what="limits.max_delay, raised", value=value, number=load.delay_ms, because=because)
+    if load.size > settings.limits.max_body:
+        because = f"it is {_written(settings.limits.max_body)}"
+        yield Need(what="limits.max_body, raised", value=_written(load.size), number=load.size, because=because)
+
+
+def compared(load: PlannedLoad, settings: Settings, stats: StatsFacts) -> Iterator[tuple[bool, str]]:
+    """Yield whether each part of what runs is enough, in a sentence."""
+    wanted = {need.what: need.number for need in needs(load, settings)}
+    most = sum(memory.max or 0 for memory in stats.memory)
+    if most:
+        text = f"maxmemory is {_written(most)}, and the plan needs {_written(wanted['maxmemory'])}"
+        yield most >= wanted["maxmemory"], text
+    else:
+        yield False, f"maxmemory is not set, and the plan needs {_written(wanted['maxmemory'])}"
+    running = len(stats.instances)
+    yield running >= wanted["instances"], f"instances: {running}, and the plan needs {wanted['instances']}"
+    shards = settings.redis.shards
+    yield shards >= wanted["instances"], f"redis.shards: {shards}, for instances: {wanted['instances']}"
+    if stats.bytes_per_message is not None:
+        near = stats.bytes_per_message <= 1.2 * load.bytes_each
+        text = f"a parked message takes {stats.bytes_per_message} bytes, and the plan counts {load.bytes_each}"
+        yield near, text
+
+
+def _written(count: float) -> str:
+    """Return a number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:,.1f} {unit}" if unit != "B" else f"{count:.0f} B"
