@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,18 +118,18 @@ class Line:
     def bridge(self) -> Bridge:
         return Bridge(self.folder, self.settings)
 
-    def produce(self, route: str, value: bytes, delay_ms: int = 0) -> None:
+    def produce(self, route: str, value: bytes, delay_ms: int = 0, flush: bool = True) -> None:
         headers: Any = [("x-delay", b"%d" % delay_ms)]
         self._producer.produce(self.topics[f"{route}.in"], value=value, headers=headers)
-        assert self._producer.flush(20) == 0
+        assert not flush or self._producer.flush(20) == 0
 
     def short_sessions(self, login: Mapping[str, Any]) -> None:
         """Let the bridge use the listener that ends connections early."""
         kept = {name: self.settings["kafka"][name] for name in ("group", "session_timeout")}
         self.settings["kafka"] = {**kept, **login, "bootstrap_servers": self.kafka.short_url}
 
-    def traffic(self, for_s: float, at: Mapping[float, Callable[[], None]] | None = None) -> float:
-        """Produce to the good route 20 times a second, and return the longest gap (s) between two arrivals.
+    def traffic(self, for_s: float, at: Mapping[float, Callable[[], None]] | None = None, rate: int = 20) -> float:
+        """Produce to the good route ``rate`` times a second, and return the longest gap (s) between two arrivals.
 
         ``at``: what to do when. Every record arrives, none twice.
         """
@@ -136,19 +137,20 @@ class Line:
         consumer.assign([TopicPartition(self.topics["good.out"], 0, OFFSET_BEGINNING)])
         began, sent, values, moments = time.monotonic(), 0, list[bytes | None](), list[float]()
         left = dict(at or {})
-        while len(values) < for_s * 20:
+        while len(values) < for_s * rate:
             now = time.monotonic() - began
             assert now < for_s + 20, f"{len(values)} of {sent}"
             for moment in [moment for moment in left if moment < now]:
                 left.pop(moment)()
-            if sent < min(now, for_s) * 20:
-                self.produce("good", b"%d" % sent, 200)
+            while sent < min(now, for_s) * rate:
+                self.produce("good", b"%d" % sent, 200, flush=False)
                 sent += 1
+            self._producer.poll(0)
             came = [message.value() for message in consumer.consume(100, 0.02)]
             values += came
             moments += [time.monotonic()] * len(came)
         consumer.close()
-        assert len(values) == len(set(values)) == for_s * 20
+        assert len(values) == len(set(values)) == for_s * rate
         gap_s = max(later - earlier for earlier, later in pairwise(moments))
         print(f"longest gap: {gap_s:.2f} s")
         return gap_s
@@ -336,6 +338,25 @@ def test_a_password_that_changes_under_traffic_loses_nothing_and_needs_no_restar
         assert gap_s < 2, bridge.log_tail()
         assert bridge.running()
         assert "does not let user" not in bridge.log()
+
+
+@pytest.mark.long
+def test_passwords_that_change_again_and_again_at_500_a_second_lose_nothing(line: Line) -> None:
+    line.allow()
+    secret = line.folder / "secret"
+    secret.write_text(PASSWORD)
+    login = rules(line.kafka, "SASL_PLAINTEXT", "SCRAM-SHA-512", line.user)
+    del login["sasl_password"]
+    line.short_sessions({**login, "sasl_password_file": str(secret)})
+
+    def change(number: int) -> None:
+        line.kafka.add_user(line.user, "SCRAM-SHA-512", f"number {number}")
+        secret.write_text(f"number {number}\n")
+
+    with line.bridge().start() as bridge:
+        bridge.wait_ready()
+        assert line.traffic(60, {5.0 * number: partial(change, number) for number in range(1, 11)}, 500) < 2
+        assert bridge.running()
 
 
 def oauth(line: Line, **more: object) -> dict[str, Any]:
