@@ -49,6 +49,7 @@ class LimitedConnection(AIOKafkaConnection):
         """
         answer = await sent
         if self._sasl_mechanism == "OAUTHBEARER" and answer.sasl_auth_bytes:
+            self._sasl_oauth_token_provider.forget()
             raise SaslAuthenticationFailed(answer.sasl_auth_bytes.decode(errors="replace"))
         lifetime_s = getattr(answer, "session_lifetime_ms", 0) / 1000
         if lifetime_s > 0:

@@ -47,6 +47,10 @@ class TokenProvider(AbstractTokenProvider):
         assert self._token is not None
         return self._token.text
 
+    def forget(self) -> None:
+        """Ask for a new token at the next connection: the broker refused this one."""
+        self._token = None
+
     def _answered(self, asking: asyncio.Task[AccessToken]) -> None:
         self._asking = None
         if not asking.cancelled() and asking.exception() is None:

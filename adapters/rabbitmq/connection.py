@@ -282,6 +282,7 @@ async def open_link(settings: RabbitMQ, name: str, first_host: int = 0) -> Rabbi
         try:
             connection, closed = await _open(wanted[number])
         except BrokerUnavailable as error:
+            forget_tokens()
             troubles.append(str(error))
         else:
             if settings.by_token:
@@ -302,7 +303,7 @@ async def _renew(connection: HotConnection, settings: RabbitMQ, token: AccessTok
     while True:
         await asyncio.sleep(token.renew_at - time.monotonic())
         try:
-            token = await asyncio.to_thread(fetch_token, settings, "rabbitmq")
+            token = await asyncio.to_thread(access_token, settings)
         except BrokerUnavailable as error:
             log.warning("no new token for RabbitMQ", because=str(error))
             token = token._replace(renew_at=time.monotonic() + _AGAIN_S)
@@ -375,7 +376,25 @@ def _login(settings: RabbitMQ) -> pika.PlainCredentials | ExternalCredentials | 
     """Return a login other than the URL's user and password."""
     if settings.auth_mechanism == "EXTERNAL":
         return ExternalCredentials()
-    return TokenCredentials(fetch_token(settings, "rabbitmq")) if settings.by_token else None
+    return TokenCredentials(access_token(settings)) if settings.by_token else None
+
+
+#: The tokens of this process. A failed login forgets them: RabbitMQ may have refused one.
+_tokens: dict[tuple[str, ...], AccessToken] = {}
+
+
+def access_token(settings: RabbitMQ) -> AccessToken:
+    """Return a token that need not be renewed yet; blocking. Raises ``BrokerUnavailable``."""
+    key = settings.oauth_issuer, settings.oauth_token_url, settings.oauth_client_id, settings.oauth_scope
+    token = _tokens.get(key)
+    if token is None or not token.fresh:
+        token = _tokens[key] = fetch_token(settings, "rabbitmq")
+    return token
+
+
+def forget_tokens() -> None:
+    """Ask for new tokens from now on."""
+    _tokens.clear()
 
 
 def addresses(settings: RabbitMQ) -> list[pika.URLParameters]:
@@ -426,6 +445,7 @@ def connect(settings: RabbitMQ, name: str, timeout_s: float, heartbeats: bool = 
         try:
             connection = pika.BlockingConnection(wanted)
         except (AMQPError, AMQPConnectorException, OSError) as error:
+            forget_tokens()
             troubles.append(sentence(error, wanted, (wanted.host, wanted.port) in _connected))
         else:
             _connected.add((wanted.host, wanted.port))

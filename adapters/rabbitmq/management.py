@@ -10,10 +10,9 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from adapters.rabbitmq.connection import addresses, is_secure, tls_context
+from adapters.rabbitmq.connection import access_token, addresses, forget_tokens, is_secure, tls_context
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
-from bridge.settings.oauth import fetch_token
 
 _TIMEOUT_S = 2
 _OK, _NOT_FOUND = 200, 404
@@ -119,6 +118,7 @@ def reach(settings: RabbitMQ) -> ManagementApi:
         try:
             api.get("overview")
         except BrokerUnavailable as error:
+            forget_tokens()
             troubles.append(str(error))
             api.close()
         else:
@@ -129,7 +129,7 @@ def reach(settings: RabbitMQ) -> ManagementApi:
 def _login(settings: RabbitMQ) -> str:
     """Return the header Authorization. Raises ``BrokerUnavailable`` without a token."""
     if settings.by_token:
-        return f"Bearer {fetch_token(settings, 'rabbitmq').text}"
+        return f"Bearer {access_token(settings).text}"
     first = addresses(settings)[0].credentials
     return f"Basic {base64.b64encode(f'{first.username}:{first.password}'.encode()).decode()}"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters.rabbitmq.connection import connect
+from adapters.rabbitmq.connection import connect, forget_tokens
 from adapters.rabbitmq.lab.wire import RabbitWire
 from adapters.rabbitmq.management import reach
 from bridge.core.errors import BrokerUnavailable
@@ -113,6 +113,7 @@ def refusals(server: SecureRabbitMQ) -> dict[str, tuple[dict[str, Any], str]]:
 
 @pytest.mark.parametrize("mistake", ["secret", "user", "scope"])
 def test_a_wrong_login_is_refused_with_the_reason(secure_rabbitmq: SecureRabbitMQ, mistake: str) -> None:
+    forget_tokens()
     login, words = refusals(secure_rabbitmq)[mistake]
     with pytest.raises(BrokerUnavailable) as found:
         connect(RabbitMQ.model_validate(login), "test", 5)
@@ -122,13 +123,18 @@ def test_a_wrong_login_is_refused_with_the_reason(secure_rabbitmq: SecureRabbitM
 
 
 def test_a_token_that_rabbitmq_cannot_trust_is_refused_with_the_reason(secure_rabbitmq: SecureRabbitMQ) -> None:
-    issuer = secure_rabbitmq.issuer
+    issuer, settings = secure_rabbitmq.issuer, RabbitMQ.model_validate(by_token(secure_rabbitmq))
+    forget_tokens()
     issuer.audience = "another"
     try:
         with pytest.raises(BrokerUnavailable, match="RabbitMQ refuses the token"):
-            connect(RabbitMQ.model_validate(by_token(secure_rabbitmq)), "test", 5)
+            connect(settings, "test", 5)
     finally:
         issuer.audience = "broker"
+    issued = issuer.issued
+    for _ in range(3):  # the refused token is not tried again, and one serves several connections
+        connect(settings, "test", 5).close()
+    assert issuer.issued == issued + 1
 
 
 def test_a_broker_without_the_mechanism_is_named(rabbitmq: Any, certified: SecureRabbitMQ) -> None:
