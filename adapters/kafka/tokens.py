@@ -9,7 +9,7 @@ from collections.abc import Callable
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 
-from bridge.core.errors import PostdateError, SettingsError
+from bridge.core.errors import SettingsError
 from bridge.settings import Kafka
 from bridge.settings.oauth import RENEWED, AccessToken, fetch_token
 
@@ -28,24 +28,26 @@ class TokenProvider(AbstractTokenProvider):
     """One client's token. Each new connection gets one that is valid for a while."""
 
     def __init__(self, fetch: Callable[[], AccessToken]) -> None:
-        """``fetch`` may block. It raises ``PostdateError`` where there is no token."""
+        """``fetch`` may block. It raises an error with a sentence where there is no token."""
         self._fetch = fetch
         self._token: AccessToken | None = None
         self._asking: asyncio.Task[AccessToken] | None = None
 
     async def token(self) -> str:
         """Return the token. Raises ``NoToken``. A server that is slow or down delays nothing while a token is valid."""
-        if self._token is not None and self._token.fresh:
-            return self._token.text
+        known = self._token
+        if known is not None and known.fresh:
+            return known.text
         if self._asking is None:
             self._asking = asyncio.ensure_future(asyncio.to_thread(self._fetch))
             self._asking.add_done_callback(self._answered)
-        asking, valid = self._asking, self._token is not None and time.monotonic() < self._token.ends_at
+        asking, valid = self._asking, known is not None and time.monotonic() < known.ends_at
         await asyncio.wait((asking,), timeout=_PATIENCE_S if valid else None)
-        if not valid and isinstance(error := asking.exception(), PostdateError):
-            raise NoToken(str(error)) from error
-        assert self._token is not None
-        return self._token.text
+        if asking.done() and asking.exception() is None:
+            return asking.result().text
+        if known is not None and valid:
+            return known.text
+        raise NoToken(str(asking.exception())) from asking.exception()
 
     def forget(self) -> None:
         """Ask for a new token at the next connection: the broker refused this one."""

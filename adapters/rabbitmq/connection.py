@@ -308,7 +308,8 @@ async def _renew(connection: HotConnection, settings: RabbitMQ, token: AccessTok
             log.warning("no new token for RabbitMQ", because=str(error))
             token = token._replace(renew_at=time.monotonic() + _AGAIN_S)
         else:
-            connection.update_secret(token.text, "postdate renews its token")
+            with suppress(AMQPError):  # it closes
+                connection.update_secret(token.text, "postdate renews its token")
 
 
 async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, asyncio.Future[BaseException]]:
