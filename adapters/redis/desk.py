@@ -42,7 +42,7 @@ from bridge.desk.protocol import OPERATIONS_MAX
 from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
-from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.parking.identity import shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
@@ -117,15 +117,18 @@ class RedisDesk:
         calls = []
         for reader in readers:
             keys = self._keys.shards[reader.shard]
-            place = {State.PARKED: keys.due, State.CLAIMED: keys.claimed, State.DEAD: keys.dead}[state]
             start, end, begin = _range(reader, state, wanted, after)
-            args = (start, end, reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES, begin)
+            args = (reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES)
             reader.page = min(reader.page * 2, _PAGE_MAX)
-            calls.append(keys.call("page", args, set=place))
+            if state is State.CLAIMED:
+                calls.append(keys.call("page_claims", (start, begin, *args)))
+            else:
+                place = keys.due if state is State.PARKED else keys.dead
+                calls.append(keys.call("page", (start, end, *args, begin), set=place))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
             reader.skip = reply[1]
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
-            found = (self._row(one[:ID_BYTES], state, *rest) for one, *rest in fives)
+            found = (self._row(one, state, *rest) for one, *rest in fives)
             reader.rows.extend(filter(wanted.takes, found))
 
     async def identity(self) -> str:
@@ -292,7 +295,7 @@ class RedisDesk:
         try:
             for shard in fullest:
                 keys = self._keys.shards[shard]
-                for key in (keys.due, keys.messages, keys.claimed, keys.dead, keys.index):
+                for key in (keys.due, keys.messages, keys.claims, keys.dead, keys.index):
                     total += await self._client.memory_usage(key, samples=_SAMPLES) or 0
         except ResponseError:
             return None

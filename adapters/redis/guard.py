@@ -8,10 +8,13 @@ counts everything that ever happened in it, so all of these show as a count that
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import structlog
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
@@ -26,8 +29,11 @@ from bridge.delay.duration import write_moment
 from bridge.desk.numbers import ServerMemory
 from bridge.telemetry.subject import STORE_CLOCK, Subject
 
-#: The layout of the keys and of the envelope.
-FORMAT = 1
+log = structlog.get_logger("postdate")
+
+#: The layout of the keys and of the envelope. The first instance that opens a store of an older format raises it, and
+#: instances of the older postdate stop. In format 1 each message had a lease of its own, which ``recover`` still ends.
+FORMAT = 2
 #: How long a loss is reported: by ``check`` and ``stats``, and in the health of the instances.
 LOSS_SHOWN_MS, LOSS_IN_HEALTH_MS = 24 * 3_600_000, 3_600_000
 #: And by all, where no message seems lost: a failover that took back the last moves and nothing that was parked.
@@ -39,6 +45,8 @@ _MANY_DEAD = 10_000
 #: Memory is read with every tenth look, because it takes a question to every server.
 _MEMORY_EVERY = 10
 _SECRET_BITS = 128
+#: After a change of the format instances of the older postdate, which look once a second, stop within this time.
+_STOPPED_S = 3.0
 _AGREED = {"format", "shards", "id", "secret"}
 
 
@@ -80,9 +88,9 @@ def seen_in(replies: Sequence[Sequence[Any]]) -> Seen:
 
 
 def judge_agreement(made: Mapping[str, int], shards: int) -> None:
-    """Raise ``StoreUnfit`` for a store with another format or another number of shards. Pure."""
-    if made.get("format", FORMAT) != FORMAT:
-        raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads format {FORMAT}")
+    """Raise ``StoreUnfit`` for a store with a newer format or another number of shards. Pure."""
+    if made.get("format", FORMAT) > FORMAT:
+        raise StoreUnfit(f"the store has format {made['format']}, and this postdate reads formats up to {FORMAT}")
     if made.get("shards", shards) != shards:
         raise StoreUnfit(
             f"the store was made with {made['shards']} shards and redis.shards is {shards}. "
@@ -204,9 +212,13 @@ class StoreGuard:
         """
         made = await self._read()
         # A complete one is not written again, so that postdate starts while Redis is full.
-        if not made.keys() >= _AGREED:
+        older = made.get("format", FORMAT) < FORMAT
+        if older or not made.keys() >= _AGREED:
             made = await self._write(-1)
         self._take(made)
+        if older:
+            log.warning("the store has a new format", format=FORMAT, risk="an older postdate stops, and refuses it")
+            await asyncio.sleep(_STOPPED_S)
 
     async def loss(self) -> Loss | None:
         """Return the last loss that an instance saw."""

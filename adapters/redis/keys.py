@@ -5,7 +5,8 @@ key                    type    holds
 =====================  ======  ==========================================================================
 {postdate:K}:due       zset    id -> Unix ms of the due moment, or of the next try; HELD_MS more while held
 {postdate:K}:msg       hash    id -> envelope (bridge/parking/envelope.py), whether parked, claimed or dead
-{postdate:K}:claimed   zset    id + claim token (8 bytes) -> Unix ms at which the lease ends
+{postdate:K}:claims    hash    claim token -> Unix ms at which its lease ends, ids (lua/include/claims.lua)
+{postdate:K}:claimed   zset    only of format 1: id + claim token -> Unix ms at which the lease ends
 {postdate:K}:dead      zset    id -> Unix ms at which it became a dead letter
 {postdate:K}:why       hash    id -> the last reason why it was not delivered
 {postdate:K}:refused   zset    route, NUL, due ms, id of each refused message, with score 0 (lua/include/refused.lua)
@@ -78,6 +79,7 @@ class ShardKeys(Keys):
         tag = f"{{{prefix}:{shard}}}"
         self.due = f"{tag}:due"
         self.messages = f"{tag}:msg"
+        self.claims = f"{tag}:claims"
         self.claimed = f"{tag}:claimed"
         self.dead = f"{tag}:dead"
         self.why = f"{tag}:why"

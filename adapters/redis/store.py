@@ -265,11 +265,19 @@ class RedisStore:
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
         """Extend leases. Return how many were still held."""
-        return await self._each("renew", _by_shard((claim, (claim.id + claim.token,)) for claim in claims), lease_ms)
+        groups = _groups(claims)
+        by_shard = {shard: [part for token, _, ids in rows for part in (token, ids)] for shard, rows in groups.items()}
+        return await self._each("renew", by_shard, lease_ms)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
         """Delete delivered messages. Return how many claims were still held."""
-        return await self._each("settle", _by_shard_and_route(claims))
+        claims = list(claims)
+        by_shard: dict[int, list[Any]] = {}
+        for shard, groups in _groups(claims, by_route=True).items():
+            by_shard[shard] = [len(groups), *(part for group in groups for part in group)]
+        for (shard, field), ids in _found_by(claims).items():
+            by_shard[shard] += (field, b"".join(ids))
+        return await self._each("settle", by_shard)
 
     async def release(self, releases: Iterable[Release]) -> int:
         """Park claimed messages again. Return how many claims were still held."""
@@ -480,19 +488,23 @@ def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[A
     return by_shard
 
 
-def _by_shard_and_route(claims: Iterable[Claim]) -> dict[int, list[Any]]:
-    """Return the arguments of settle.lua for each shard."""
-    by_shard: dict[int, dict[str, list[bytes]]] = {}
+def _groups(claims: Iterable[Claim], by_route: bool = False) -> dict[int, list[tuple[bytes, str, bytes]]]:
+    """Return claim token, route ("" unless ``by_route``) and ids of the messages, by shard."""
+    ids: dict[tuple[int, bytes, str], list[bytes]] = {}
     for claim in claims:
-        field = index_field(claim.route.encode(), claim.key) if claim.key else b""
-        by_shard.setdefault(claim.shard, {}).setdefault(claim.route, []).extend((claim.id + claim.token, field))
-    found: dict[int, list[Any]] = {}
-    for shard, by_route in by_shard.items():
-        args = found[shard] = [len(by_route)]
-        for route, some in by_route.items():
-            args += (route, len(some) // 2)
-        for some in by_route.values():
-            args += some
+        ids.setdefault((claim.shard, claim.token, claim.route if by_route else ""), []).append(claim.id)
+    groups: dict[int, list[tuple[bytes, str, bytes]]] = {}
+    for (shard, token, route), listed in ids.items():
+        groups.setdefault(shard, []).append((token, route, b"".join(listed)))
+    return groups
+
+
+def _found_by(claims: Iterable[Claim]) -> dict[tuple[int, bytes], list[bytes]]:
+    """Return the ids of messages with a key, by shard and index field."""
+    found: dict[tuple[int, bytes], list[bytes]] = {}
+    for claim in claims:
+        if claim.key:
+            found.setdefault((claim.shard, index_field(claim.route.encode(), claim.key)), []).append(claim.id)
     return found
 
 
@@ -518,11 +530,11 @@ def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> C
     if not reply[0]:
         return Claimed([], None, reply[2].decode(), 0, [])
     claims, newer, damaged = [], [], []
-    now_ms = reply[1] // 1000
-    for at in range(4, len(reply), 2):
-        message_id = reply[at]
+    now_ms, ids = reply[1] // 1000, reply[4]
+    for place, envelope in enumerate(reply[5:]):
+        message_id = ids[place * ID_BYTES : (place + 1) * ID_BYTES]
         try:
-            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(reply[at + 1])
+            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(envelope)
         except NewerEnvelope:
             newer.append(message_id)
             continue

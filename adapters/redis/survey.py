@@ -8,7 +8,7 @@ from typing import Any
 from adapters.redis.connect import close, connect
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
+from adapters.redis.guard import count_call, judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
 from adapters.redis.instances import instances_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
@@ -66,12 +66,13 @@ async def count(client: Any, settings: Redis) -> Remains:
     if not made:
         return Remains(0, 0)
     judge_agreement(made, settings.shards)
-    with store_errors():
-        counts = client.pipeline(transaction=False)
-        for keys in StoreKeys(settings.key_prefix, settings.shards, "").shards:
-            counts.zcard(keys.due).zcard(keys.claimed).zcard(keys.dead)
-        counted = await counts.execute()
-    return Remains(sum(counted[0::3]) + sum(counted[1::3]), sum(counted[2::3]))
+    replies = await Runner(client).many(
+        list(map(count_call, StoreKeys(settings.key_prefix, settings.shards, "").shards))
+    )
+    for reply in replies:
+        if isinstance(reply, StoreUnavailable):
+            raise reply
+    return Remains(sum(reply[1] + reply[2] for reply in replies), sum(reply[3] for reply in replies))
 
 
 async def next_due(settings: Redis) -> Looked:

@@ -2,7 +2,7 @@
 
 A message is in one state at a time. PARKED: in the due set. HELD: in the due set behind everything that is parked,
 with its order, because its route is paused or at its rate (``bridge.core.orders``); operators see it as parked, and
-held. CLAIMED: in the claimed set, under a lease that only the claimer's token can settle, release, hold, bury or renew.
+held. CLAIMED: in a claim, under a lease that only the claimer's token can settle, release, hold, bury or renew.
 DEAD: in the dead set, with a reason. GONE: not in the store.
 Each move is one Lua script of the same name, which Redis carries out as a whole or not at all.
 

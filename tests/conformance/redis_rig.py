@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from adapters.memory.store import HISTORY_LIMITS
@@ -14,7 +14,7 @@ from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.ports import Store
-from bridge.parking.identity import shard_of
+from bridge.parking.identity import ID_BYTES, shard_of
 from bridge.settings import Redis as RedisSettings
 from tests.conformance.rig import SHARDS, Rig
 
@@ -22,9 +22,26 @@ from tests.conformance.rig import SHARDS, Rig
 _MOVE = """#!lua flags=allow-oom
 for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[1], ARGV[1], member) end
 """
+#: The same for the leases of claims (lua/include/claims.lua): to one moment, or by some time.
+_MOVE_LEASES = """#!lua flags=allow-oom
+local claims = redis.call('HGETALL', KEYS[1])
+for at = 1, #claims, 2 do
+  local lease = ARGV[1] ~= '' and ARGV[1] or struct.unpack('>I8', claims[at + 1]) + ARGV[2]
+  redis.call('HSET', KEYS[1], claims[at], struct.pack('>I8', lease) .. string.sub(claims[at + 1], 9))
+end
+"""
 _STRETCH = """#!lua
 for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZINCRBY', KEYS[1], ARGV[1], member) end
 """
+
+
+def claimed_ids(claims: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the claim token of each claimed message."""
+    return {
+        record[at : at + ID_BYTES]: field[:8]
+        for field, record in claims.items()
+        for at in range(8, len(record), ID_BYTES)
+    }
 
 
 class RedisRig(Rig):
@@ -62,12 +79,12 @@ class RedisRig(Rig):
         past_ms = await self.now_ms() - 1
         for keys in self._keys.shards:
             await self.client.delete(keys.drain)
-            await self._move(keys.claimed, past_ms)
+            await self.client.eval(_MOVE_LEASES, 1, keys.claims, past_ms, 0)
         await self._move(self._keys.instances, past_ms)
 
     async def stretch(self, ms: int) -> None:
         for keys in self._keys.shards:
-            await self.client.eval(_STRETCH, 1, keys.claimed, ms)
+            await self.client.eval(_MOVE_LEASES, 1, keys.claims, "", ms)
             left_ms = await self.client.pttl(keys.drain)
             if left_ms > 0:
                 await self.client.pexpire(keys.drain, left_ms + ms)
@@ -88,11 +105,11 @@ class RedisRig(Rig):
 
     async def word(self, message_id: bytes) -> str:
         keys = self.keys_of(message_id)
-        members = await self.client.zrange(keys.claimed, 0, -1)
+        claimed = claimed_ids(await self.client.hgetall(keys.claims))
         words = {
             "parked": await self.client.zscore(keys.due, message_id) is not None,
             "dead": await self.client.zscore(keys.dead, message_id) is not None,
-            "claimed": any(member.startswith(message_id) for member in members),
+            "claimed": message_id in claimed,
         }
         found = [word for word, is_there in words.items() if is_there]
         assert len(found) <= 1, f"in two states at once: {found}"

@@ -13,6 +13,7 @@ from bridge.parking.envelope import index_field, unseal
 from bridge.parking.identity import shard_of
 from tests.conformance.clock_suite import ClockSteps
 from tests.conformance.holding_suite import Holding
+from tests.conformance.leases_suite import Leases
 from tests.conformance.origins_suite import Origins, PutBack
 from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
@@ -792,5 +793,5 @@ class Instances:
             await asyncio.gather(listening, return_exceptions=True)
 
 
-class StoreSuite(Park, Keys, Origins, PutBack, Claims, Endings, DeadLetters, Holding, Instances, ClockSteps):
+class StoreSuite(Park, Keys, Origins, PutBack, Claims, Leases, Endings, DeadLetters, Holding, Instances, ClockSteps):
     """All of it."""

@@ -295,7 +295,7 @@ async def test_scripts_forgotten_within_one_round_trip_are_sent_again(redis_url:
     keys = rig.keys_of(rig.message(1000)[0])
     await rig.client.script_flush()
     hand_over = Call(scripts()["hand_over"], (keys.drain,), ("a", keys.wake))
-    renew = Call(scripts()["renew"], (keys.claimed,), (1000,))
+    renew = Call(scripts()["renew"], (keys.claims,), (1000,))
     assert await store._runner.many([hand_over, renew, hand_over]) == [0, 0, 0]
     await rig.close()
 
@@ -332,7 +332,7 @@ async def test_a_claim_whose_call_is_cancelled_is_given_back(redis_url: str, key
     messages = await rig.overdue(3)
     await park(store, *messages)
     claiming = asyncio.create_task(claim(store))
-    while not await rig.client.zcard(rig.keys_of(messages[0][0]).claimed):  # noqa: ASYNC110 (only Redis knows)
+    while not await rig.client.hlen(rig.keys_of(messages[0][0]).claims):  # noqa: ASYNC110 (only Redis knows)
         await asyncio.sleep(0)
     if not claiming.done():
         claiming.cancel()

@@ -27,7 +27,7 @@ from bridge.core.ports import FIRST_HELD, Batch, Claimed, HeldStep, Keyed, Parke
 from bridge.parking.envelope import index_field, route_in, seal
 from bridge.parking.history import unpack_entries
 from bridge.parking.identity import Ids, shard_of
-from tests.conformance.redis_rig import RedisRig
+from tests.conformance.redis_rig import RedisRig, claimed_ids
 
 T = TypeVar("T")
 
@@ -312,11 +312,12 @@ class StoreMachine(RuleBasedStateMachine):
     def leases_end(self, picked: list[int]) -> None:
         """Or had ended already, which changes nothing."""
         for claim in self.some(picked):
-            member = claim.id + claim.token
-            if member in self.model[claim.shard].claimed:
-                self.model[claim.shard].claimed[member] = self.base_ms - 1
-            key = self.keys.shards[claim.shard].claimed
-            self.do(self.rig.client.zadd(key, {member: self.base_ms - 1}, xx=True))
+            leases = self.model[claim.shard].claimed
+            leases |= {member: self.base_ms - 1 for member in leases if member.endswith(claim.token)}
+            key, end = self.keys.shards[claim.shard].claims, (self.base_ms - 1).to_bytes(8, "big")
+            for field, record in self.do(self.rig.client.hgetall(key)).items():
+                if field.startswith(claim.token):
+                    self.do(self.rig.client.hset(key, field, end + record[8:]))
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
@@ -422,14 +423,14 @@ class StoreMachine(RuleBasedStateMachine):
         keys = self.keys.shards[shard]
         pipe = self.rig.client.pipeline(transaction=True)
         pipe.zrange(keys.due, 0, -1, withscores=True)
-        pipe.zrange(keys.claimed, 0, -1)
+        pipe.hgetall(keys.claims)
         pipe.zrange(keys.dead, 0, -1)
         pipe.hgetall(keys.messages).hgetall(keys.why).hgetall(keys.index).hgetall(keys.counts)
         pipe.lrange(keys.recent, 0, -1).hgetall(keys.offsets).xrange(keys.history).zrange(keys.refused, 0, -1)
         due, claimed, dead, stored, why, index, counts, recent, offsets, history, refused = await pipe.execute()
         return {
             "due": {message_id: int(score) for message_id, score in due},
-            "claimed": set(claimed),
+            "claimed": {message_id + token for message_id, token in claimed_ids(claimed).items()},
             "dead": set(dead),
             "messages": stored,
             "why": {message_id: reason.decode() for message_id, reason in why.items()},

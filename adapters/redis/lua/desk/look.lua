@@ -1,21 +1,22 @@
 #!lua flags=no-writes
 -- Reads messages by id, whatever their state.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset)   4 dead (zset)   5 why (hash)
+-- KEYS  1 due (zset)   2 messages (hash)   3 claims (hash)   4 dead (zset)   5 why (hash)
 -- ARGV  1 bytes of each payload to return (-1: all), then ids
 -- Returns  {now us, then five values for each id: state (parked, claimed, dead, none), score, size of the envelope,
 --          head of the envelope, last reason}
+--- @include include/claims
 --- @include include/now
 --- @include include/head
-local DUE, MESSAGES, CLAIMED, DEAD, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DUE, MESSAGES, CLAIMS, DEAD, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local payload_bytes = tonumber(ARGV[1])
 local reply = {now_us()}
 
+local leases
+
 local function lease_of(id)
-  for _, member in ipairs(redis.call('ZRANGE', CLAIMED, 0, -1)) do
-    if string.sub(member, 1, 20) == id then return redis.call('ZSCORE', CLAIMED, member) end
-  end
-  return '0'
+  leases = leases or claimed_ids(redis.call('HVALS', CLAIMS))
+  return string.format('%d', leases[id] or 0)
 end
 
 for at = 2, #ARGV do

@@ -1,15 +1,15 @@
 #!lua flags=no-writes
--- Reads one page of a shard's due, claimed or dead set, by score, for people to look at.
+-- Reads one page of a shard's due or dead set, by score, for people to look at.
 --
 -- KEYS  1 the set (zset)   2 messages (hash)   3 why (hash)
 -- ARGV  1 first score ('-inf': no limit)   2 score to end before ('+inf': no limit)   3 places to skip
 --       4 maximum number of places to read   5 bytes of each payload to return
 --       6 maximum bytes of envelopes to read (the first envelope is always read)
 --       7 id after which to begin, among members with the first score ('': with the first of them)
--- Returns  {now us, next place to skip to or -1 at the end, then five values for each message: member, score, size of
---          the envelope, head of the envelope, last reason}; members without a message are left out
+-- Returns  {now us, next place to skip to or -1 at the end, then five values for each message: id, score, size of the
+--          envelope, head of the envelope, last reason}; ids without a message are left out
 --- @include include/now
---- @include include/head
+--- @include include/row
 local SET, MESSAGES, WHY = KEYS[1], KEYS[2], KEYS[3]
 local ended = tonumber(ARGV[2]) or math.huge
 -- Members with the same score are sorted by name: a binary search finds the place after an id.
@@ -19,8 +19,7 @@ local function places_before(score, id)
   local high = id == '' and low or redis.call('ZCOUNT', SET, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local member = redis.call('ZRANGE', SET, middle, middle)[1]
-    if string.sub(member, 1, 20) <= id then low = middle + 1 else high = middle end
+    if redis.call('ZRANGE', SET, middle, middle)[1] <= id then low = middle + 1 else high = middle end
   end
   return low
 end
@@ -31,19 +30,10 @@ local found = redis.call('ZRANGE', SET, before + skip, before + skip + count - 1
 local reply = {now_us(), -1}
 for at = 1, #found, 2 do
   if tonumber(found[at + 1]) >= ended then return reply end
-  local id = string.sub(found[at], 1, 20)
-  local size = redis.call('HSTRLEN', MESSAGES, id)
-  if size > 0 or redis.call('HEXISTS', MESSAGES, id) == 1 then
-    if #reply > 2 and size > bytes_left then
-      reply[2] = skip + (at - 1) / 2
-      return reply
-    end
-    bytes_left = bytes_left - size
-    reply[#reply + 1] = found[at]
-    reply[#reply + 1] = found[at + 1]
-    reply[#reply + 1] = size
-    reply[#reply + 1] = envelope_head(redis.call('HGET', MESSAGES, id), payload_bytes)
-    reply[#reply + 1] = redis.call('HGET', WHY, id) or ''
+  bytes_left = row_add(reply, MESSAGES, WHY, found[at], found[at + 1], payload_bytes, bytes_left)
+  if not bytes_left then
+    reply[2] = skip + (at - 1) / 2
+    return reply
   end
 end
 if #found == count * 2 then reply[2] = skip + count end

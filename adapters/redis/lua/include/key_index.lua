@@ -1,7 +1,7 @@
 -- The key index is a hash: route, NUL, the producer's key -> the ids of the messages with this key, 20 bytes each,
 -- concatenated. Above 16 ids the key no longer identifies a message (some producers send message_id "load" with every
 -- message). Then the value becomes '*' and the number of ids, so that no value grows without bound.
-local ID_BYTES = 20
+--- @include include/ids
 local IDS_MAX = 16
 
 local function index_add(index, field, ids)
@@ -15,16 +15,6 @@ local function index_add(index, field, ids)
     value = value .. ids
   end
   redis.call('HSET', index, field, value)
-end
-
--- Returns the ids that are not in the set `gone`.
-local function ids_without(ids, gone)
-  local kept = {}
-  for at = 1, #ids, ID_BYTES do
-    local id = string.sub(ids, at, at + ID_BYTES - 1)
-    if not gone[id] then kept[#kept + 1] = id end
-  end
-  return table.concat(kept)
 end
 
 -- Adds pairs of field and ids, which `values` has after a place, without the ids in the set `gone`.

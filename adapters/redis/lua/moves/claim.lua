@@ -6,27 +6,25 @@
 -- Newer messages must not leave before those of a claim whose reply is lost. So the caller's next claim gives these
 -- back first. A call that its caller has given up takes nothing: a server that was frozen still has such calls.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 claimed (zset id+token -> lease end ms)   4 drain (string: instance)
---       5 counts (hash)
+-- KEYS  1 due (zset)   2 messages (hash)   3 claims (hash)   4 drain (string: instance)   5 counts (hash)
 -- ARGV  1 instance   2 drain ms   3 claim token (8 bytes)   4 lease ms   5 maximum number of messages
 --       6 maximum number of bytes   7 ahead ms
 --       8 us (Unix) at which the caller gives this call up
 --       9 first and 10 last token of the caller's claims that got no reply; given only if there are any
 -- Returns  {0, now us, instance} when another instance drains the shard; else
---          {1, now us, next due ms or -1, ghosts, id, envelope, id, envelope, ...}; a ghost is an id without an
---          envelope, which someone deleted by hand: it is removed and counted. A call that was given up gets nothing,
---          and 0 as the next due ms: where only the clocks differ, its caller asks again at once
+--          {1, now us, next due ms or -1, ghosts, all ids in one string, envelope, envelope, ...}; a ghost is an id
+--          without an envelope, which someone deleted by hand: it is removed and counted. A call that was given up
+--          gets nothing, and 0 as the next due ms: where only the clocks differ, its caller asks again at once
 --- @include include/held
 --- @include include/now
 --- @include include/park_again
---- @include include/pieces
 --- @include include/token
-local DUE, MESSAGES, CLAIMED, DRAIN, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DUE, MESSAGES, CLAIMS, DRAIN, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local instance, drain_ms, token = ARGV[1], ARGV[2], ARGV[3]
 local lease_ms, limit, bytes_left, ahead_ms = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local now = now_us()
-if now > tonumber(ARGV[8]) then return {1, now, 0, 0} end
-if ARGV[9] then park_again(DUE, MESSAGES, CLAIMED, COUNTS, claimed_between(CLAIMED, ARGV[9], ARGV[10])) end
+if now > tonumber(ARGV[8]) then return {1, now, 0, 0, ''} end
+if ARGV[9] then park_again(DUE, MESSAGES, CLAIMS, COUNTS, claims_between(CLAIMS, ARGV[9], ARGV[10]), math.huge) end
 local owner = redis.call('GET', DRAIN)
 if owner and owner ~= instance then return {0, now, owner} end
 if owner then
@@ -39,8 +37,7 @@ end
 -- for each megabyte, even if it is then left for the next claim.
 local CHUNK = 32
 local now_ms = math.floor(now / 1000)
-local reply, leases, taken, ghosts = {1, now, -1, 0}, {}, 0, 0
-local lease_end = now_ms + tonumber(lease_ms)
+local reply, claimed, taken, ghosts = {1, now, -1, 0, ''}, {}, 0, 0
 local ids = limit > 0 and redis.call('ZRANGEBYSCORE', DUE, '-inf', now_ms + ahead_ms, 'LIMIT', 0, limit) or {}
 local from, chunk, largest = 1, 1, 1
 while from <= #ids and bytes_left > 0 do
@@ -55,10 +52,8 @@ while from <= #ids and bytes_left > 0 do
     if envelope then
       bytes_left = bytes_left - #envelope
       if #envelope > largest then largest = #envelope end
-      reply[#reply + 1] = id
+      claimed[#claimed + 1] = id
       reply[#reply + 1] = envelope
-      leases[#leases + 1] = lease_end
-      leases[#leases + 1] = id .. token
     else
       ghosts = ghosts + 1
     end
@@ -68,7 +63,10 @@ while from <= #ids and bytes_left > 0 do
 end
 if taken > 0 then
   redis.call('ZREMRANGEBYRANK', DUE, 0, taken - 1)
-  in_pieces('ZADD', CLAIMED, leases)
+end
+if #claimed > 0 then
+  reply[5] = table.concat(claimed)
+  redis.call('HSET', CLAIMS, token, claim_record(now_ms + tonumber(lease_ms), reply[5]))
 end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local next_ms = tonumber(head[2]) or HELD_MS

@@ -2,15 +2,16 @@
 -- Writes what all instances must agree on where it is missing, and notes a loss that an instance has seen.
 --
 -- KEYS  1 store (hash: format, shards, id, secret; lost_ms, lost, lost_from_ms and lost_older describe the last loss)
--- ARGV  1 format   2 shards   3 id for a store without one   4 number of lost messages, or -1
---       5 secret for a store without one   6 ms before which all was settled when the instance looked last (0: unknown)
+-- ARGV  1 format, which replaces an older one   2 shards   3 id for a store without one
+--       4 number of lost messages, or -1   5 secret for a store without one   6 ms before which all was settled when the instance looked last (0: unknown)
 --       7 number of messages that were held or refused then, whose due moments may be earlier
 -- Returns  pairs: name, value
 --- @include include/now
 local STORE = KEYS[1]
 -- All instances note the same loss, each with the number that it knows of. The largest within a minute counts.
 local LOSS_MS = 60000
-redis.call('HSETNX', STORE, 'format', ARGV[1])
+local format = tonumber(redis.call('HGET', STORE, 'format') or 0)
+if format < tonumber(ARGV[1]) then redis.call('HSET', STORE, 'format', ARGV[1]) end
 redis.call('HSETNX', STORE, 'shards', ARGV[2])
 redis.call('HSETNX', STORE, 'id', ARGV[3])
 redis.call('HSETNX', STORE, 'secret', ARGV[5])
