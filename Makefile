@@ -77,7 +77,7 @@ simulate: $(READY) ## run postdate on virtual time with faults drawn from seeds:
 prove: $(READY) ## run the fault matrix on real servers, over an hour: QUICK=1 without the long tests, ONLY=words
 	@$(BIN)/python -m tests.proof $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page)
 
-cost: $(READY) ## count Redis's instructions for a message, half a minute; KEEP=1 leaves tests/cost/table.json
+cost: $(READY) ## count instructions for a message, in Redis and in postdate, a minute; KEEP=1 leaves tests/cost/table.json
 	@$(BIN)/python -m tests.cost $(if $(KEEP),--keep)
 
 docs: ## build the documentation site in build/docs/site; a broken link is a failure

@@ -1,4 +1,4 @@
-"""`make cost`: prints what each script costs for a message beside the last table, and writes the table anew."""
+"""`make cost`: prints what each script and stage costs for a message beside the last table, and writes the table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cost import stages
 from tests.cost.instructions import SIZES, Counts, measure, version_of
 from tests.devstack import debian
 
@@ -26,7 +28,7 @@ def main() -> int:
     server = str(shutil.which("redis-server"))
     before: Counts = json.loads(TABLE.read_text())["counts"]
     with tempfile.TemporaryDirectory(prefix="postdate-cost-") as folder:
-        counts = asyncio.run(measure(server, Path(folder)))
+        counts = asyncio.run(measure(server, Path(folder))) | stages.measure(Path(folder))
     sys.stdout.write(table(counts, before))
     if not keep:
         TABLE.write_text(json.dumps({"server": version_of(server), "counts": counts}, indent=2) + "\n")
@@ -35,9 +37,9 @@ def main() -> int:
 
 def table(counts: Counts, before: Counts) -> str:
     """Return the counts as text, each with the change in percent where it was counted before."""
-    lines = ["Redis, thousand instructions a message, at batches of".ljust(56) + "".join(f"{n:>16}" for n in SIZES)]
-    for row, by_size in {**counts, "all, rabbitmq": _sum(counts)}.items():
-        old = before.get(row) or (_sum(before) if before and row.startswith("all") else {})
+    lines = ["thousand instructions a message, at batches of".ljust(56) + "".join(f"{n:>16}" for n in SIZES)]
+    for row, by_size in (counts | _sums(counts)).items():
+        old = (before | _sums(before)).get(row, {})
         cells = []
         for size in map(str, SIZES):
             count = by_size[size]
@@ -47,9 +49,15 @@ def table(counts: Counts, before: Counts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sum(counts: Counts) -> dict[str, float]:
-    rows = [counts[row] for row in ("park, rabbitmq", "claim", "settle")]
-    return {size: round(sum(row[size] for row in rows), 1) for size in rows[0]}
+def _sums(counts: Counts) -> Counts:
+    """Return what a message costs Redis in all, and what it costs the process."""
+    redis = ("park, rabbitmq", "claim", "settle")
+    return {"Redis, all, rabbitmq": _sum(counts, redis), "process, all": _sum(counts, stages.ROWS)}
+
+
+def _sum(counts: Counts, rows: Sequence[str]) -> dict[str, float]:
+    found = [counts[row] for row in rows if row in counts]
+    return {size: round(sum(row[size] for row in found), 1) for size in found[0]} if found else {}
 
 
 if __name__ == "__main__":
