@@ -32,6 +32,8 @@ from bridge.parking.identity import ID_BYTES
 _DUE = struct.Struct(">Q")
 _DUE_AND_TRIES = struct.Struct(">QH")
 _ENTRY_BYTES = 28
+#: The recent list is trimmed with every eighth piece.
+_TRIM_EVERY = 8
 #: How long the store remembers a park or reject token.
 TOKEN_MS = 3_600_000
 
@@ -189,8 +191,9 @@ class Shard:
         if not piece:
             return
         self.recent.append(piece)
-        while self.recent and (sum(map(len, self.recent)) - len(self.recent[0])) // _ENTRY_BYTES >= most:
-            del self.recent[0]
+        if len(self.recent) % _TRIM_EVERY == 0 or not most:
+            while self.recent and (sum(map(len, self.recent)) - len(self.recent[0])) // _ENTRY_BYTES >= most:
+                del self.recent[0]
 
     def reject(
         self,

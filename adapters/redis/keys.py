@@ -15,11 +15,12 @@ key                    type    holds
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected; log,
                                NUL, first -> the lowest offset that was parked since the store was new or emptied
-{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered; and
-                               NUL, parked | held | dead, NUL, route -> the number of such messages now
+{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered;
+                               NUL, parked | held | dead, NUL, route -> the number of such messages now; and with
+                               the byte 1 in front: each instance's last call to park (lua/include/calls.lua),
+                               and the number of messages that the recent list ever had
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold
 {postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
-{postdate:K}:park:I    string  the last park token of instance I and its reply, for an hour
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
@@ -91,7 +92,6 @@ class ShardKeys(Keys):
         self.counts = f"{tag}:counts"
         self.history = f"{tag}:history"
         self.lines = f"{tag}:lines"
-        self.park = f"{tag}:park:{instance}"
         self.reject = f"{tag}:reject:{instance}"
         self.wake = f"{tag}:wake"
 

@@ -7,7 +7,7 @@ import secrets
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -46,6 +46,8 @@ from bridge.parking.identity import ID_BYTES, shard_of
 from bridge.telemetry.subject import Subject
 
 _RECOVER_MAX = 500
+#: A claim extends the drain of its shard where less than this part of the time is left.
+_FRESH = 7 / 8
 #: The origin that the reject script gets for a message that has none.
 _NO_ORIGIN: Origin = (b"", 0)
 #: How much of the bodies Redis reads in one step through held messages, to learn the routes.
@@ -81,6 +83,8 @@ class RedisStore:
         self._token_count = count(1)
         #: By shard, the first and the last token of the claims whose reply never came, since the last one that came.
         self._lost: dict[int, tuple[bytes, bytes]] = {}
+        #: By shard, until when this instance surely drains it (monotonic seconds).
+        self._drained: dict[int, float] = {}
         self._wait: Wait | None = None
         #: After this time without a reply the client gives a call up, in microseconds.
         self._timeout_us = 0
@@ -130,19 +134,21 @@ class RedisStore:
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park each batch in its shard, with the configured durability."""
-        calls = []
+        calls, now_s = [], time.monotonic()
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
-            args: list[Any] = [batch.token, keys.wake, batch.recent, batch.recent_max]
-            origins = len(batch.origins) + len(batch.owed)
+            call = batch.token + int(self.clock.now_us() // 1_000_000).to_bytes(4, "big")
+            wake = "" if shard in self._drained and self._drained[shard] > now_s else keys.wake
+            args: list[Any] = [call, self.instance, wake, batch.recent, batch.recent_max, *self._limits]
             routes = Counter(map(route_in, (message[2] for message in batch.messages)))
-            args += (*self._limits, len(batch.messages), len(batch.keyed), origins, len(routes), int(batch.once))
+            ranges = _ranges(batch) if batch.origins or batch.owed else ()
+            args += (len(batch.messages), len(batch.keyed), len(ranges) // 3, len(routes))
+            args += (min((message[1] for message in batch.messages), default=0), int(batch.once))
             for message in batch.messages:
                 args += message
             for keyed in batch.keyed:
                 args += keyed
-            if origins:
-                args += _origin_args(batch)
+            args += ranges
             for routed in routes.items():
                 args += routed
             for field, ids in batch.found.items():
@@ -243,9 +249,10 @@ class RedisStore:
         token = self.new_token()
         until_us = int(self.clock.now_us()) + self._timeout_us
         args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms, until_us)
-        keys, lost = self._keys.shards, self._lost
-        calls = [keys[shard].call("claim", (*args, *lost[shard]) if shard in lost else args) for shard in shards]
-        sent = time.monotonic()
+        keys, lost, sent = self._keys.shards, self._lost, time.monotonic()
+        fresh_s, drain_s = sent + drain_ms / 1000 * _FRESH, sent + drain_ms / 1000
+        longer = [shard for shard in shards if self._drained.get(shard, 0.0) < fresh_s]
+        calls = [keys[shard].call("claim", (*args, int(shard in longer), *lost.get(shard, ()))) for shard in shards]
         try:
             replies = await self._runner.many(calls)
         except asyncio.CancelledError:
@@ -261,6 +268,10 @@ class RedisStore:
                 self._lost.pop(shard, None)
                 self.clock.observe(sent, received, reply[1])
                 claimed[shard] = _claimed(shard, reply, token, sent + lease_ms / 1000)
+                if not reply[0]:
+                    self._drained.pop(shard, None)
+                elif shard in longer and reply[2]:  # 0: given up by the clock, and nothing was done
+                    self._drained[shard] = drain_s
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
@@ -388,6 +399,8 @@ class RedisStore:
     async def hand_over(self, shards: Iterable[int]) -> None:
         """Stop draining these shards, so that another instance can start at once."""
         wanted = list(shards)
+        for shard in wanted:
+            self._drained.pop(shard, None)
         await self._give_back([shard for shard in wanted if shard in self._lost])
         keys = [self._keys.shards[shard] for shard in wanted]
         if wanted:
@@ -473,12 +486,24 @@ def _let_go(reply: Sequence[Any]) -> LetGo:
     return LetGo(True, moved, None if first_ms < 0 else first_ms, (last_ms, last_id), bool(ended), routes)
 
 
-def _origin_args(batch: Batch) -> Iterator[bytes | int]:
-    """Return the origins of a batch as park.lua takes them. Raises ``ValueError`` if only some messages have one."""
+def _ranges(batch: Batch) -> list[bytes | int]:
+    """Return the origins of a batch as ranges: log, first offset, number. Those of the messages come first.
+
+    Raises ``ValueError`` if only some messages have one.
+    """
     if len(batch.origins) != len(batch.messages):
         raise ValueError("an origin for each message of a batch, or for none")
-    for origin in (*batch.origins, *batch.owed):
-        yield from origin
+    ranges: list[bytes | int] = []
+    for origins in (batch.origins, batch.owed):
+        last, after = b"", -1
+        for log, offset in origins:
+            if offset == after and log == last:
+                ranges[-1] += 1  # type: ignore[operator]
+            else:
+                ranges += (log, offset, 1)
+                last = log
+            after = offset + 1
+    return ranges
 
 
 def _by_shard(rows: Iterable[tuple[Claim, tuple[Any, ...]]]) -> dict[int, list[Any]]:

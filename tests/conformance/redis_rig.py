@@ -126,7 +126,7 @@ class RedisRig(Rig):
 
     async def counts(self, shard: int = 0) -> dict[str, int]:
         counts = await self.client.hgetall(self._keys.shards[shard].counts)
-        return {name.decode(): int(number) for name, number in counts.items()}
+        return {name.decode(): int(number) for name, number in counts.items() if name[:1] != b"\1"}
 
     async def retry(self, store: Store, message_id: bytes) -> bool:
         keys = self.keys_of(message_id)

@@ -436,7 +436,7 @@ class StoreMachine(RuleBasedStateMachine):
             "why": {message_id: reason.decode() for message_id, reason in why.items()},
             "refused": refused,
             "keys": index,
-            "counts": {name: int(number) for name, number in counts.items() if int(number)},
+            "counts": {name: int(number) for name, number in counts.items() if name[:1] != b"\1" and int(number)},
             "recent": b"".join(entry[8:] for entry in recent),
             "offsets": offsets,
             "history": Counter(replace(row, ended_ms=0) for _, entry in history for row in unpack_entries(entry[b"m"])),

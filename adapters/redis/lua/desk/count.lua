@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Counts the messages of a shard, by state, and what ever happened in it.
+-- Counts the messages of a shard, by state, and what ever happened in it. What park.lua keeps with the counts is no
+-- count: its fields begin with the byte 1.
 --
 -- KEYS  1 due (zset)   2 claims (hash)   3 dead (zset)   4 counts (hash)   5 refused (zset)
 -- Returns  {now us, parked, claimed, dead, overdue by the next try, next due ms or -1, refused, held, name, total,
@@ -23,5 +24,8 @@ local reply = {
   redis.call('ZCARD', REFUSED),
   redis.call('ZCOUNT', DUE, HELD_MS, '+inf'),
 }
-for _, value in ipairs(redis.call('HGETALL', COUNTS)) do reply[#reply + 1] = value end
+local counts = redis.call('HGETALL', COUNTS)
+for at = 1, #counts, 2 do
+  if string.byte(counts[at]) ~= 1 then reply[#reply + 1], reply[#reply + 2] = counts[at], counts[at + 1] end
+end
 return reply

@@ -6,8 +6,9 @@
 --- @include include/routes
 
 -- Returns whether an older message with this key is parked and stays. With the mode replace it is removed, and what the
--- history notes of it is added to `replaced`. `keys`: due, messages, index, counts, why and refused of the shard.
-local function older_stays(keys, field, mode, replaced)
+-- history notes of it is added to `replaced`, and it is counted out in `added` (route -> messages parked by this call).
+-- `keys`: due, messages, index, counts, why and refused of the shard.
+local function older_stays(keys, field, mode, replaced, added)
   local older, route, stays = redis.call('HGET', keys.index, field) or '', string.match(field, '^[^%z]*'), false
   for at = 1, #older, ID_BYTES do
     local id = string.sub(older, at, at + ID_BYTES - 1)
@@ -20,7 +21,7 @@ local function older_stays(keys, field, mode, replaced)
       redis.call('HDEL', keys.why, id)
       index_remove(keys.index, field, id)
       redis.call('HINCRBY', keys.counts, 'replaced', 1)
-      route_add(keys.counts, 'parked', route, -1)
+      added[route] = (added[route] or 0) - 1
       if tonumber(due) >= HELD_MS then route_add(keys.counts, 'held', route, -1) end
     elseif due then
       stays = true

@@ -10,7 +10,8 @@
 -- ARGV  1 instance   2 drain ms   3 claim token (8 bytes)   4 lease ms   5 maximum number of messages
 --       6 maximum number of bytes   7 ahead ms
 --       8 us (Unix) at which the caller gives this call up
---       9 first and 10 last token of the caller's claims that got no reply; given only if there are any
+--       9 whether to drain the shard for longer (1 or 0)
+--       10 first and 11 last token of the caller's claims that got no reply; given only if there are any
 -- Returns  {0, now us, instance} when another instance drains the shard; else
 --          {1, now us, next due ms or -1, ghosts, all ids in one string, envelope, envelope, ...}; a ghost is an id
 --          without an envelope, which someone deleted by hand: it is removed and counted. A call that was given up
@@ -24,13 +25,13 @@ local instance, drain_ms, token = ARGV[1], ARGV[2], ARGV[3]
 local lease_ms, limit, bytes_left, ahead_ms = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local now = now_us()
 if now > tonumber(ARGV[8]) then return {1, now, 0, 0, ''} end
-if ARGV[9] then park_again(DUE, MESSAGES, CLAIMS, COUNTS, claims_between(CLAIMS, ARGV[9], ARGV[10]), math.huge) end
+if ARGV[10] then park_again(DUE, MESSAGES, CLAIMS, COUNTS, claims_between(CLAIMS, ARGV[10], ARGV[11]), math.huge) end
 local owner = redis.call('GET', DRAIN)
 if owner and owner ~= instance then return {0, now, owner} end
-if owner then
-  redis.call('PEXPIRE', DRAIN, drain_ms)
-else
+if not owner then
   redis.call('SET', DRAIN, instance, 'PX', drain_ms)
+elseif ARGV[9] == '1' then
+  redis.call('PEXPIRE', DRAIN, drain_ms)
 end
 
 -- Envelopes are read in chunks of as many as will probably fit. Reading a body costs Redis a millisecond or more
@@ -38,7 +39,8 @@ end
 local CHUNK = 32
 local now_ms = math.floor(now / 1000)
 local reply, claimed, taken, ghosts = {1, now, -1, 0, ''}, {}, 0, 0
-local ids = limit > 0 and redis.call('ZRANGEBYSCORE', DUE, '-inf', now_ms + ahead_ms, 'LIMIT', 0, limit) or {}
+local until_ms = string.format('%d', now_ms + ahead_ms)
+local ids = limit > 0 and redis.call('ZRANGEBYSCORE', DUE, '-inf', until_ms, 'LIMIT', 0, limit) or {}
 local from, chunk, largest = 1, 1, 1
 while from <= #ids and bytes_left > 0 do
   local envelopes = redis.call('HMGET', MESSAGES, unpack(ids, from, math.min(from + chunk - 1, #ids)))
@@ -52,8 +54,7 @@ while from <= #ids and bytes_left > 0 do
     if envelope then
       bytes_left = bytes_left - #envelope
       if #envelope > largest then largest = #envelope end
-      claimed[#claimed + 1] = id
-      reply[#reply + 1] = envelope
+      claimed[taken - ghosts], reply[taken - ghosts + 5] = id, envelope
     else
       ghosts = ghosts + 1
     end

@@ -1,0 +1,32 @@
+-- A call to park is carried out once. The counts have a field for each instance: the token of its last call (8 bytes),
+-- Unix s of that call (4 bytes), and its reply if that has anything.
+local CALL, CALL_BYTES, KEPT_S = '\1call\1', 12, 3600
+
+local function call_field(instance)
+  return CALL .. instance
+end
+
+-- Forgets the calls of instances that have made none for an hour.
+local function calls_forget(counts, now)
+  for _, field in ipairs(redis.call('HKEYS', counts)) do
+    if string.sub(field, 1, #CALL) == CALL then
+      local called = struct.unpack('>I4', redis.call('HGET', counts, field), 9)
+      if called < now - KEPT_S then redis.call('HDEL', counts, field) end
+    end
+  end
+end
+
+-- Returns the reply that a call with this token got before, or nil. `last` is what the field has.
+local function call_answered(counts, field, last, call)
+  if not last then calls_forget(counts, struct.unpack('>I4', call, 9)) end
+  if not last or string.sub(last, 1, 8) ~= string.sub(call, 1, 8) then return nil end
+  -- A write, so that a WAIT after this call also covers what the first call wrote on another connection.
+  redis.call('HSET', counts, field, last)
+  return #last == CALL_BYTES and {{}, {}, {}} or cmsgpack.unpack(string.sub(last, CALL_BYTES + 1))
+end
+
+-- Returns what the field has after a call with a reply of three lists.
+local function call_value(call, reply)
+  if #reply[1] + #reply[2] + #reply[3] == 0 then return call end
+  return call .. cmsgpack.pack(reply)
+end
