@@ -17,7 +17,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Outcome
 from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
-from bridge.pipeline.claim import ClaimRules
+from bridge.pipeline.claim import ClaimRules, next_claim_max
 from bridge.telemetry.subject import STORE_CLAIM
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
@@ -75,6 +75,25 @@ async def test_messages_leave_in_the_order_they_came() -> None:
         pass
     assert house.bodies() == numbers(250)
     assert house.count("delivered") == 250
+
+
+async def test_the_first_pass_of_a_burst_is_small_and_later_ones_grow() -> None:
+    house = await filled(1000, rules=replace(RULES, batch_max=500, held_max=5000), window=5000)
+    passes = [await house.deliver() for _ in range(5)]
+    assert passes == [64, 128, 256, 500, 52]
+    assert house.bodies() == numbers(1000)
+    house.publish("later")
+    await house.park()
+    await house.deliver()
+    assert house.claimer._most == 64
+
+
+@pytest.mark.parametrize(
+    ("most", "fullest", "then"),
+    [(64, 64, 128), (256, 256, 500), (500, 500, 500), (500, 125, 500), (500, 124, 64), (64, 0, 64), (64, 10, 64)],
+)
+def test_a_full_claim_lets_the_next_one_take_twice_as_much(most: int, fullest: int, then: int) -> None:
+    assert next_claim_max(most, fullest, 500) == then
 
 
 async def test_nothing_leaves_before_it_is_due() -> None:
@@ -380,7 +399,7 @@ async def test_while_much_is_overdue_the_next_claim_is_sent_before_this_one_is_p
         published.append(len(house.bodies()))
 
     at_each_claim(house, note)
-    assert await house.claimer.once() == 250
+    assert await house.claimer.once() == 64
     assert published == [0, 0]
     while await house.deliver():
         pass
@@ -410,8 +429,8 @@ async def test_a_stop_waits_for_the_claim_that_was_sent_ahead_and_holds_what_it_
     assert not task.done()
     go.set()
     await asyncio.wait_for(task, 5)
-    assert len(house.leases.held()) == 500
-    assert house.parked() == 100
+    assert len(house.leases.held()) == 64 + 128
+    assert house.parked() == 600 - 64 - 128
 
 
 async def test_a_claim_that_was_sent_ahead_and_failed_leaves_its_messages_to_the_next(
