@@ -37,8 +37,8 @@ class Batch:
     ``found`` maps an index field to ids that can be looked up by it and never replace each other. ``recent`` has 28
     bytes a message, digest and id; the store keeps at least ``recent_max`` of them. ``origins`` has one for each
     message, or is empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the
-    caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id the
-    store has, in any state, counts as handled before.
+    caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
+    the store has, in any state, counts as handled before.
     """
 
     token: bytes

@@ -398,6 +398,7 @@ class StoreMachine(RuleBasedStateMachine):
         offsets: dict[bytes, bytes] = {log: b"%d" % mark for log, mark in model.offsets.marks.items()}
         for log, owed in model.offsets.owed.items():
             offsets[log + b"\0owed"] = b"".join(offset.to_bytes(8, "big") for offset in sorted(owed))
+        offsets |= {log + b"\0first": b"%d" % first for log, first in model.offsets.firsts.items()}
         assert real["offsets"] == offsets
         assert real["history"] == Counter(replace(row, ended_ms=0) for row in model.history)
         found = {field: model.keys.found(field) for field in model.keys.fields()}
