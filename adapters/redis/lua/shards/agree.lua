@@ -3,7 +3,8 @@
 --
 -- KEYS  1 store (hash: format, shards, id, secret; lost_ms, lost, lost_from_ms and lost_older describe the last loss)
 -- ARGV  1 format, which replaces an older one   2 shards   3 id for a store without one
---       4 number of lost messages, or -1   5 secret for a store without one   6 ms before which all was settled when the instance looked last (0: unknown)
+--       4 number of lost messages, or -1   5 secret for a store without one
+--       6 ms before which all was settled when the instance looked last (0: unknown)
 --       7 number of messages that were held or refused then, whose due moments may be earlier
 -- Returns  pairs: name, value
 --- @include include/now
