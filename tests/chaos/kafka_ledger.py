@@ -97,7 +97,7 @@ class KafkaLedger(Accountant):
         key = None if seeded.random() < 0.05 else b"key.%d" % seeded.randrange(self._keys)
         value = None if seeded.random() < 0.05 else seeded.randbytes(seeded.randrange(300))
         self._owed[number] = Owed(due_ms / 1000, _digest(key, value, headers))
-        carried: Any = [*headers[:place], asked, *headers[place:]]
+        carried: Any = [*headers[:place], asked, *self._more_headers(number, key, due_ms), *headers[place:]]
         heard = partial(self._answered, number)
         while True:
             try:
@@ -105,6 +105,10 @@ class KafkaLedger(Accountant):
                 return
             except BufferError:
                 self._producer.poll(0.1)
+
+    def _more_headers(self, number: int, key: bytes | None, due_ms: int) -> Headers:
+        """More headers that postdate removes."""
+        return []
 
     def _answered(self, number: int, error: object, message: Message) -> None:
         if error is None:
