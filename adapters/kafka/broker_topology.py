@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from adapters.kafka.nodes import diagnose as diagnose
 from adapters.kafka.topology import declaring
 from adapters.kafka.topology.declaring import redeclare as redeclare
+from adapters.kafka.topology.reach import replay_reach as replay_reach
 from adapters.kafka.topology.topics import Topic
 from bridge.desk.severity import CheckResult
 from bridge.desk.topology import Finding, Name, Part, Standing

@@ -74,6 +74,11 @@ def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[s
     return found
 
 
+def replay_reach(settings: Settings) -> list[tuple[str, str]]:
+    """RabbitMQ keeps nothing that postdate has taken in."""
+    return []
+
+
 def _part(route: str, declaration: Declaration) -> Part:
     arguments = dict(declaration.arguments)
     if isinstance(declaration, Binding):

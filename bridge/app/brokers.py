@@ -114,6 +114,9 @@ class BrokerTopology(Protocol):
         """Return what keeps published messages from postdate: intakes that take none in, bindings of others. Blocking;
         what cannot be asked is a result."""
 
+    def replay_reach(self, settings: Settings) -> list[tuple[str, str]]:
+        """Return a route and a sentence about how far back `restore --from-intake` reaches. Blocking."""
+
     def diagnose(self, settings: Settings) -> list[CheckResult]:
         """Return what else the broker tells of itself: version, alarms, leftovers of other tools. Blocking; a broker
         that does not answer is a result."""

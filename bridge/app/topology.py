@@ -98,6 +98,11 @@ def open_fronts(settings: Settings, findings: Sequence[Finding]) -> list[tuple[s
     return [front for broker, own in brokers_of(settings) for front in broker.topology.open_fronts(own, findings)]
 
 
+def replay_reach(settings: Settings) -> list[tuple[str, str]]:
+    """Return a route and a sentence about what its intake could bring back. Raises ``BrokerUnavailable``."""
+    return [reach for broker, own in brokers_of(settings) for reach in broker.topology.replay_reach(own)]
+
+
 def _declare(broker: Broker, own: Settings, forgotten: str) -> tuple[list[Finding], list[str]]:
     try:
         return broker.topology.declare(own)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import typer
 
-from bridge.app.topology import declare_topology, plan_topology
+from bridge.app.topology import declare_topology, plan_topology, replay_reach
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
 from bridge.cli.output import rows
-from bridge.core.errors import FINE
+from bridge.core.errors import FINE, BrokerUnavailable
 from bridge.desk.topology import Finding, counts
 from bridge.settings import Settings, settings_with_routes
 from bridge.telemetry.printable import say
@@ -48,6 +49,9 @@ def make(settings: Settings, output: Output, dry_run: bool) -> None:
     rows(output, ["kind", "name", "route", "state", "with"], shown)
     for warning in warnings:
         say(f"Warning: {warning}.")
+    with suppress(BrokerUnavailable):  # a dry run has said so already
+        for route, text in replay_reach(settings):
+            say(f"Route {route}: {text}.")
     if code != FINE:
         raise typer.Exit(code)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bridge.app.brokers import brokers_of
 from bridge.app.survey import stored_before, strays_of, survey_levels, without_consumer
-from bridge.app.topology import judge_consumers, judge_policies, open_fronts, verify_topology
+from bridge.app.topology import judge_consumers, judge_policies, open_fronts, replay_reach, verify_topology
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.desk.leftovers import left_over
 from bridge.desk.numbers import Stats
@@ -138,6 +138,8 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckRe
         yield from broker.topology.judge_interception(own)
     for finding in judge_consumers(settings):
         yield (ok if finding.state is Standing.THERE else warn)(_of(finding.part.route), finding.text)
+    for route, text in replay_reach(settings):
+        yield ok(_of(route), text)
     yield from _unread(settings)
     yield from _stale(settings, before)
 

@@ -158,13 +158,13 @@ async def _look(settings: Settings, admin: AIOKafkaAdminClient) -> tuple[KnownTo
     """The existing topics, and which topics of the settings may not be seen."""
     known = await known_topics(admin)
     ours = {topic.name for topic in plan(settings)}
-    targets = {topic.name for _, topic in _pairs(settings, known) if isinstance(topic, Topic)}
+    targets = {topic.name for _, topic in pairs_of(settings, known) if isinstance(topic, Topic)}
     allowed = {topic for name in settings.routes_of("kafka") for topic in _others(settings.routes[name])}
     known.unseen = await unseen_of(admin, (ours | targets | allowed) - known.keys())
-    return known, list(_pairs(settings, known))
+    return known, list(pairs_of(settings, known))
 
 
-def _pairs(settings: Settings, known: KnownTopics) -> Iterator[Pair]:
+def pairs_of(settings: Settings, known: KnownTopics) -> Iterator[Pair]:
     """Each intake topic that exists or is named by the settings, with its target."""
     namings = [(name, naming) for name in settings.routes_of("kafka") for naming in settings.routes[name].pairs()]
     for name, naming in namings:
