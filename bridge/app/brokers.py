@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from adapters.redis.connect import close, connect
 from adapters.redis.desk import RedisDesk
@@ -219,36 +219,6 @@ class Broker(NamedTuple):
     levels: BrokerLevels
     payloads: BrokerPayloads
     canary: BrokerCanary
-
-
-if TYPE_CHECKING:
-    import adapters.kafka.broker_canary
-    import adapters.kafka.broker_ends
-    import adapters.kafka.broker_levels
-    import adapters.kafka.broker_payloads
-    import adapters.kafka.broker_topology
-    import adapters.rabbitmq.broker_canary
-    import adapters.rabbitmq.broker_ends
-    import adapters.rabbitmq.broker_levels
-    import adapters.rabbitmq.broker_payloads
-    import adapters.rabbitmq.broker_topology
-
-    _brokers: tuple[Broker, ...] = (
-        Broker(
-            adapters.rabbitmq.broker_ends,
-            adapters.rabbitmq.broker_topology,
-            adapters.rabbitmq.broker_levels,
-            adapters.rabbitmq.broker_payloads,
-            adapters.rabbitmq.broker_canary,
-        ),
-        Broker(
-            adapters.kafka.broker_ends,
-            adapters.kafka.broker_topology,
-            adapters.kafka.broker_levels,
-            adapters.kafka.broker_payloads,
-            adapters.kafka.broker_canary,
-        ),
-    )
 
 
 @cache
