@@ -34,7 +34,7 @@ _GRID_S = 0.001
 _REST_S = 1.0
 #: The remembered size of the largest message shrinks by this factor with every claim.
 _LARGEST_FADES = 0.98
-#: A pass with as many messages, or with a claim that is full, asks ahead for the next one.
+#: A pass with as many messages asks ahead for the next one.
 _ASK_AHEAD = 200
 #: The largest claim of a shard in the first pass of a burst. Its messages leave before a large claim would be answered,
 #: unpacked and sorted. Each claim that is full lets the next one take twice as much.
@@ -217,9 +217,8 @@ class Claimer:
             else:
                 taken += self._take(shard, reply, admitted[shard])
                 fullest = max(fullest, len(reply.claims))
-        much = taken >= _ASK_AHEAD or fullest >= self._most
         self._most = next_claim_max(self._most, fullest, self._rules.batch_max)
-        if much and not failed and turn.may_ask_ahead():
+        if taken >= _ASK_AHEAD and not failed and turn.may_ask_ahead():
             await self._ask_ahead()
         await self._publisher.once()
         self._note(replies.keys() - failed.keys(), failed)

@@ -8,10 +8,10 @@ end
 
 -- Forgets the calls of instances that have made none for an hour.
 local function calls_forget(counts, now)
-  for _, field in ipairs(redis.call('HKEYS', counts)) do
-    if string.sub(field, 1, #CALL) == CALL then
-      local called = struct.unpack('>I4', redis.call('HGET', counts, field), 9)
-      if called < now - KEPT_S then redis.call('HDEL', counts, field) end
+  local fields = redis.call('HGETALL', counts)
+  for at = 1, #fields, 2 do
+    if string.sub(fields[at], 1, #CALL) == CALL and struct.unpack('>I4', fields[at + 1], 9) < now - KEPT_S then
+      redis.call('HDEL', counts, fields[at])
     end
   end
 end
