@@ -105,7 +105,6 @@ class Broker(Server):
         self.sources: list[SimulatedSource] = []
         self.sinks: list[SimulatedSink] = []
         self.arrived: list[Arrived] = []
-        self.blocked = False
         #: Which share of publishes is refused for now, and for good.
         self.refusing = self.refusing_for_good = 0.0
         #: Numbers of messages that were refused.
@@ -390,6 +389,7 @@ class SimulatedSink:
         self._number = 0
         self.epoch = 0
         self.connected = True
+        self.blocked = False
         broker.sinks.append(self)
 
     def disconnect(self) -> None:
@@ -414,6 +414,7 @@ class SimulatedSink:
 
     def unblocked(self) -> None:
         """The broker takes messages again."""
+        self.blocked = False
         self.broker.loop.call_soon(self._answered, [], context=self.process.context)
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -422,7 +423,7 @@ class SimulatedSink:
         self._answered = answered
 
     def ready(self) -> bool:
-        return self.connected and not self.broker.blocked
+        return self.connected and not self.blocked
 
     def able(self) -> bool:
         return self.connected

@@ -52,6 +52,11 @@ def _stop(world: World, fault: Fault) -> _End:
     return world.start
 
 
+def _join(world: World, _: Fault) -> _End:
+    world.start()
+    return _nothing
+
+
 def _freeze(world: World, fault: Fault) -> _End:
     victim = _victim(world, fault)
     victim.process.freeze()
@@ -154,12 +159,13 @@ def _broker_frozen(world: World, _: Fault) -> _End:
 
 
 def _broker_blocked(world: World, _: Fault) -> _End:
-    world.broker.blocked = True
+    """Each connection learns by itself, within half a second, that the broker takes messages again."""
+    for sink in world.broker.sinks:
+        sink.blocked = True
 
     def free() -> None:
-        world.broker.blocked = False
         for sink in world.broker.sinks:
-            sink.unblocked()
+            world.loop.call_later(world.random.uniform(0.0, 0.5), sink.unblocked)
 
     return free
 
@@ -308,6 +314,7 @@ def _retry(world: World, _: Fault) -> _End:
 _FAULTS: dict[str, Callable[[World, Fault], _End]] = {
     "kill": _kill,
     "stop": _stop,
+    "join": _join,
     "freeze": _freeze,
     "machine clock": _machine_clock,
     "reload": _reload,

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +19,6 @@ from adapters.kafka.transactional import ShardQueue
 from adapters.memory.indexes import Offsets
 from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
-from bridge.core.errors import ShardsUnavailable
 from bridge.core.orders import RouteState, routes_that
 from bridge.parking.envelope import route_in
 from bridge.parking.identity import ID_BYTES
@@ -30,7 +28,6 @@ from bridge.pipeline import round as round_
 from bridge.pipeline.full import IntakeGate
 from bridge.pipeline.gate import RateGate
 from bridge.pipeline.history import Historian
-from bridge.pipeline.leases import Leases
 from bridge.pipeline.park import Parker
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.recover import Recovery
@@ -157,18 +154,6 @@ def _lets_the_later_overtake() -> _Patch:
 
 def _drains_for_two() -> _Patch:
     return patch.object(Shard, "owner", lambda self, instance, drain_ms: None)
-
-
-def _hands_over_what_is_claimed() -> _Patch:
-    async def planted(self: Leases) -> None:
-        if leaving := sorted(self._leaving):
-            with suppress(ShardsUnavailable):
-                await self._store.hand_over(leaving)
-            self._leaving.difference_update(leaving)
-            for shard in self._given_way.intersection(leaving):
-                asyncio.get_running_loop().call_later(0.1, self._take_back, shard)
-
-    return patch.object(Leases, "hand_over", planted)
 
 
 def _never_recovers() -> _Patch:
@@ -329,7 +314,6 @@ MUTATIONS = {
         Mutation("wakes for no hint", _wakes_for_no_hint, "late"),
         Mutation("lets the later overtake", _lets_the_later_overtake, "order"),
         Mutation("drains for two", _drains_for_two, "order"),
-        Mutation("hands over what is claimed", _hands_over_what_is_claimed, "order", ("broker blocked",)),
         Mutation("takes every token", _takes_every_token, "rate"),
         Mutation("sends what is paused", _sends_what_is_paused, "orders", ("pause",)),
         Mutation("marks after the commit", _marks_after_the_commit, "copies", ("transactional", "kill")),

@@ -58,6 +58,7 @@ class Plan:
 KINDS: dict[str, tuple[float, float]] = {
     "kill": (0.0, 8.0),
     "stop": (0.0, 8.0),
+    "join": (0.0, 0.0),
     "freeze": (0.1, 45.0),
     "machine clock": (0.0, 0.0),
     "store frozen": (0.1, 22.0),
@@ -68,7 +69,7 @@ KINDS: dict[str, tuple[float, float]] = {
     "store emptied": (0.0, 0.0),
     "store fails over": (0.005, 0.5),
     "store restored": (0.5, 10.0),
-    "broker frozen": (0.1, 20.0),
+    "broker frozen": (0.1, 45.0),
     "broker blocked": (0.1, 10.0),
     "sink disconnected": (0.1, 5.0),
     "source disconnected": (0.0, 0.0),
@@ -101,7 +102,7 @@ _HARMLESS = {
     "bulk reschedule",
 }
 #: What a postdate without a store can meet.
-_OF_LEVELS = {"kill", "stop", "freeze", "reload", "broker frozen", "broker blocked", "broker refuses"}
+_OF_LEVELS = {"kill", "stop", "join", "freeze", "reload", "broker frozen", "broker blocked", "broker refuses"}
 _OF_LEVELS |= {"sink disconnected", "source disconnected", "acknowledgements lost", "confirms lost", "channel closed"}
 
 
