@@ -174,7 +174,9 @@ def _refused_login(text: str, wanted: pika.ConnectionParameters | None) -> str |
             return "RabbitMQ refuses the token. Its log says why: audience, signature, scopes or expiry"
         return "RabbitMQ refuses the user or the password. Correct rabbitmq.url or rabbitmq.password"
     found = re.search(r"NOT_ALLOWED - (.*?)['\")]*$", text)
-    return f"RabbitMQ does not open that virtual host ({found[1]}). Correct the end of rabbitmq.url" if found else None
+    token = wanted is not None and not getattr(wanted.credentials, "username", "-")
+    where = "rabbitmq.oauth_scope, or the end of rabbitmq.url" if token else "the end of rabbitmq.url"
+    return f"RabbitMQ does not open that virtual host ({found[1]}). Correct {where}" if found else None
 
 
 def silent(queue: str) -> str:

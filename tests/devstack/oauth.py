@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import ssl
 import subprocess
 import threading
@@ -55,7 +56,8 @@ class Issuer:
     def token(self, client: str, scope: str = "", lifetime_s: float | None = None) -> str:
         """A signed token."""
         now = int(time.time())
-        expires = now + int(self.lifetime_s if lifetime_s is None else lifetime_s)
+        # Whole seconds, never less than ``expires_in`` says.
+        expires = math.ceil(time.time() + (self.lifetime_s if lifetime_s is None else lifetime_s))
         claims = {"iss": self.url, "aud": self.audience, "sub": client, "scope": scope, "iat": now, "exp": expires}
         claims["jti"] = str(self.issued)
         parts = ({"alg": "RS256", "typ": "JWT", "kid": KEY_ID}, claims)

@@ -14,7 +14,7 @@ from tests.devstack.service import free_ports, new_folder
 PLUGINS = ("rabbitmq_auth_backend_oauth2", "rabbitmq_auth_mechanism_ssl", "rabbitmq_management")
 AUDIENCE = "broker"
 #: What a token must allow.
-SCOPE = " ".join(f"{AUDIENCE}.{right}:*/*" for right in ("configure", "read", "write"))
+SCOPE = " ".join(f"{AUDIENCE}.{right}:*/*/*" for right in ("configure", "read", "write"))
 CONF = """\
 auth_backends.1 = rabbit_auth_backend_oauth2
 auth_backends.2 = internal
