@@ -63,11 +63,23 @@ def restore(
     """
     if not from_intake:
         raise SettingsError("Add --from-intake.")
-    settings = settings_from(config)
+    replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), dry_run, yes, output)
+
+
+def replay_intake(
+    settings: Settings,
+    route: str,
+    since: str | None,
+    ways: tuple[Overdue, Pace],
+    dry_run: bool,
+    yes: bool,
+    output: Output,
+) -> None:
+    """Replay the intake of a route, and print what became of its records."""
     if route not in settings.routes:
         raise SettingsError(unknown_route(settings.routes, route))
     refuse_without_store(settings, route)
-    found = asyncio.run(_replay(settings, route, since, (overdue, Pace(max_rate)), dry_run, yes))
+    found = asyncio.run(_replay(settings, route, since, ways, dry_run, yes))
     facts(output, found, [(name, str(value)) for name, value in found.items()])
     if dry_run:
         say("Nothing was changed, because of --dry-run.")
