@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adapters.kafka.topology import declaring
+from adapters.kafka import broker_topology
 from bridge.app.brokers import broker_of
 from bridge.app.build import mending
 from bridge.settings import Settings
@@ -19,7 +19,7 @@ async def test_a_deleted_topic_is_recreated_only_if_bridge_setup_allows_it(
 ) -> None:
     made = asyncio.Event()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(declaring, "redeclare", lambda settings: loop.call_soon_threadsafe(made.set))
+    monkeypatch.setattr(broker_topology, "redeclare", lambda settings: loop.call_soon_threadsafe(made.set))
     kafka = {"broker": "kafka", "intercept": "a.delay", "deliver_to": "a"}
     settings = Settings.model_validate({"bridge": {"setup": allowed}, "routes": {"a": kafka}})
     mend = mending(broker_of("kafka"), settings, Health())
