@@ -272,9 +272,11 @@ class ShardQueue:
                 )
 
     async def _commit(self, session: ShardSession) -> None:
-        keys = [key_of(flight.letter) for _, flight in self._taken]
-        fresh = [flight for flight, key in zip(self._taken, keys, strict=True) if key not in self._delivered]
-        await session.commit(fresh, keys, self._codec)
+        firsts: dict[bytes, _Flight] = {}  # a message waits twice where its lease ended and it was claimed again
+        for flight in self._taken:
+            firsts.setdefault(key_of(flight[1].letter), flight)
+        keys = list(firsts)
+        await session.commit([first for key, first in firsts.items() if key not in self._delivered], keys, self._codec)
         self._delivered.add(int(time.time() * 1000), keys)
         taken, self._taken = self._taken, []
         self._fenced = False
