@@ -117,32 +117,30 @@ def _said(found: Mapping[str, Any] | None) -> str:
 
 
 def _write(results: Mapping[str, Mapping[str, Any]], commit: str) -> None:
-    """Replace the table of the page."""
+    """Replace the table of the page. Rows without a new result keep the line that they have."""
     text = PAGE.read_text()
     head, rest = text.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(results, commit)}\n{END}{rest.split(END)[1]}")
+    before, after = rest.split(END)
+    PAGE.write_text(f"{head}{BEGIN}\n{table(results, commit, before)}\n{END}{after}")
 
 
-def table(results: Mapping[str, Mapping[str, Any]], commit: str) -> str:
-    """Return the table of the page."""
+def table(results: Mapping[str, Mapping[str, Any]], commit: str, before: str = "") -> str:
+    """Return the table of the page. ``before`` is the table that it replaces."""
     lines = [
-        f"Commit {commit}. A dash: these tests check outcomes one by one, without a ledger.",
-        "",
-        "| server | fault | tests | messages | lost | early | copies | recovery | result |",
-        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+        "| server | fault | tests | messages | lost | early | copies | recovery | commit | result |",
+        "|---|---|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     for row in ROWS:
-        found = results.get(f"{row.server}: {row.fault}")
+        begin, found = f"| {row.server} | {row.fault} |", results.get(f"{row.server}: {row.fault}")
         if found is None:
-            lines.append(f"| {row.server} | {row.fault} | | | | | | | not run |")
+            kept = [line for line in before.splitlines() if line.startswith(begin)]
+            lines.append(kept[0] if kept else f"{begin} | | | | | | | not run |")
             continue
         figures = [found.get(name, "–") for name in ("messages", "lost", "early", "copies")]
         recovery = f"{found['recovery_s']:.1f} s" if "recovery_s" in found else "–"
         ran = found["tests"] - found["skipped"]
         result = "**failed**" if found["failed"] else "kept" if ran else "skipped"
-        lines.append(
-            f"| {row.server} | {row.fault} | {ran} | {' | '.join(map(str, figures))} | {recovery} | {result} |"
-        )
+        lines.append(f"{begin} {ran} | {' | '.join(map(str, figures))} | {recovery} | {commit} | {result} |")
     return "\n".join(lines)
 
 

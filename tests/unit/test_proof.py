@@ -56,8 +56,13 @@ def test_what_is_promised_has_a_row(promise: str) -> None:
 def test_the_table_has_a_line_for_each_row_and_says_what_did_not_run() -> None:
     found = {"tests": 3, "skipped": 1, "failed": 0, "messages": 90, "lost": 0, "early": 0, "copies": 2}
     lines = table({"Redis: away": found}, "abc").splitlines()
-    assert "| Redis | away | 2 | 90 | 0 | 0 | 2 | – | kept |" in lines
+    assert "| Redis | away | 2 | 90 | 0 | 0 | 2 | – | abc | kept |" in lines
     assert sum(line.endswith("| not run |") for line in lines) == len(ROWS) - 1
+
+
+def test_a_row_that_did_not_run_keeps_the_result_of_an_older_commit() -> None:
+    older = "| Redis | away | 2 | 90 | 0 | 0 | 2 | – | abc | kept |"
+    assert older in table({}, "def", f"something\n{older}\n").splitlines()
 
 
 def test_the_page_has_a_place_for_the_table() -> None:
