@@ -183,6 +183,12 @@ ROWS = (
         ("integration/test_fidelity.py", "integration/kafka/test_like_targets.py"),
     ),
     Row("messages", "many tiny headers", DEAD, ("integration/test_many_headers.py",)),
+    Row(
+        "messages",
+        "an expiration of the producer",
+        "`expiration` counts twice",
+        ("integration/test_levels.py::expiration", "integration/test_retry_routes.py::test_what_expires"),
+    ),
     Row("messages", "order of a key, two instances", ORDER, ("integration/test_delivery_order.py",)),
     Row("messages", "refused and unroutable", CONFIRMED, ("integration/test_delivery_refused.py",)),
     Row("operators", "pause, drain, limits through every fault", PARKED, ("chaos/test_orders_and_limits.py",)),

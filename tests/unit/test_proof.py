@@ -13,12 +13,18 @@ from tests.proof.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
 PAGES = [(ROOT / "deploy" / name).read_text() for name in ("promises.md", "high-availability.md")]
+README = (ROOT / "README.md").read_text()
 #: A loss of power cannot be caused here, and durability "none" promises nothing.
 NOT_HERE = ("| Redis, machine loses power |", "| `none` |")
 
 
 def flat(text: str) -> str:
     return " ".join(text.split())
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return the sections of a page by title."""
+    return {title: text for title, _, text in (part.partition("\n") for part in page.split("\n## ")[1:])}
 
 
 def named_in(file: str) -> set[str]:
@@ -47,10 +53,17 @@ def test_what_a_page_says_of_a_death_a_freeze_or_a_step_has_a_row(line: str) -> 
         assert any(first.startswith(row.promise.removesuffix(" |")) or row.promise in line for row in ROWS), line
 
 
-@pytest.mark.parametrize("promise", ["Never early", "Nothing lost", "Byte for byte", "In order", "At least once"])
-def test_what_is_promised_has_a_row(promise: str) -> None:
-    section = flat(PAGES[0].split(f"## {promise}\n")[1].split("\n## ")[0])
+@pytest.mark.parametrize("title", [title for page in PAGES for title in sections(page)])
+def test_each_promise_and_each_server_that_may_die_has_a_row(title: str) -> None:
+    section = flat(next(sections(page)[title] for page in PAGES if title in sections(page)))
     assert any(row.promise in section for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    "promise", re.findall(r"^\| \*\*(.+?)\*\*", README.split("## What is promised")[1], re.MULTILINE)
+)
+def test_each_promise_of_the_readme_has_its_section(promise: str) -> None:
+    assert any(promise.replace("`", "") in title for title in sections(PAGES[0]))
 
 
 def test_the_table_has_a_line_for_each_row_and_says_what_did_not_run() -> None:
