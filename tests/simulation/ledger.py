@@ -240,8 +240,16 @@ def _in_line(ledger: Ledger) -> Iterator[Published]:
             and message.number in ledger.arrived
             and message.number not in ledger.world.broker.refused
             and message.number not in ledger.deeds
+            and not _came_late_to_a_rate(ledger, message)
         ):
             yield message
+
+
+def _came_late_to_a_rate(ledger: Ledger, message: Published) -> bool:
+    """Return whether a message was parked after its moment on a route with a rate: it may pass those that are let go."""
+    accepted = ledger.accepted.get(message.number)
+    limited = ledger.plan.rate and message.route == RATED_ROUTE
+    return bool(limited) and accepted is not None and accepted.at_ms > message.due_ms
 
 
 def _priorities(ledger: Ledger) -> Iterator[str]:
