@@ -27,14 +27,15 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
                   ``past`` (history, audit), ``topology``, leftovers of previous settings, steps of a migration
 - ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``unopened`` (what cannot be
                   read), ``ordered`` (what operators ordered), ``gate`` (paused routes and rates), ``full`` (routes at
-                  max_parked), ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``
+                  max_parked), ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``,
+                  ``putback`` (messages that come back with an id of their own)
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
 - ``app/``        settings in, a service out: wiring, canaries, what is declared and surveyed at a start; ``brokers`` is
                   the only file that imports ``adapters``
 - ``operate/``    what operators do: ``operator`` is the protocol, ``local`` at the stores, ``remote`` over the API;
                   ``documents`` (every shape that people read), ``verbs``, ``find``, ``bulk``, ``send``, ``verdict``,
-                  ``check``, ``doctor``, the webhook
+                  ``check``, ``doctor``, ``export``, ``importing``, ``replay`` (of Kafka's intake), the webhook
 - ``lab/``        demo, bench and compare
 - ``http/``       the process beside the bridge: API, access, metrics, health; ``page/``: the page, without a build step
 - ``cli/``        ``commands`` is the table of the commands; ``acts`` has the verbs. Endpoints and commands read

@@ -19,12 +19,12 @@ from bridge.core.ports import ParkingStore
 from bridge.delay.duration import write_moment
 from bridge.desk.past import AuditEntry
 from bridge.operate.moments import read_past_border_ms
-from bridge.operate.putback import RATE, Overdue, Pace, PutBack
 from bridge.operate.replay import Replay
 from bridge.operate.select import refuse_without_store, unknown_route
 from bridge.operate.stores import KeptStores
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import LogReplay
+from bridge.pipeline.putback import RATE, Overdue, Pace, PutBack
 from bridge.settings import Settings, settings_from
 from bridge.telemetry.printable import say
 

@@ -20,9 +20,9 @@ from bridge.core.errors import FAILED, SettingsError
 from bridge.desk.past import AuditEntry
 from bridge.operate.export import DamagedLine
 from bridge.operate.importing import Import, Imported
-from bridge.operate.putback import RATE, Fate, Overdue, Pace, PutBack
 from bridge.operate.select import unknown_route
 from bridge.operate.stores import KeptStores
+from bridge.pipeline.putback import RATE, Fate, Overdue, Pace, PutBack
 from bridge.settings import Settings, settings_from
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.printable import complain, say

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from bridge.core.state import State
 from bridge.operate.export import DamagedLine, FileHead, Line, read_head, read_line
 from bridge.operate.operator import Progress
-from bridge.operate.putback import BATCH, BATCH_BYTES, Fate, PutBack, Restorable
 from bridge.operate.select import no_store, unknown_route
 from bridge.parking.envelope import with_first
 from bridge.parking.identity import id_within
+from bridge.pipeline.putback import BATCH, BATCH_BYTES, Fate, PutBack, Restorable
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
 

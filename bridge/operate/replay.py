@@ -16,7 +16,6 @@ from typing import NamedTuple
 from bridge.core.message import Delivery, Failure
 from bridge.core.ports import ParkingStore
 from bridge.operate.operator import Progress, silent
-from bridge.operate.putback import BATCH, BATCH_BYTES, PutBack, Restorable
 from bridge.parking.envelope import found_key, seal
 from bridge.parking.identity import id_of_record, rank_of
 from bridge.pipeline.decide import (
@@ -29,6 +28,7 @@ from bridge.pipeline.decide import (
     home_of,
 )
 from bridge.pipeline.ends import LogReplay
+from bridge.pipeline.putback import BATCH, BATCH_BYTES, PutBack, Restorable
 
 #: A key with more messages than this is no identity, so a cancellation by it cancels nothing.
 _IDENTITY_MAX = 16

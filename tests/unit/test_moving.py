@@ -19,9 +19,9 @@ from bridge.operate.export import DamagedLine, exported
 from bridge.operate.find import Criteria
 from bridge.operate.importing import Import, Imported
 from bridge.operate.operator import silent
-from bridge.operate.putback import Fate, Overdue, Pace, PutBack
 from bridge.parking.envelope import index_field, seal
 from bridge.parking.identity import Ids, shard_of
+from bridge.pipeline.putback import Fate, Overdue, Pace, PutBack
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind, Route
 from tests.conformance.rig import HOUR_MS

@@ -15,9 +15,9 @@ from adapters.memory.memory_desk import MemoryDesk
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery, Origin
 from bridge.core.ports import Batch, Parked
-from bridge.operate.putback import Fate, Overdue, Pace, PutBack
 from bridge.operate.replay import Past, Replay
 from bridge.parking.identity import shard_of
+from bridge.pipeline.putback import Fate, Overdue, Pace, PutBack
 from tests.unit.house import ORDERS, SHARDS, House
 
 LOGS = (b"topic/0", b"topic/1")
