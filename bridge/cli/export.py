@@ -78,12 +78,12 @@ def export(
             "parked_before": parked_before,
         }
         wanted = read_criteria(await desk.now_ms(), as_an_option, os.fsencode(key) if key else None, given)
-        count, looking = -1, Looking("Exported")
+        count, looking = -2, Looking("Exported")  # the first line and the last one are no messages
         async for document in exported(desk, State(state.value) if state else None, wanted):
             line(document)
             looking(count := count + 1)
         filters = " ".join(f"{name}={value}" for name, value in wanted.given().items())
         await desk.note(AuditEntry(user(), "export", filters or "all messages", count))
-        return count - 1
+        return count
 
     say(f"Messages: {at_desk(settings, write)}.")

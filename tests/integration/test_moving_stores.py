@@ -80,6 +80,8 @@ def test_a_file_moves_the_messages_of_both_brokers_from_standalone_to_cluster_an
         )
     code, text, said = run(first, "export")
     assert (code, said) == (0, "Messages: 12.\n")
+    (entry,) = [row for row in json.loads(run(first, "audit", "-o", "json")[1]) if row["verb"] == "export"]
+    assert (entry["what"], entry["messages"]) == ("all messages", 12)
     file = tmp_path / "all.jsonl"
     file.write_text(text)
 
