@@ -43,7 +43,7 @@ test-helm: $(READY) ## build Helm with Go, five minutes, once; run the tests of 
 	@$(BIN)/python -m tests.devstack.helm
 	@$(BIN)/python -m pytest -q tests/helm/test_chart.py
 
-test-rabbitmq4: $(READY) ## run every RabbitMQ test on RabbitMQ 4.3
+test-rabbitmq4: $(READY) ## run every RabbitMQ test on the RabbitMQ of Debian's next release
 	@POSTDATE_TEST_RABBITMQ=4 $(BIN)/python -m pytest -q -m rabbitmq
 
 SCRIPTS := 'bridge/http/page/*.js' 'deploy/examples/**/*.js'

@@ -90,6 +90,10 @@ class Line(BridgeLine):
         with blocking(self.broker_url) as connection:
             connection.channel().queue_bind(queue, exchange, key, arguments=arguments)
 
+    def unbind(self, queue: str, exchange: str, key: str = "#") -> None:
+        with blocking(self.broker_url) as connection:
+            connection.channel().queue_unbind(queue, exchange, key)
+
     def delete_queue(self, name: str) -> None:
         with blocking(self.broker_url) as connection:
             connection.channel().queue_delete(name)
@@ -107,7 +111,7 @@ class Line(BridgeLine):
         """Declare what ``postdate setup`` declares."""
         loaded = self.loaded(settings)
         declare(loaded)
-        for topology in plan(loaded):
+        for topology in plan(loaded, native=True):
             for one in topology.declarations():
                 if not isinstance(one, Binding):
                     self._delete.append((type(one).__name__.lower(), one.name))

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from adapters.rabbitmq.levels.packing import REASON_HEADER
 from adapters.rabbitmq.levels.waits import Waits, plan_waits
+from adapters.rabbitmq.native_guard import delays_natively
 from tests.bridge_line import NO_STORE, merged
 from tests.bridge_process import Bridge, Tables
 from tests.delay_line import Line, blocking
+from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.raw_amqp import Message, parts
+
+
+def require_native(broker: RabbitMQ) -> None:
+    """Skip a test of what RabbitMQ does by itself from 4.4 on."""
+    if not delays_natively(broker.version):
+        pytest.skip(f"RabbitMQ {broker.version} delays nothing by itself: that begins with 4.4")
+
 
 #: Quick levels, and a last hop that is the bridge's however slow the machine is.
 LEVELS: Tables = {"headers": {"levels": ["300ms", "1s", "2s"]}, "levels": {"alone_after": "60s"}}

@@ -14,7 +14,7 @@ from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import Settings
 
 
-def plan(settings: Settings) -> list[Part]:
+def plan(settings: Settings, found: Sequence[Finding] = ()) -> list[Part]:
     """Return what `setup` creates. Pure."""
     return [_part(topic) for topic in declaring.plan(settings)]
 

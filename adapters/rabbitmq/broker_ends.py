@@ -12,22 +12,22 @@ from adapters.rabbitmq.failure import FAILED_GONE, RETRY_HEADERS, back_exchange,
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.management_watch import ManagementWatch
+from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out, Returning
 from adapters.rabbitmq.probes import IntakeProbe, publish_probes
 from adapters.rabbitmq.raw.amqp10 import SECTIONS
-from adapters.rabbitmq.raw.properties import DropRules
+from adapters.rabbitmq.raw.properties import NATIVE_DELAY, DropRules
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import IntakeQueue, RabbitSource
 from adapters.rabbitmq.topology import declaring, rejections
 from adapters.rabbitmq.topology.fronts import front_troubles
-from adapters.rabbitmq.topology.route_topology import foreign, guarded, last_exchange
+from adapters.rabbitmq.topology.route_topology import foreign, kept, last_exchange
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused
 from bridge.core.message import Claim
 from bridge.core.ports import Link
-from bridge.delay.header import OWN_HEADERS, wanted
+from bridge.delay.header import NATIVE, OWN_HEADERS
 from bridge.delay.seal import Seal
-from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import Drains, Ends, LogReplay, RelayEnds
 from bridge.pipeline.fan_out import Copy
 from bridge.pipeline.relay import Carried
@@ -37,6 +37,7 @@ from bridge.telemetry.health import Health
 
 #: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
 _ADDED_ENTRIES = 64
+_GUARD_GONE = f"RabbitMQ holds messages with {NATIVE} in the intake queue, and a far moment stops it for good"
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
 
 
@@ -64,7 +65,7 @@ def open_ends(
         return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
     intakes = [_intake(settings, name, Seal(secret, name)) for name in settings.routes]
     source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
-    taken_max = rabbitmq.prefetch * len(settings.routes) + limits.batch_max
+    taken_max = rabbitmq.prefetch * sum(max(1, len(intake.native)) for intake in intakes) + limits.batch_max
     return Ends(source, sink, (source.run, sink.run, *_watches(settings, source, health)), rabbitmq.window, taken_max)
 
 
@@ -74,7 +75,7 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
     limits, rabbitmq = settings.limits, settings.rabbitmq
     packings = {name: _route_packing(settings, name) for name in settings.routes}
     due = {name: packing.waits.due for name, packing in packings.items() if packing.waits.due}
-    level, most = frozenset({LEVEL_HEADER.encode()}), limits.header_entries + _ADDED_ENTRIES
+    level, most = frozenset({LEVEL_HEADER.encode(), NATIVE_DELAY}), limits.header_entries + _ADDED_ENTRIES
     intakes = [
         *(_intake(settings, name) for name in settings.routes),
         *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
@@ -159,26 +160,39 @@ def _redeclare(settings: Settings) -> Callable[[], object] | None:
 
 def _intake(settings: Settings, name: str, seal: Seal | None = None) -> IntakeQueue:
     retries = settings.routes[name].retries
-    names = frozenset(() if retries else (header.encode() for header in wanted(route_rules(settings, name).headers)))
+    names = frozenset(() if retries else (*OWN_HEADERS, *settings.routes[name].dialects))
     # Only on the way to the default exchange does every message pass postdate; elsewhere RabbitMQ looks for a header.
     packed = not retries and not settings.routes[name].target
-    bindings, theirs = (guarded(settings, name), foreign(settings, name)) if settings.bridge.setup else ((), ())
+    bound = kept(settings, name, native=False).bound if settings.bridge.setup else ()
     intake = IntakeQueue(
         name,
         settings.queue_of(name),
-        names | SECTIONS if packed else names,
-        bindings,
+        frozenset(header.encode() for header in names) | (SECTIONS if packed else frozenset()),
+        bound,
         entries_max=settings.limits.header_entries,
-        foreign=theirs,
+        foreign=foreign(settings, name) if settings.bridge.setup else (),
         correlated=settings.routes[name].id_from == "correlation_id",
         prioritized=settings.routes[name].priority,
         packed=packed,
     )
-    return (
-        replace(intake, without=FAILED_GONE, failing=replace(failing_queue(settings, name), seal=seal))
-        if retries
-        else intake
+    if retries:
+        return replace(intake, without=FAILED_GONE, failing=replace(failing_queue(settings, name), seal=seal))
+    return replace(intake, native=_native(settings, name, intake))
+
+
+def _native(settings: Settings, name: str, intake: IntakeQueue) -> tuple[IntakeQueue, ...]:
+    """Return the intakes of a delay route where RabbitMQ delays by itself: the second has what it would delay."""
+    bound, unbound = kept(settings, name, native=True) if settings.bridge.setup else ((), ())
+    timed = replace(
+        intake,
+        queue=timed_queue(intake.queue),
+        wanted=intake.wanted | {NATIVE_DELAY},
+        bindings=(),
+        foreign=(),
+        without=_GUARD_GONE,
+        guards=True,
     )
+    return replace(intake, bindings=bound, unbound=unbound), timed
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:

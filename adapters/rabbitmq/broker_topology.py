@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange
 from adapters.rabbitmq.failure import FAILED_GONE
+from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.nodes import diagnose as diagnose
 from adapters.rabbitmq.protocols import judge_protocols
 from adapters.rabbitmq.topology import declaring, policies, rejections
@@ -18,9 +19,13 @@ from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import Settings
 
 
-def plan(settings: Settings) -> list[Part]:
-    """Return what `setup` declares. Pure."""
-    return [_part(topology.route, what) for topology in plan_routes(settings) for what in topology.declarations()]
+def plan(settings: Settings, found: Sequence[Finding] = ()) -> list[Part]:
+    """Return what `setup` declares. Pure. What was ``found`` shows whether RabbitMQ delays by itself."""
+    names = {finding.part.name.name for finding in found}
+    native = any(timed_queue(settings.queue_of(route)) in names for route in settings.routes_of("rabbitmq"))
+    return [
+        _part(topology.route, what) for topology in plan_routes(settings, native) for what in topology.declarations()
+    ]
 
 
 def verify(settings: Settings) -> list[Finding]:

@@ -33,6 +33,7 @@ from pika.channel import Channel
 from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPError
 
+from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
 from adapters.rabbitmq.trouble import of_all_hosts, of_files, sentence
 from bridge.core.errors import BrokerUnavailable, PostdateError
@@ -239,6 +240,11 @@ class RabbitLink:
     def is_open(self) -> bool:
         """Return whether the connection can send."""
         return bool(self.connection.is_open)
+
+    @property
+    def native(self) -> bool:
+        """Whether RabbitMQ delays by itself."""
+        return delays_natively(str((self.connection.server_properties or {}).get("version", "")))
 
     async def channel(self) -> Channel:
         """Open a channel. Raises ``BrokerUnavailable`` when the connection ends first."""

@@ -41,12 +41,14 @@ class Exchange:
 class Queue:
     """A durable queue. AMQP cannot change the arguments of one that exists.
 
-    ``ours`` is false for a queue of the consumers', which postdate never declares.
+    ``ours`` is false for a queue of the consumers', which postdate never declares. ``delays``: it has to hold messages
+    by itself, which RabbitMQ does from 4.4 on.
     """
 
     name: str
     arguments: Arguments
     ours: bool = True
+    delays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ from bridge.telemetry.reconnect import Reconnect, keep_connected
 from bridge.telemetry.subject import INTAKE, Subject
 
 _NOT_FOUND = 404
+#: The part of the broker that takes in what RabbitMQ would delay by itself. Without it the process is still ready.
+NATIVE_DELAYS = "native delays"
 #: After this time without an answer to basic.consume, health names the queue. A quorum queue without a leader never
 #: answers.
 _ANSWER_S = 10.0
@@ -63,11 +65,12 @@ class IntakeQueue:
 
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
-    few seconds. So it does with the ``foreign`` ones, which RabbitMQ may refuse. ``without`` says what happens while
-    the queue is missing. ``entries_max`` bounds the header entries of a message; None for no bound. ``correlated``:
-    the property ``correlation_id`` is a message's own id. ``prioritized``: the property ``priority`` counts.
-    ``failing`` is set on retry routes only. ``packed``: the headers that RabbitMQ 3.x packs for AMQP
-    1.0 are read, too.
+    few seconds, and removes those in ``unbound``. It declares the ``foreign`` ones, too, which RabbitMQ may refuse.
+    ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of a message;
+    None for no bound. ``correlated``: the property ``correlation_id`` is a message's own id. ``prioritized``: the
+    property ``priority`` counts. ``failing`` is set on retry routes only. ``packed``: the headers that RabbitMQ 3.x
+    packs for AMQP 1.0 are read, too. ``native`` takes the place of this one where RabbitMQ delays by itself; there
+    ``guards`` marks the queue of what it would delay.
     """
 
     route: str
@@ -81,6 +84,9 @@ class IntakeQueue:
     correlated: bool = False
     failing: FailingQueue | None = None
     packed: bool = False
+    unbound: tuple[Binding, ...] = ()
+    guards: bool = False
+    native: tuple[IntakeQueue, ...] = ()
 
 
 class Idle:
@@ -173,11 +179,13 @@ def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[
 
 
 def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
-    """Declare the bindings every few seconds while the channel is open."""
+    """Declare the bindings every few seconds while the channel is open, then remove those that must be gone."""
     if not intake.bindings or not channel.is_open:
         return
     for binding in intake.bindings:
         _bind(channel, binding)
+    for binding in intake.unbound:
+        _unbind(channel, binding)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
 
 
@@ -187,6 +195,11 @@ def _bind(channel: Channel, binding: Binding) -> None:
         channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
     else:
         channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
+
+
+def _unbind(channel: Channel, binding: Binding) -> None:
+    unbind = channel.exchange_unbind if binding.to_exchange else channel.queue_unbind
+    unbind(binding.queue, binding.exchange, binding.key, dict(binding.arguments), callback=lambda _: None)
 
 
 async def _keep_bound_to_foreign(link: RabbitLink, binding: Binding) -> None:
@@ -205,7 +218,12 @@ async def _keep_bound_to_foreign(link: RabbitLink, binding: Binding) -> None:
 
 def _queue_subject(intake: IntakeQueue) -> Subject:
     """Return the subject in health of a queue that is not consumed."""
-    return Subject("rabbitmq", INTAKE, f"queue {intake.queue}")
+    return Subject("rabbitmq", NATIVE_DELAYS if intake.guards else INTAKE, f"queue {intake.queue}")
+
+
+def _held_subject(intake: IntakeQueue) -> Subject:
+    """Return the subject in health of a queue that another consumer holds."""
+    return Subject("rabbitmq", NATIVE_DELAYS if intake.guards else INTAKE, intake.queue)
 
 
 def digest(payload: bytes) -> bytes:
@@ -345,9 +363,10 @@ class RabbitSource:
             link.connection.on_read = self._on_read
             self._sure_until_s = time.monotonic() + _SURE * self._heartbeat_s
             self._watch_pauses(link)
+            intakes = [part for intake in self._intakes for part in (link.native and intake.native) or (intake,)]
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in self._intakes]
-                foreign = [binding for intake in self._intakes for binding in intake.foreign]
+                tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in intakes]
+                foreign = [binding for intake in intakes for binding in intake.foreign]
                 tasks += [group.create_task(_keep_bound_to_foreign(link, binding)) for binding in foreign]
                 reconnect.worked()
                 self._health.say(Subject("rabbitmq", INTAKE), "")
@@ -419,7 +438,7 @@ class RabbitSource:
 
         def on_end(why: str) -> None:
             consumer.alive = False
-            self._health.say(Subject("rabbitmq", INTAKE, intake.queue), "")
+            self._health.say(_held_subject(intake), "")
             self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is consumer))
             if not ended.done():
                 ended.set_result(why)
@@ -465,9 +484,8 @@ class RabbitSource:
             waiting = answer.method.message_count
             in_hand = consumer.floor < consumer.last or not consumer.consumer_tag  # nobody is left out of a drained one
             left = consumer.idle.look(waiting, consumer.last, in_hand)
-            queue = consumer.intake.queue
-            text = left_out(queue, waiting) if left else ""
-            self._health.say(Subject("rabbitmq", INTAKE, queue), text, cause="left out")
+            text = left_out(consumer.intake.queue, waiting) if left else ""
+            self._health.say(_held_subject(consumer.intake), text, cause="left out")
 
         if consumer.alive and consumer.channel.is_open and not self._stopping:
             consumer.channel.queue_declare(consumer.intake.queue, passive=True, callback=on_counts)

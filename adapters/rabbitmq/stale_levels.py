@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from adapters.rabbitmq.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.levels.waits import Waits, dead_queue, plan_waits
+from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.topology.declaring import Session, open_session, planned_names
 from adapters.rabbitmq.topology.route_topology import plan
 from bridge.delay.header import LEVELS_MS
@@ -120,10 +121,13 @@ def why_kept(queue: LevelQueue, alive: Sequence[LevelQueue]) -> str:
 
 
 def may_hide(queue: LevelQueue, alive: Sequence[LevelQueue]) -> bool:
-    """Return whether a queue may hold messages that RabbitMQ does not count: those it is dead-lettering. Pure.
+    """Return whether a queue may hold messages that RabbitMQ does not count: those that it delays by itself, and those
+    that it is dead-lettering. Pure.
 
-    To a level queue that is ``alive`` they take only a moment.
+    To a level queue that is ``alive`` these take only a moment.
     """
+    if queue.queue.delays:
+        return True
     keeps = queue.queue.arguments.get("x-dead-letter-strategy") == "at-least-once"
     return keeps and (queue.is_due or queue.leads_to not in {other.name for other in alive})
 
@@ -189,7 +193,7 @@ def _queues(settings: Settings, route: str) -> dict[str, Waits]:
 
 def _variants(settings: Settings, route: str) -> Iterator[Settings]:
     """Yield the settings with one or more of the usual changes undone."""
-    for mode in ("levels", "ladder"):
+    for mode in ("levels", "ladder", "native"):
         routes = {**settings.routes, route: settings.routes[route].model_copy(update={"mode": mode})}
         for listed in dict.fromkeys((settings.headers.levels, LEVELS_MS)):
             headers = settings.headers.model_copy(update={"levels": listed})
@@ -201,7 +205,7 @@ def _variants(settings: Settings, route: str) -> Iterator[Settings]:
 
 def _delete_exchanges(session: Session, settings: Settings, routes: Container[str]) -> None:
     """Delete the front first: producers then get an error, and no message is lost behind it."""
-    for topology in plan(settings):
+    for topology in plan(settings, native=False):
         if topology.waits and topology.route in routes:
             session.delete(topology.front)
             for part in reversed(topology.waits):
@@ -247,18 +251,19 @@ def stalled_intakes(settings: Settings) -> list[Intake]:
         for _ in range(_LOOKS):
             if found:
                 time.sleep(_LOOK_S)
-                now = {intake.route: intake for intake in _intakes(session, settings)}
+                now = {intake.name: intake for intake in _intakes(session, settings)}
                 found = [
-                    now[intake.route]
+                    now[intake.name]
                     for intake in found
-                    if intake.route in now and now[intake.route].messages >= intake.messages
+                    if intake.name in now and now[intake.name].messages >= intake.messages
                 ]
         return found
 
 
 def _intakes(session: Session, settings: Settings) -> Iterator[Intake]:
     for route in settings.routes:
-        name = settings.queue_of(route)
-        there = session.counts(name)
-        if there is not None:
-            yield Intake(route, "queue", name, there.message_count, there.consumer_count)
+        intake = settings.queue_of(route)
+        for name in (intake, timed_queue(intake)) if session.native else (intake,):
+            there = session.counts(name)
+            if there is not None and (there.message_count or name == intake):
+                yield Intake(route, "queue", name, there.message_count, there.consumer_count)

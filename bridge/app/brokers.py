@@ -90,8 +90,8 @@ class BrokerEnds(Protocol):
 class BrokerTopology(Protocol):
     """What the routes need of the broker. Blocking unless a method says otherwise."""
 
-    def plan(self, settings: Settings) -> list[Part]:
-        """Return what `setup` declares, in the order in which it does. Pure."""
+    def plan(self, settings: Settings, found: Sequence[Finding] = ()) -> list[Part]:
+        """Return what `setup` declares, in the order in which it does. Pure. ``found``: by ``verify``."""
 
     def verify(self, settings: Settings) -> list[Finding]:
         """Compare everything the routes need with the broker's, and change nothing. Blocking."""

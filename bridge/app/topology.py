@@ -47,7 +47,7 @@ def plan_topology(settings: Settings) -> Declared:
             for finding in compared
             if finding.part.ours and finding.state not in _BESIDE
         }
-        planned = [Finding(part, _planned(part, standing)) for part in broker.topology.plan(own)]
+        planned = [Finding(part, _planned(part, standing)) for part in broker.topology.plan(own, compared)]
         warnings += [finding.text for finding in compared if _worth_a_warning(finding)]
         codes.append(_code(planned))
         consumers = broker.topology.judge_consumers(own)

@@ -45,7 +45,7 @@ def setup(
     """
     settings = _without_store(settings_with_routes(config))
     if not settings.routes:
-        raise SettingsError('No route has mode = "levels" or mode = "ladder". There is nothing to create.')
+        raise SettingsError("No route has mode levels, ladder or native. There is nothing to create.")
     make(settings, output, dry_run)
 
 

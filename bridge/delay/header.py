@@ -51,8 +51,10 @@ class Kind(Enum):
 # Which header is read, and how. The order is the precedence: the first one present decides, and the others are ignored.
 # postdate's own come first, then the dialects, absolute before relative, a number before a level.
 _OWN = {"x-deliver-at": Kind.MOMENT, "x-delay": Kind.DURATION, "x-delay-level": Kind.LEVEL}
+#: By this dialect quorum queues of RabbitMQ 4.4 delay by themselves.
+NATIVE = "x-opt-delivery-time"
 _DIALECTS = {
-    "x-opt-delivery-time": Kind.AT_MS,  # AMQP 1.0: ActiveMQ, Artemis, Qpid JMS, Tanzu
+    NATIVE: Kind.AT_MS,  # AMQP 1.0: ActiveMQ, Artemis, Qpid JMS, RabbitMQ 4.4
     "x-opt-scheduled-enqueue-time": Kind.MOMENT,  # Azure Service Bus
     "TIMER_DELIVER_MS": Kind.AT_MS,  # RocketMQ 5
     "__STARTDELIVERTIME": Kind.AT_MS,  # RocketMQ 4 at Aliyun

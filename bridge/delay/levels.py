@@ -110,6 +110,11 @@ def rounding(levels_ms: Sequence[int], how: str) -> Round:
     return to_level
 
 
+def to_the_millisecond(wait_ms: int, asked_ms: int | None) -> int:
+    """Return the wait as it is (``Round``). ``limits.max_delay`` allows no moment that stops a queue of RabbitMQ."""
+    return wait_ms
+
+
 def to_whole_seconds(wait_ms: int, asked_ms: int | None) -> int:
     """Round a wait up to one that the ladder has (``Round``)."""
     if ladder.whole_seconds(_longest(wait_ms, asked_ms)) > ladder.LONGEST_S:

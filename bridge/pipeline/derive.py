@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.delay.header import HeaderRules
-from bridge.delay.levels import LevelRules, rounding, to_whole_seconds
+from bridge.delay.levels import LevelRules, rounding, to_the_millisecond, to_whole_seconds
 from bridge.delay.schedule import RetrySchedule, read_jitter
 from bridge.delay.trust import Trust
 from bridge.parking.history import HistoryLimits
@@ -44,7 +44,7 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
     return RouteRules(
         name=name,
         headers=HeaderRules(
-            route.dialects,
+            settings.dialects_of(name),
             headers.levels,
             settings.limits.max_delay,
             route.binary_numbers,
@@ -86,10 +86,14 @@ def trust(settings: Settings, name: str) -> Trust | None:
 def level_rules(settings: Settings, name: str) -> LevelRules:
     """Return what the relay needs to know of a route without a store."""
     route, rules = settings.routes[name], route_rules(settings, name)
-    by_level = rounding(settings.headers.levels, settings.levels.rounding)
+    rounds = {
+        "levels": rounding(settings.headers.levels, settings.levels.rounding),
+        "ladder": to_whole_seconds,
+        "native": to_the_millisecond,
+    }
     return LevelRules(
         headers=rules.headers,
-        round=by_level if route.mode == "levels" else to_whole_seconds,
+        round=rounds[route.mode],
         on_bad=rules.on_bad,
         body_max=rules.body_max,
         trust=rules.trust,

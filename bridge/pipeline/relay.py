@@ -39,7 +39,7 @@ _ROOM_S = 1.0
 _MENDED_MS = 1000
 #: A dead letter to which no reason is added: for one that the broker refuses with it.
 _PLAIN = Bury(None)
-_EARLY = Reason(ReasonKind.EARLY, "a queue where it should have waited was missing")
+_EARLY = Reason(ReasonKind.EARLY, "a queue where it should have waited was missing, or did not hold it")
 
 
 class Parcel(NamedTuple):
@@ -262,7 +262,7 @@ class Relay:
                 numbers.delay_ms.add(move.wait_ms)
             elif not delivery.headers:
                 numbers.passed += 1
-            return self._carried(delivery, move)
+            return self._carried(delivery, move, now_ms)
         owed = self._packing.owed(delivery)
         if owed is None:
             return self._carried(delivery, Deliver())
@@ -279,8 +279,9 @@ class Relay:
         self._refused.tell("refused", route, _EARLY, next_ms=_MENDED_MS)
         self._again_later(self._carried(delivery, Hold(owed_ms)), _MENDED_MS, _EARLY)
 
-    def _carried(self, delivery: Delivery, move: Move) -> Carried:
-        now_ms = self._clock.now_ms()
+    def _carried(self, delivery: Delivery, move: Move, now_ms: int | None = None) -> Carried:
+        """Return a delivery as it is to be sent. ``now_ms``: when its move was decided; so equal moments stay equal."""
+        now_ms = self._clock.now_ms() if now_ms is None else now_ms
         due_ms = now_ms + move.wait_ms if isinstance(move, Hold) else now_ms
         if isinstance(move, Bury) and move.reason is not None:
             self._dead.tell("dead letter", self._packing.route_of(delivery), move.reason)

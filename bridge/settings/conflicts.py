@@ -469,10 +469,11 @@ def _modes(settings: Settings) -> Iterator[Conflict]:
     listed = ("headers", "levels")
     for name, route in settings.routes.items():
         mode: Path = (ROUTES, name, "mode")
-        if route.mode == "ladder" and route.broker == "kafka":
+        if route.mode in ("ladder", "native") and route.broker == "kafka":
             yield Conflict((mode, (ROUTES, name, "broker")), "must be redis or levels on Kafka")
-        if route.mode == "ladder" and route.broker == "rabbitmq" and settings.levels.last_hop == "broker":
-            yield Conflict((("levels", "last_hop"), mode), f"must be bridge: {ROUTES}.{name} has mode ladder")
+        handed = route.mode in ("ladder", "native") and route.broker == "rabbitmq"
+        if handed and settings.levels.last_hop == "broker":
+            yield Conflict((("levels", "last_hop"), mode), f"must be bridge: {ROUTES}.{name} has mode {route.mode}")
         if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
             yield Conflict((listed, mode), f"must not contain a level twice: {ROUTES}.{name} has mode levels")
         longest = max(settings.headers.levels)

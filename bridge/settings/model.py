@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
+from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS, NATIVE
 from bridge.delay.naming import Naming, read_naming
 from bridge.delay.schedule import WAIT_MAX_MS, growing_waits_ms
 from bridge.settings.urls import (
@@ -61,7 +61,7 @@ OnBad = Literal["dead", "deliver"]
 OnSameKey = Literal["replace", "keep", "reject"]
 MessageId = Literal["find", "key", "ignore"]
 QueueType = Literal["quorum", "classic"]
-Mode = Literal["redis", "levels", "ladder"]
+Mode = Literal["redis", "levels", "ladder", "native"]
 RouteKind = Literal["delay", "retry"]
 Release = Literal["plain", "transactional"]
 RoleName = Literal["viewer", "operator", "admin"]
@@ -553,6 +553,15 @@ class Settings(BaseSettings):
     def delay_from_of(self, route: str) -> DelayFrom:
         """When a relative delay of a Kafka route starts. Raises KeyError for a route that does not exist."""
         return self.routes[route].delay_from or self.kafka.delay_from
+
+    def dialects_of(self, route: str) -> tuple[str, ...]:
+        """The dialects that a route's rules have. Raises KeyError for a route that does not exist.
+
+        On RabbitMQ always the header by which RabbitMQ 4.4 delays: where it would, postdate reads it, too.
+        """
+        found = self.routes[route]
+        native = found.broker == "rabbitmq" and not found.retries and NATIVE not in found.dialects
+        return (*found.dialects, NATIVE) if native else found.dialects
 
     def schedule_of(self, route: str) -> tuple[int, ...]:
         """The waits (ms) of a retry route. Raises KeyError for a route that does not exist."""

@@ -12,13 +12,16 @@ from bridge.delay.naming import STAR, Naming
 from bridge.settings.model import Settings
 
 #: Queues that delay messages end in a digest, so they are recognized whatever the mode of their route is now.
-_DELAYING = r"(?:due|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
-_SORTING = r"(?:plain|all|level|levels(?:\.[0-9a-f]{6})?)"
+_DELAYING = r"(?:due|native|level\.[0-9a-z.]+|step\.[0-9]{2})\.[0-9a-f]{6}"
+_SORTING = r"(?:plain|level|levels(?:\.[0-9a-f]{6})?)"
 #: The end of the name of the exchange that sends undelayed messages to several destinations.
 SPREAD = "spread"
 #: The end of the name of the exchange that returns rejected messages, and the exchange that gets them.
 BACK = "back"
 RETRY = "postdate.retry"
+#: The ends of the names of the exchange before an intake queue that takes every message, of the queue of messages that
+#: RabbitMQ would delay by itself, and of the exchange that separates them.
+EVERY, TIMED, SORT = "all", "timed", "sort"
 _TIME = "[0-9][0-9a-z]*"
 _DIGEST = "[0-9a-f]{6}"
 
@@ -26,14 +29,14 @@ _DIGEST = "[0-9a-f]{6}"
 def own_queues(settings: Settings) -> re.Pattern[str]:
     """Matches the whole name of a queue that belongs to a RabbitMQ route."""
     every, storeless = _beginnings(settings)
-    return re.compile(rf"{every}(?:\.{_DELAYING})?|{storeless}\.dead")
+    return re.compile(rf"{every}(?:\.(?:{_DELAYING}|{TIMED}))?|{storeless}\.dead")
 
 
 def own_exchanges(settings: Settings) -> re.Pattern[str]:
     """Matches the whole name of an internal exchange of a RabbitMQ route. Front exchanges do not match."""
     every, storeless = _beginnings(settings)
-    retry = re.escape(RETRY)
-    return re.compile(rf"{every}\.(?:{_DELAYING}|{SPREAD}|{BACK})|{storeless}\.(?:dead|{_SORTING})|{retry}")
+    ends = "|".join((_DELAYING, SPREAD, BACK, EVERY, SORT))
+    return re.compile(rf"{every}\.(?:{ends})|{storeless}\.(?:dead|{_SORTING})|{re.escape(RETRY)}")
 
 
 def _beginnings(settings: Settings) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from tests.bridge_process import Tables
 from tests.chaos.conftest import OpenLedger
 from tests.devstack.rabbitmq import RabbitMQ
-from tests.level_line import LevelLine
+from tests.level_line import LevelLine, require_native
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -29,14 +29,22 @@ COPIES_MAX = 2 * IN_FLIGHT
 #: What RabbitMQ could not move on while it was starting it looks at again at such intervals, and moves on at the second
 #: look at the latest. On the devstack's own brokers an interval is 20 s.
 _TRIES_AGAIN_S = 180
-MODES = pytest.mark.parametrize(("mode", "delays_ms"), [("levels", (0, 1500)), ("ladder", (0, 3000))])
+MODES = pytest.mark.parametrize(
+    ("mode", "delays_ms"), [("levels", (0, 1500)), ("ladder", (0, 3000)), ("native", (0, 3000))]
+)
 
 
 @pytest.fixture
 def open_levels(rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[OpenLevels]:
     """``open_levels(mode)``: set up, without a bridge."""
     with ExitStack() as opened:
-        yield lambda mode: opened.enter_context(LevelLine(rabbitmq.url, tmp_path, SMALL, mode))
+
+        def open_line(mode: str) -> LevelLine:
+            if mode == "native":
+                require_native(rabbitmq)
+            return opened.enter_context(LevelLine(rabbitmq.url, tmp_path, SMALL, mode))
+
+        yield open_line
 
 
 @MODES
@@ -59,7 +67,8 @@ def test_kills_of_the_bridge_at_random_moments_lose_nothing_and_nothing_is_early
 
 
 @pytest.mark.parametrize(
-    ("mode", "delays_ms"), [("levels", (0, 1500)), pytest.param("ladder", (0, 3000), marks=pytest.mark.long)]
+    ("mode", "delays_ms"),
+    [("levels", (0, 1500)), pytest.param("ladder", (0, 3000), marks=pytest.mark.long), ("native", (0, 3000))],
 )
 @pytest.mark.timeout(500)
 def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(

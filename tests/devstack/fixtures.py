@@ -182,9 +182,9 @@ def own_rabbitmq(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
 
 @pytest.fixture(scope="session")
 def managed_rabbitmq() -> Iterator[RabbitMQ]:
-    """A RabbitMQ with the management API, always our own. A test takes back its policies and users."""
-    server = need(lambda: (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch(management=True))
-    with server:
+    """A RabbitMQ with the management API, our own or given by both URLs. A test takes back its policies and users."""
+    launch = (rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).launch
+    with need(lambda: rabbitmq3.find_managed() or launch(management=True)) as server:
         yield server
 
 

@@ -29,6 +29,7 @@ from tests.devstack.service import (
 )
 
 URL_VARIABLE = "POSTDATE_TEST_RABBITMQ_URL"
+MANAGEMENT_VARIABLE = "POSTDATE_TEST_RABBITMQ_MANAGEMENT_URL"
 IMAGE = "rabbitmq:3.13"
 COOKIE = "postdate-devstack"
 WATERMARK, DISK_FREE = "2GiB", "50MB"
@@ -145,7 +146,9 @@ class RabbitMQ(Service):
 
     @property
     def version(self) -> str:
-        return self.ctl("eval", "rabbit_misc:version().").strip().strip('"')
+        """As the broker says over AMQP: also one that was given by URL."""
+        with self.connect() as connection:
+            return str((connection._impl.server_properties or {}).get("version", ""))
 
     def alarm(self, on: bool, resource: str = "memory") -> None:
         """The alarm of memory or disk; returns when it is set or cleared, so that publishers are blocked or free."""
@@ -254,6 +257,16 @@ def _add_management(folder: Path, port: int) -> None:
     with (folder / "rabbitmq.conf").open("a") as conf:
         conf.write(f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n")
         conf.write("collect_statistics_interval = 1000\n")  # a test would wait 5 s for a new count
+
+
+def find_managed() -> RabbitMQ | None:
+    """The given broker, if its management API was given as well; None where one of our own is to be started."""
+    management_url = os.environ.get(MANAGEMENT_VARIABLE)
+    if not management_url:
+        return None
+    broker = find_or_start(URL_VARIABLE, RabbitMQ, [])
+    broker.management_url = management_url
+    return broker
 
 
 def find() -> RabbitMQ:

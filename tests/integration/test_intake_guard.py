@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.delay.header import DUE_HEADERS
-from tests.delay_line import Line, blocking, delay
+from adapters.rabbitmq.topology.declaring import open_session
+from adapters.rabbitmq.topology.route_topology import kept
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -33,9 +34,10 @@ def is_parked(line: Line) -> bool:
 
 
 def unbind(line: Line) -> None:
-    arguments = {"x-match": "any-with-x", **dict.fromkeys(DUE_HEADERS)}
-    with blocking(line.broker_url) as connection:
-        connection.channel().queue_unbind(line.intake, line.front, "", arguments=arguments)
+    settings = line.loaded()
+    with open_session(settings) as session:
+        for binding in kept(settings, "orders", session.native).bound:
+            session.unbind(binding)
 
 
 def test_a_removed_binding_is_declared_again(line: Line) -> None:

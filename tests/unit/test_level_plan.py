@@ -9,7 +9,8 @@ import pytest
 
 from adapters.rabbitmq.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.levels.waits import Waits, plan_waits
-from adapters.rabbitmq.topology.route_topology import guarded, plan
+from adapters.rabbitmq.stale_levels import LevelQueue, why_kept
+from adapters.rabbitmq.topology.route_topology import kept, plan
 from bridge.core.errors import SettingsError
 from bridge.settings import Settings, load
 
@@ -129,7 +130,7 @@ def test_everything_is_declared_before_what_leads_to_it_and_no_name_is_too_long(
 
 
 def test_the_guarded_bindings_are_those_that_sort_messages_and_that_of_the_due_queue() -> None:
-    found = guarded(settings(), "orders")
+    found = kept(settings(), "orders").bound
     assert [(one.exchange, one.queue) for one in found] == [
         (waits().due, waits().due),
         ("postdate.orders.plain", "postdate.orders.level"),
@@ -159,3 +160,21 @@ def test_the_front_differs_from_that_of_a_route_with_a_store() -> None:
 def test_conflicting_settings_of_levels_are_refused(mode: str, more: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         settings(mode, more)
+
+
+@pytest.mark.parametrize("more", [{}, {"levels.queue_type": "classic"}])
+def test_one_quorum_queue_that_delays_by_itself_leads_to_the_due_queue(more: dict[str, object]) -> None:
+    found = waits("native", more)
+    queue = queues(found)[found.native]
+    assert queue.delays
+    assert queue.arguments["x-queue-type"] == "quorum"
+    assert queue.arguments["x-dead-letter-strategy"] == "at-least-once"
+    assert queue.arguments["x-message-ttl"] == 0
+    assert queue.arguments["x-dead-letter-exchange"] == found.due
+    assert [name for name, other in queues(found).items() if other.delays] == [found.native]
+
+
+def test_a_queue_that_delays_by_itself_is_kept_because_amqp_does_not_count_what_waits_in_it() -> None:
+    found = waits("native")
+    empty = LevelQueue("orders", queues(found)[found.native], 0, old=True, is_due=False, is_dead=False)
+    assert "it may hold messages that RabbitMQ does not count" in why_kept(empty, [empty])

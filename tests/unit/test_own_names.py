@@ -29,19 +29,19 @@ def settings(**modes: str) -> Settings:
 
 
 def queues(made: Settings) -> set[str]:
-    return {one.name for route in plan(made) for one in route.declarations() if isinstance(one, Queue)}
+    return {one.name for route in plan(made, native=True) for one in route.declarations() if isinstance(one, Queue)}
 
 
-@pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
+@pytest.mark.parametrize("mode", ["redis", "levels", "ladder", "native"])
 def test_every_declared_queue_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
     assert all(map(own_queues(made).fullmatch, queues(made)))
 
 
-@pytest.mark.parametrize("mode", ["redis", "levels", "ladder"])
+@pytest.mark.parametrize("mode", ["redis", "levels", "ladder", "native"])
 def test_every_declared_exchange_but_the_fronts_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
-    named = {one.name for route in plan(made) for one in route.declarations() if isinstance(one, Exchange)}
+    named = {one.name for route in plan(made, native=True) for one in route.declarations() if isinstance(one, Exchange)}
     assert {name for name in named if not own_exchanges(made).fullmatch(name)} == {"a.delay", "b.delay"}
 
 

@@ -93,6 +93,25 @@ def test_ladder_headers_name_the_steps_and_are_dropped_at_delivery() -> None:
     assert out(last) == Props([*KEPT, due()], {}).encode()
 
 
+def native(moment_ms: int) -> Entry:
+    return (b"x-opt-delivery-time", "l", struct.pack(">q", moment_ms))
+
+
+def test_where_rabbitmq_delays_by_itself_one_header_names_the_moment_and_is_dropped_at_delivery() -> None:
+    held = parcel("native", Hold(5000), Props([KEPT[0], DELAY, KEPT[1]], {"expiration": short(b"60000")}))
+    assert held.place == plan_waits(settings("native"), "orders").native
+    aside: Entry = (b"x-delay-expiration", "S", sized(b"60000"))
+    assert sorted(out(held)) == sorted(Props([*KEPT, native(DUE_MS), due(), aside], {}).encode())
+
+
+@pytest.mark.parametrize(("left_ms", "owed"), [(-1, None), (0, None), (1000, None), (1001, Owed(1001, True))])
+def test_what_rabbitmq_did_not_hold_waits_again(left_ms: int, owed: Owed | None) -> None:
+    """A cluster of which a node is older than 4.4 passes messages on at once. Clocks may differ by a second."""
+    packing = RoutePacking(plan_waits(settings("native"), "orders"), "orders", frozenset(), True, True)
+    came = Delivery(None, "orders.due", b"", b"k", {"x-opt-delivery-time": DUE_MS + left_ms}, DUE_MS)
+    assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(came) == owed
+
+
 def test_a_message_that_rabbitmq_brought_to_its_level_keeps_no_due_moment_of_an_earlier_delivery() -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\3")
     came = Props([*KEPT, level, due(5), DEATH], {})

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
-from adapters.rabbitmq.topology.route_topology import RouteTopology, foreign, guarded, plan
+from adapters.rabbitmq.topology.route_topology import RouteTopology, foreign, kept, plan
 from bridge.delay.header import DUE_HEADERS
 from bridge.desk.topology import Standing
 from bridge.settings import Settings, load
@@ -128,7 +128,7 @@ class TestRetryPlan:
 
     def test_the_bindings_on_both_sides_are_kept(self) -> None:
         found = settings(orders={"kind": "retry", "queue": "work", "schedule": ["1s"]})
-        assert [one.exchange for one in guarded(found, "orders")] == ["postdate.retry"]
+        assert [one.exchange for one in kept(found, "orders").bound] == ["postdate.retry"]
         assert [one.exchange for one in foreign(found, "orders")] == ["postdate.orders.back"]
 
     @pytest.mark.parametrize(

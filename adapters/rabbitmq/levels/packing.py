@@ -27,6 +27,7 @@ from adapters.rabbitmq.raw.properties import NATIVE_DELAY, TooManyEntries, Unrea
 from bridge.core.message import Delivery
 from bridge.core.reasons import Reason
 from bridge.delay import ladder
+from bridge.delay.header import NATIVE
 from bridge.delay.levels import Bury, Hold, Move
 from bridge.pipeline.relay import Owed, Packing, Parcel
 
@@ -34,6 +35,8 @@ REASON_HEADER = b"x-delay-reason"
 _DUE = b"x-delay-due"
 #: The header of a step in which a message waits.
 _STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
+#: RabbitMQ's clock says when a message of mode native is due. It and postdate's may differ by this without harm.
+_CLOCKS_DIFFER_MS = 1000
 _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 
 
@@ -60,7 +63,7 @@ def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
     found = {}
     for route, packing in routes.items():
         waits = packing.waits
-        for exchange in (*waits.levels.values(), *waits.ladder, waits.dead):
+        for exchange in (*waits.levels.values(), *waits.ladder, *filter(None, [waits.native]), waits.dead):
             found[exchange] = _out(exchange)
         found[_target_of(route)] = _out(packing.target, packing.loops, packing.queues)
     return found
@@ -97,7 +100,7 @@ class RabbitPacking(Packing):
         packing, waited = self._routes[route], delivery.route in self._due_routes
         match move:
             case Hold(wait_ms):
-                place, headers = _waiting_place(packing.waits, wait_ms)
+                place, headers = _waiting_place(packing.waits, wait_ms, due_ms)
                 expiration = expiration_of(properties) or (_taken(properties, packing.waits) if waited else None)
                 edited = _held(properties, packing, due_ms, headers, expiration)
             case Bury(None):
@@ -119,7 +122,7 @@ class RabbitPacking(Packing):
 
     def owed(self, delivery: Delivery) -> Owed | None:
         """Return the delay that a delivery still has to wait: a queue was missing, or its expiration ended it early."""
-        if left_ms := self._left_out(delivery):
+        if left_ms := self._left_out(delivery) or _too_early(delivery):
             return Owed(left_ms, queue_gone=True)
         cut_short_ms = self._cut_short(delivery)
         return None if cut_short_ms is None else Owed(cut_short_ms, queue_gone=False)
@@ -162,6 +165,16 @@ class RabbitPacking(Packing):
         return delivery.route not in self._due_routes
 
 
+def _too_early(delivery: Delivery) -> int:
+    """Return the part of its wait (ms) that RabbitMQ did not hold a delivery; 0 within what clocks may differ by.
+
+    A cluster does not delay before its last node runs 4.4.
+    """
+    due_ms = delivery.headers.get(NATIVE)
+    left_ms = due_ms - delivery.arrived_ms if isinstance(due_ms, int) else 0
+    return left_ms if left_ms > _CLOCKS_DIFFER_MS else 0
+
+
 def _noted(step: str) -> bytes:
     """Return how x-death lists the queue of a step: without its digest, which previous settings may differ in."""
     name = step.encode()
@@ -186,8 +199,11 @@ def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:
         return edit(properties, frozenset({NATIVE_DELAY}), True, added)
 
 
-def _waiting_place(waits: Waits, wait_ms: int) -> tuple[str, bytes]:
-    """Return the exchange of a level, or of the highest step of a ladder with the headers that name all its steps."""
+def _waiting_place(waits: Waits, wait_ms: int, due_ms: int) -> tuple[str, bytes]:
+    """Return the exchange of a level, or of the highest step of a ladder with the headers that name all its steps, or
+    of the queue that delays by itself with the header that names the moment."""
+    if waits.native:
+        return waits.native, long_entry(NATIVE_DELAY, due_ms)
     if waits.levels:
         return waits.levels[wait_ms], b""
     steps = ladder.steps(wait_ms // 1000)

@@ -5,6 +5,9 @@ reads them while they wait. A ladder has 28 such queues, each with half the time
 name those in which it waits. After the last one it comes to the due queue. postdate takes it there and publishes it to
 its destination, mandatory. What postdate does not take in time, RabbitMQ dead-letters to the destination by itself.
 
+On RabbitMQ 4.4 and later one quorum queue can take the place of all steps (mode native): it holds each message until
+the moment in a header. Its TTL of 0 then dead-letters the message to the due queue.
+
 Without the due queue an unroutable message would stay in its level forever, and 32 of those stop a level (RabbitMQ's
 dead_letter_worker_consumer_prefetch; tried on 3.10 and 4.3).
 
@@ -35,9 +38,11 @@ from adapters.rabbitmq.declarations import (
     Exchange,
     Queue,
 )
+from adapters.rabbitmq.native_guard import every_message
 from bridge.delay import ladder
 from bridge.delay.duration import write_duration
 from bridge.settings import Settings
+from bridge.settings.own_names import EVERY
 
 #: The header with which a message waits in a step of a ladder. Void: only its presence counts.
 STEP_HEADERS = tuple(b"x-delay-step-%02d" % step for step in range(ladder.STEPS))
@@ -51,11 +56,20 @@ _BINDINGS_MAX = 6
 #: RabbitMQ 3.10 before 3.10.7: ``declaring.py`` refuses those.
 #: A full level refuses messages. By default it would dead-letter its oldest message, which would be early.
 CLASSIC: Arguments = MappingProxyType({"x-queue-mode": "lazy", "x-queue-version": 2, **REFUSE_WHEN_FULL})
+_QUORUM: Arguments = MappingProxyType(
+    {
+        "x-queue-type": "quorum",
+        "x-dead-letter-strategy": "at-least-once",
+        **REFUSE_WHEN_FULL,
+        "x-delivery-limit": DELIVERY_LIMIT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The names of one route: ``ladder`` by step, or ``levels`` by wait in ms. Each names an exchange and its queue.
+    """The names of one route: ``ladder`` by step, ``levels`` by wait in ms, or ``native``, where RabbitMQ delays by
+    itself. Each names an exchange and its queue.
 
     ``due`` is empty where RabbitMQ alone does the last hop. The name of every level, also of previous settings, begins
     with ``level``.
@@ -67,6 +81,7 @@ class Waits:
     levels: Mapping[int, str]
     ladder: tuple[str, ...]
     declarations: tuple[Declaration, ...]
+    native: str = ""
 
 
 def plan_waits(settings: Settings, route: str) -> Waits:
@@ -86,6 +101,9 @@ def plan_waits(settings: Settings, route: str) -> Waits:
         for step, name in enumerate(steps):
             declarations += _step(step, name, steps[step - 1] if step else end, arguments)
         return Waits(level, due, dead, {}, steps, (*declarations, *_plain(base, target)))
+    if settings.routes[route].mode == "native":
+        native, parts = _native(base, end)
+        return Waits(level, due, dead, {}, (), (*declarations, *parts, *_plain(base, target)), native)
     levels = {}
     for level_ms in settings.headers.levels:
         arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
@@ -138,12 +156,14 @@ def _waiting(settings: Settings, route: str) -> dict[str, str | int | bool | Non
     """Return the arguments of a level queue. At-least-once: it keeps a message until the next queue confirms it."""
     if settings.level_queue_type_of(route) == "classic":
         return {"x-queue-type": "classic", **CLASSIC}
-    return {
-        "x-queue-type": "quorum",
-        "x-dead-letter-strategy": "at-least-once",
-        **REFUSE_WHEN_FULL,
-        "x-delivery-limit": DELIVERY_LIMIT,
-    }
+    return dict(_QUORUM)
+
+
+def _native(base: str, end: str) -> tuple[str, tuple[Declaration, ...]]:
+    """Return the queue that delays by itself. RabbitMQ looks at the TTL when a message is due, and passes it on."""
+    arguments = {**_QUORUM, "x-message-ttl": 0, "x-dead-letter-exchange": end}
+    name = f"{base}.native.{digest(arguments)}"
+    return name, (Queue(name, arguments, delays=True), *_fanout(name, arguments)[1:])
 
 
 def _fed_by_queues(waiting: Arguments) -> dict[str, str | int | bool | None]:
@@ -182,12 +202,8 @@ def _plain(base: str, target: str) -> tuple[Declaration, ...]:
 
     The default exchange cannot be an alternate exchange, so messages for it go to the intake.
     """
-    every = f"{base}.all"
-    return (
-        Exchange(every, "fanout"),
-        Binding(every, base, {}),
-        Exchange(f"{base}.plain", arguments={"alternate-exchange": target or every}),
-    )
+    every = every_message(base)
+    return *every, Exchange(f"{base}.plain", arguments={"alternate-exchange": target or f"{base}.{EVERY}"})
 
 
 def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
@@ -198,7 +214,7 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
     intake, so that none is early, duplicated or lost. RabbitMQ evaluates every binding of an exchange for every
     message, so each exchange has a few, and its alternate exchange the next ones. The levels as text come last.
     """
-    every, level, levels = f"{base}.all", f"{base}.level", f"{base}.levels"
+    every, level, levels = f"{base}.{EVERY}", f"{base}.level", f"{base}.levels"
     as_number: list[Level] = list(enumerate(queues, 1))
     as_text: list[Level] = [(str(number), queue) for number, queue in as_number]
     parts = [part for bound in (as_number, as_text) for part in _few(bound)]

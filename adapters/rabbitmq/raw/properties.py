@@ -27,6 +27,7 @@ from adapters.rabbitmq.raw.fields import (
     read_value,
 )
 from bridge.core.message import HeaderValue, Unreadable
+from bridge.delay.header import NATIVE
 
 #: The size of a property: a number of bytes, or one of the two that carry their own length.
 SHORT_TEXT = 0
@@ -165,7 +166,7 @@ _X_DEATH = frozenset(
     | {b"x-%s-death-%s" % (n, of) for n in (b"first", b"last") for of in (b"exchange", b"queue", b"reason")}
 )
 _DELIVERY_COUNT = frozenset({b"x-delivery-count", b"x-acquired-count"})
-NATIVE_DELAY = b"x-opt-delivery-time"
+NATIVE_DELAY = NATIVE.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import connect
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
 from adapters.rabbitmq.topology.findings import (
     Comparison,
@@ -54,7 +55,7 @@ class Made:
 def verify(settings: Settings) -> list[Comparison]:
     """Compare each exchange and queue of the routes with the broker's; change nothing. Raises ``BrokerUnavailable``."""
     with open_session(settings) as session:
-        return [found for topology in plan(settings) for found in _compare(session, topology)]
+        return [found for topology in plan(settings, session.native) for found in _compare(session, topology)]
 
 
 def declare(settings: Settings) -> tuple[list[Made], list[str]]:
@@ -62,8 +63,8 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
 
     Raises ``TopologyMismatch`` before anything is changed, ``Refused`` for a lack of rights, ``BrokerUnavailable``.
     """
-    topologies = plan(settings)
     with open_session(settings) as session:
+        topologies = plan(settings, session.native)
         findings = [found for topology in topologies for found in _compare(session, topology)]
         _refuse(findings)
         outdated = [found.declaration for found in findings if found.state is Standing.OUTDATED]
@@ -91,8 +92,8 @@ def _is_new(declaration: Declaration, absent: Sequence[Declaration]) -> bool:
 
 
 def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the names of postdate's own exchanges and queues that the routes need. Pure."""
-    found = [declaration for topology in plan(settings) for declaration in topology.declarations()]
+    """Return the names of postdate's own exchanges and queues that the routes need on any RabbitMQ. Pure."""
+    found = [declaration for topology in plan(settings, native=True) for declaration in topology.declarations()]
     exchanges = [declaration.name for declaration in found if isinstance(declaration, Exchange)]
     return exchanges, [declaration.name for declaration in found if isinstance(declaration, Queue)]
 
@@ -118,12 +119,15 @@ class Session:
         self._connection = connection
         self._channel: BlockingChannel | None = None
         properties = connection._impl.server_properties or {}
-        self._version = str(properties.get("version", ""))
+        self.version = str(properties.get("version", ""))
+        self.native = delays_natively(self.version)
 
     def compare(self, route: str, wanted: Exchange | Queue, without_store: bool) -> Comparison:
         """Compare one exchange or queue with the broker's."""
-        if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self._version):
-            return Comparison(route, wanted, Standing.DIFFERENT, crashing_version=self._version)
+        if "x-queue-version" in wanted.arguments and crashes_lazy_queues(self.version):
+            return Comparison(route, wanted, Standing.DIFFERENT, crashing_version=self.version)
+        if isinstance(wanted, Queue) and wanted.delays and not self.native:
+            return Comparison(route, wanted, Standing.DIFFERENT, early_version=self.version)
         closed = self._declare(wanted, passive=True)
         if closed is None and is_ours(wanted):
             closed = self._declare(wanted, passive=False)
@@ -156,10 +160,7 @@ class Session:
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, whether it exists or not. Raises ``Refused``."""
-        arguments = dict(binding.arguments)
-        closed = self._try(
-            lambda channel: channel.queue_unbind(binding.queue, binding.exchange, binding.key, arguments)
-        )
+        closed = self._try(lambda channel: _unbind(channel, binding))
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(not_done("remove", binding, closed.reply_code, closed.reply_text))
 
@@ -245,6 +246,14 @@ def _bind(channel: BlockingChannel, binding: Binding) -> None:
         channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments)
     else:
         channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments)
+
+
+def _unbind(channel: BlockingChannel, binding: Binding) -> None:
+    arguments = dict(binding.arguments)
+    if binding.to_exchange:
+        channel.exchange_unbind(binding.queue, binding.exchange, binding.key, arguments)
+    else:
+        channel.queue_unbind(binding.queue, binding.exchange, binding.key, arguments)
 
 
 @contextmanager

@@ -46,8 +46,8 @@ class Comparison:
     """One exchange or queue compared with the broker's.
 
     ``difference`` is None where RabbitMQ's ``reply`` names no argument. ``crashing_version`` is set where that version
-    of RabbitMQ cannot hold the queue. ``without_store``: the messages of its route wait in level queues. ``last_step``:
-    it gets messages after their last attempt.
+    of RabbitMQ cannot hold the queue, ``early_version`` where it would send messages on at once. ``without_store``: the
+    messages of its route wait in level queues. ``last_step``: it gets messages after their last attempt.
     """
 
     route: str
@@ -56,6 +56,7 @@ class Comparison:
     reply: str = ""
     difference: ArgumentDifference | None = None
     crashing_version: str = ""
+    early_version: str = ""
     without_store: bool = False
     last_step: bool = False
 
@@ -173,6 +174,8 @@ def _fact(part: Comparison) -> str:
     what = f"{_label(part.declaration)} of route {part.route}"
     if part.crashing_version:
         return f"RabbitMQ {part.crashing_version} crashes the classic queues that levels need"
+    if part.early_version:
+        return f"RabbitMQ {part.early_version} does not delay by itself, as mode native of route {part.route} needs"
     match part.state:
         case Standing.MISSING if isinstance(part.declaration, Queue) and not part.declaration.ours:
             return f"{_label(part.declaration)}, to which route {part.route} returns messages, does not exist"
@@ -202,6 +205,8 @@ def _fact(part: Comparison) -> str:
 def _advice(part: Comparison) -> str:
     if part.crashing_version:
         return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
+    if part.early_version:
+        return f"Use 4.4 or later on every node, or another routes.{part.route}.mode"
     match part.state:
         case Standing.MISSING if not is_ours(part.declaration):
             setting = "queue" if isinstance(part.declaration, Queue) else "then" if part.last_step else "deliver_to"

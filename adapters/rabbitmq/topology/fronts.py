@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
+from adapters.rabbitmq.native_guard import sort_exchange
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Settings
 from bridge.telemetry.subject import Subject
@@ -69,15 +70,24 @@ def delay_routes(settings: Settings) -> list[str]:
 
 def _of_route(api: ManagementApi, settings: Settings, name: str, vhost: str) -> ForeignBinding:
     route = settings.routes[name]
-    path = f"exchanges/{quote(vhost, safe='')}/{quote(route.intercept, safe='')}/bindings/source"
-    ends = foreign_ends(api.get(path) or (), settings.queue_of(name))
+    ends = foreign_ends(bindings_from(api, vhost, route.intercept), settings.queue_of(name))
     return ForeignBinding(name, route.intercept, ", ".join(route.targets) if route.target else "", ends)
 
 
 def foreign_ends(bindings: Iterable[Mapping[str, Any]], intake: str) -> tuple[str, ...]:
-    """Return where the bindings of a front exchange lead, except to the intake queue. Pure."""
-    ends = {(str(binding.get("destination_type")), str(binding.get("destination"))) for binding in bindings}
-    return tuple(f"{kind} '{name}'" for kind, name in sorted(ends - {("queue", intake)}))
+    """Return where the bindings of a front exchange lead, except to the intake. Pure."""
+    own = {("queue", intake), ("exchange", sort_exchange(intake))}
+    return tuple(f"{kind} '{name}'" for kind, name in sorted(ends_of(bindings) - own))
+
+
+def bindings_from(api: ManagementApi, vhost: str, exchange: str) -> list[Mapping[str, Any]]:
+    """Return the bindings of an exchange. Raises ``BrokerUnavailable``."""
+    return api.get(f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source") or []
+
+
+def ends_of(bindings: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Return the kinds and names to which bindings lead. Pure."""
+    return {(str(binding.get("destination_type")), str(binding.get("destination"))) for binding in bindings}
 
 
 def front_troubles(settings: Settings) -> dict[Subject, str]:

@@ -18,7 +18,7 @@ def judge_policies(settings: Settings) -> list[PolicyFinding]:
     vhost = addresses(settings.rabbitmq)[0].virtual_host
     findings: list[PolicyFinding] = []
     with closing(reach(settings.rabbitmq)) as api:
-        for route in plan(settings):
+        for route in plan(settings, native=True):
             queues = [queue for queue in route.declarations() if isinstance(queue, Queue)]
             governed = [(queue, found) for queue in queues if (found := api.queue(vhost, queue.name)) is not None]
             findings += _findings(route, governed, vhost)

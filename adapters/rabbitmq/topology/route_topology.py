@@ -9,8 +9,9 @@ exchange leads from postdate to that queue alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from adapters.rabbitmq.declarations import (
     DELIVERY_LIMIT,
@@ -24,9 +25,10 @@ from adapters.rabbitmq.declarations import (
 )
 from adapters.rabbitmq.failure import back_exchange
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, died_before, front_exchange, plan_waits
+from adapters.rabbitmq.native_guard import leads, sort_exchange, sorting, timed_queue
 from bridge.delay.header import DUE_HEADERS
 from bridge.settings import Route, Settings
-from bridge.settings.own_names import RETRY, SPREAD
+from bridge.settings.own_names import EVERY, RETRY, SPREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +46,56 @@ class RouteTopology:
     waits: tuple[Declaration, ...] = ()
     #: With several targets: the exchange that sends undelayed messages to all of them.
     spread: tuple[Declaration, ...] = ()
-    last: tuple[Declaration, ...] = ()
+    last: tuple[Binding, ...] = ()
     unbound: tuple[Binding, ...] = ()
+    #: What keeps RabbitMQ's own delays away; only where RabbitMQ has them.
+    guard: tuple[Declaration, ...] = ()
     #: Of a retry route: what leads back to the consumers' queue.
     back: tuple[Declaration, ...] = ()
 
     def declarations(self) -> tuple[Declaration, ...]:
         """Return postdate's own declarations: all but the targets."""
-        return self.intake, *self.back, *self.waits, *self.spread, self.front, self.binding, *self.last
+        return self.intake, *self.back, *self.waits, *self.spread, *self.guard, self.front, self.binding, *self.last
 
 
-def plan(settings: Settings) -> tuple[RouteTopology, ...]:
-    """Return what every RabbitMQ route needs."""
-    return tuple(_route(settings, name, route) for name, route in settings.routes.items() if route.broker == "rabbitmq")
+def plan(settings: Settings, native: bool = False) -> tuple[RouteTopology, ...]:
+    """Return what every RabbitMQ route needs. ``native``: where RabbitMQ delays by itself. There it is more, and
+    nothing is less."""
+    return tuple(_route(settings, name, native) for name in settings.routes_of("rabbitmq"))
 
 
-def _route(settings: Settings, name: str, route: Route) -> RouteTopology:
-    return _retry_route(settings, name, route) if route.retries else _delay_route(settings, name, route)
+def _route(settings: Settings, name: str, native: bool) -> RouteTopology:
+    route = settings.routes[name]
+    if route.retries:
+        return _retry_route(settings, name, route)
+    topology = _delay_route(settings, name, route)
+    return _guarded(settings, topology) if native else topology
+
+
+def _guarded(settings: Settings, topology: RouteTopology) -> RouteTopology:
+    """Return a delay route whose messages all pass the exchange that separates what RabbitMQ would delay."""
+    intake, front, order = topology.intake.name, topology.front.name, settings.routes[topology.route].order
+    binding, *last = leads(front, intake, (topology.binding, *topology.last))
+    guard = sorting(intake, intake_queue(timed_queue(intake), "classic", order))
+    moved = (replace(unbound, queue=sort_exchange(intake), to_exchange=True) for unbound in topology.unbound)
+    return replace(
+        topology,
+        guard=tuple(part for part in guard if part not in topology.waits),
+        binding=binding,
+        last=tuple(last),
+        unbound=(*moved, *_to_the_intake(settings, topology.route)),
+    )
+
+
+def _to_the_intake(settings: Settings, name: str) -> Iterator[Binding]:
+    """Yield the bindings from the front to the intake queue that a RabbitMQ before 4.4 has: of this mode or of another,
+    with these dialects or none. AMQP lists no bindings."""
+    route = settings.routes[name]
+    modes = [route.model_copy(update={"mode": mode}) for mode in ("redis", "levels")]
+    variants = [*modes, *(variant.model_copy(update={"dialects": ()}) for variant in modes if route.dialects)]
+    for variant in variants:
+        yield Binding(route.intercept, settings.queue_of(name), binding_arguments(variant))
+    yield died_before(settings, name)
 
 
 def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
@@ -100,22 +135,33 @@ def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     )
 
 
-def guarded(settings: Settings, name: str) -> tuple[Binding, ...]:
-    """Return the bindings without which a delayed or rejected message would be delivered at once, or lost."""
-    topology = _route(settings, name, settings.routes[name])
-    sorting = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
+class KeptBindings(NamedTuple):
+    """What a running process keeps as it is: bindings without which a delayed or rejected message would be delivered at
+    once, or lost; and bindings of earlier that must be gone."""
+
+    bound: tuple[Binding, ...]
+    unbound: tuple[Binding, ...]
+
+
+def kept(settings: Settings, name: str, native: bool = False) -> KeptBindings:
+    """Return what the process of a route keeps bound and unbound. ``native`` as in ``plan``."""
+    topology = _route(settings, name, native)
+    around = {topology.front.name, topology.front.arguments.get("alternate-exchange")}
+    if topology.guard:
+        around |= {sort_exchange(topology.intake.name), f"{topology.intake.name}.{EVERY}"}
     if topology.waits:
-        sorting.add(plan_waits(settings, name).due)
-    return tuple(
+        around.add(plan_waits(settings, name).due)
+    bound = tuple(
         part
         for part in topology.declarations()
-        if isinstance(part, Binding) and part.exchange in sorting and not part.foreign
+        if isinstance(part, Binding) and part.exchange in around and not part.foreign
     )
+    return KeptBindings(bound, topology.unbound if native else ())
 
 
 def foreign(settings: Settings, name: str) -> tuple[Binding, ...]:
     """Return the bindings of a route that lead to what belongs to its consumers."""
-    declarations = _route(settings, name, settings.routes[name]).declarations()
+    declarations = _route(settings, name, native=False).declarations()
     return tuple(part for part in declarations if isinstance(part, Binding) and part.foreign)
 
 

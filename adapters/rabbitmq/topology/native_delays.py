@@ -1,0 +1,65 @@
+"""Which RabbitMQ it is, and in which queues of postdate and of the consumers it delays by itself. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from adapters.rabbitmq.connection import addresses
+from adapters.rabbitmq.management import ManagementApi, reach
+from adapters.rabbitmq.native_guard import timed_queue
+from adapters.rabbitmq.topology.declaring import open_session
+from adapters.rabbitmq.topology.fronts import bindings_from, delay_routes, ends_of
+from bridge.delay.header import NATIVE
+from bridge.desk.severity import CheckResult, fail, ok
+from bridge.settings import Settings
+
+_NAMED_MAX = 3
+
+
+def judge_native_delays(settings: Settings) -> Iterator[CheckResult]:
+    """Yield the version, a failure for each intake queue that RabbitMQ's own delays reach, and the consumers' queues in
+    which they act, as far as the management API tells. Raises ``BrokerUnavailable``."""
+    with open_session(settings) as session:
+        yield ok("RabbitMQ", f"version {session.version}")
+        if not session.native:
+            return
+        quorum = [name for name in delay_routes(settings) if settings.queue_type_of(name) == "quorum"]
+        open_routes = {name for name in quorum if session.counts(timed_queue(settings.queue_of(name))) is None}
+    yield from (_reached(settings, name, "`postdate setup` declares what keeps it away") for name in open_routes)
+    if settings.rabbitmq.management_url == "off":
+        return
+    vhost = addresses(settings.rabbitmq)[0].virtual_host
+    with closing(reach(settings.rabbitmq)) as api:
+        for name in quorum:
+            front, intake = settings.routes[name].intercept, settings.queue_of(name)
+            if name not in open_routes and ("queue", intake) in ends_of(bindings_from(api, vhost, front)):
+                yield _reached(settings, name, f"Remove the bindings from exchange '{front}' to that queue")
+        for name in settings.routes_of("rabbitmq"):
+            yield from _acting(name, _quorum_queues(api, vhost, settings, name))
+
+
+def _reached(settings: Settings, name: str, advice: str) -> CheckResult:
+    text = (
+        f"messages with {NATIVE} reach queue '{settings.queue_of(name)}': RabbitMQ holds them there, in no list, and a "
+        "moment after the year 2244 stops the queue for good"
+    )
+    return fail(f"route {name}", text, advice=advice)
+
+
+def _acting(name: str, queues: list[str]) -> Iterator[CheckResult]:
+    if queues:
+        more = f" and {len(queues) - _NAMED_MAX} more" if len(queues) > _NAMED_MAX else ""
+        listed = ", ".join(map(repr, queues[:_NAMED_MAX])) + more
+        text = f"RabbitMQ itself delays by {NATIVE} what producers publish past postdate to quorum queues: {listed}"
+        yield ok(f"route {name}", text)
+
+
+def _quorum_queues(api: ManagementApi, vhost: str, settings: Settings, name: str) -> list[str]:
+    """Return the quorum queues of the consumers of a route, as far as they are bound to its target itself."""
+    route = settings.routes[name]
+    names = {route.queue} if route.retries else set()
+    for target in filter(None, route.targets):
+        names |= {queue for kind, queue in ends_of(bindings_from(api, vhost, target)) if kind == "queue"}
+    found = ((queue, api.queue(vhost, queue)) for queue in sorted(names))
+    return [queue for queue, there in found if there is not None and there.arguments.get("x-queue-type") == "quorum"]
