@@ -246,7 +246,7 @@ def _in_line(ledger: Ledger) -> Iterator[Published]:
 
 
 def _came_late_to_a_rate(ledger: Ledger, message: Published) -> bool:
-    """Return whether a message was parked after its moment on a route with a rate: it may pass those that are let go."""
+    """Return whether a message of a route with a rate was parked after its moment: it may pass those let go."""
     accepted = ledger.accepted.get(message.number)
     limited = ledger.plan.rate and message.route == RATED_ROUTE
     return bool(limited) and accepted is not None and accepted.at_ms > message.due_ms
