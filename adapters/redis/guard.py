@@ -101,10 +101,14 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
     """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
     count = made.get("lost", 0)
-    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if count else MOVES_LOST_SHOWN_MS):
+    emptied = "emptied" in made
+    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if count or emptied else MOVES_LOST_SHOWN_MS):
         return ""
-    nothing = "No parked message seems to be lost. What was delivered just before may come again"
-    cost = f"Messages lost: about {count}" if count else nothing
+    cost = "No parked message seems to be lost. What was delivered just before may come again"
+    if count or emptied:
+        cost = f"Messages lost: about {count}"
+    if emptied and not count:  # each instance counts once a second, and may have seen none yet
+        cost += ", and any that were parked in its last second"
     return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
 
 
@@ -231,10 +235,11 @@ class StoreGuard:
         made = await self._read()
         if by_ms:
             made = _pairs(await self._steps.note(made, now_ms, by_ms))
-        if self._agreed and made.get("id") != self._id:
+        emptied = self._agreed and made.get("id") != self._id
+        if emptied:
             gone = sum(mark.held for mark in self._marks.values()) if gone is None else gone
         if gone is not None or not made.keys() >= _AGREED:
-            made = await self._write(-1 if gone is None else gone)
+            made = await self._write(-1 if gone is None else gone, emptied)
         self._take(made)
         self._marks |= marks
         self._seen = seen if seen.until_ms else self._seen
@@ -266,8 +271,8 @@ class StoreGuard:
         with store_errors():
             return _pairs(await client.hgetall(self._keys.store))
 
-    async def _write(self, gone: int) -> dict[str, int]:
-        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *self._seen)
+    async def _write(self, gone: int, emptied: bool = False) -> dict[str, int]:
+        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *self._seen, int(emptied))
         return _pairs(await self._runner.one(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:

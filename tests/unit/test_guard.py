@@ -59,6 +59,14 @@ def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> Non
     assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS) == ""
 
 
+def test_an_emptied_store_is_a_loss_even_if_no_instance_had_counted_a_message() -> None:
+    made = {"format": 1, "shards": 8, "id": 5, "lost_ms": 1_800_000_000_000, "lost": 0, "emptied": 1}
+    assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS).endswith(
+        "Messages lost: about 0, and any that were parked in its last second"
+    )
+    assert loss_in(made, made["lost_ms"] + LOSS_IN_HEALTH_MS, LOSS_IN_HEALTH_MS) == ""
+
+
 def test_the_fullest_server_is_named_from_80_percent_of_its_memory() -> None:
     small, unlimited, full = ServerMemory("a", 79, 100), ServerMemory("b", 10**12, 0), ServerMemory("c", 805, 1000)
     assert nearly_full([small, unlimited]) == ""
