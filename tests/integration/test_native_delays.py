@@ -238,7 +238,7 @@ def test_a_running_process_restores_the_guard(line: Line) -> None:
     with blocking(line.broker_url) as connection:
         channel = connection.channel()
         arguments = {"x-match": "any-with-x", **dict.fromkeys(DUE_HEADERS)}
-        channel.queue_bind(line.intake, line.front, arguments=arguments)
+        channel.queue_bind(line.intake, line.front, "", arguments)
         channel.exchange_delete(native_guard.sort_exchange(line.intake))
         channel.queue_delete(timed(line))
     numbers = count()
