@@ -91,7 +91,10 @@ def restored(line: LedgerLine, *more: str, timeout_s: float = 300) -> dict[str, 
 
 @pytest.mark.parametrize(
     ("rate", "delays_s", "before_s", "after_s"),
-    [(200.0, (1, 12), 6, 2), pytest.param(1000.0, (1, 120), 60, 20, marks=pytest.mark.long)],
+    [
+        (200.0, (1, 12), 6, 2),
+        pytest.param(1000.0, (1, 120), 60, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
     ids=["short", "long"],
 )
 def test_after_a_restore_from_the_intake_nothing_is_lost_and_what_was_cancelled_stays_so(
