@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
+from bridge.core.journal import StoreMove, Written
 from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
@@ -116,6 +117,10 @@ class Shard:
     limits: HistoryLimits = NO_HISTORY
     history: list[HistoryRow] = field(default_factory=list)
     lines: dict[bytes, int] = field(default_factory=dict)
+    #: The log for the journal; None while no instance reads it.
+    moved: list[StoreMove] | None = None
+    parks: list[StoreMove] | None = None
+    _moves: int = 0
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     # -- parking ----------------------------------------------------------------------------------------------------
@@ -177,6 +182,7 @@ class Shard:
             route = key.partition(b"\0")[0]
             self._count_out("parked", message_id, route)
             self._note(PastState.REPLACED, message_id)
+            self._log("replaced", Written.REPLACED, message_id)
             self._move("cancel", message_id, Guard.ASKED)
             self.keys.remove(key, message_id)
             self.counts["replaced"] += 1
@@ -186,6 +192,7 @@ class Shard:
         self._move("park", message_id, Guard.UNSEEN, due_ms)
         self.messages[message_id] = envelope
         self._route_add("parked", route_in(envelope), 1)
+        self._log("parked", None, message_id, parks=True)
 
     def _remember(self, piece: bytes, most: int) -> None:
         if not piece:
@@ -217,6 +224,8 @@ class Shard:
                 if (key := _field(envelope)) is not None:
                     self.keys.add(key, [message_id])
                 self._note(PastState.DEAD, message_id, reason)
+                self._log("dead", Written.DEAD, message_id, reason=reason)
+                self._log("parked", None, message_id, parks=True)
                 self.counts["dead"] += 1
                 self.counts["rejected"] += 1
         for origin in origins:
@@ -267,6 +276,7 @@ class Shard:
                 self._route_add("parked", route, -1)
                 self._try_no_more(member[:ID_BYTES])
                 self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
+                self._log("delivered", Written.DELIVERED, member[:ID_BYTES])
                 if key:
                     self.keys.remove(key, member[:ID_BYTES])
                 settled += 1
@@ -344,6 +354,7 @@ class Shard:
             self._route_add("parked", route, -1)
             self._route_add("dead", route, 1)
             self._note(PastState.DEAD, message_id, reason)
+            self._log("dead", Written.DEAD, message_id, reason=reason)
             buried += 1
         self.counts["dead"] += buried
         return buried
@@ -381,6 +392,7 @@ class Shard:
         route = route_in(self.messages[message_id])
         self._route_add("dead", route, -1)
         self._route_add("parked", route, 1)
+        self._log("retried", Written.WAITING, message_id, self.now_ms())
         self._wake_if_nearer([self.now_ms()])
         return True
 
@@ -392,6 +404,8 @@ class Shard:
             self._count_out(word, message_id, route_in(self.messages[message_id]))
             self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
+            became = Written.REPLACED if replaced else Written.CANCELLED
+            self._log(became.name.lower(), became, message_id, reason=reason)
             if key is not None:
                 self.keys.remove(key, message_id)
             self.counts["cancelled"] += 1
@@ -406,6 +420,7 @@ class Shard:
             self._try_no_more(message_id)
             self._move("reschedule", message_id, Guard.ASKED, held_ms + moment_ms)
             self.messages[message_id] = _with(self.messages[message_id], moment_ms, None)
+            self._log("rescheduled", None, message_id, moment_ms)
             self._wake_if_nearer([moment_ms])
         return word
 
@@ -458,6 +473,21 @@ class Shard:
             reason,
         )
         self.record([row], self.limits.most)
+
+    def _log(
+        self,
+        name: str,
+        state: Written | None,
+        message_id: bytes,
+        due_ms: int | None = None,
+        reason: str = "",
+        parks: bool = False,
+    ) -> None:
+        """Write a move for the journal."""
+        log = self.parks if parks else self.moved
+        if log is not None:
+            self._moves += 1
+            log.append(StoreMove([message_id], self._moves, self.now_ms(), name, state, due_ms, "", reason))
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 

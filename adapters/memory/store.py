@@ -17,6 +17,7 @@ from itertools import count
 from adapters.memory.shard import Shard, Taken
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import JournalEntry, LoggedMoves
 from bridge.core.message import Claim, Origin, unopened
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.ports import (
@@ -35,7 +36,7 @@ from bridge.core.ports import (
 )
 from bridge.core.roll import Roll
 from bridge.desk.past import AuditEntry, Remembered
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, tries_and_reached, unseal
+from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, due_in, index_field, tries_and_reached, unseal
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
 
@@ -334,6 +335,35 @@ class MemoryStore:
         async with self._call():
             shards = self.memory.shards
             return {route: sum(shard.routes["parked", route.encode()] for shard in shards) for route in routes}
+
+    # -- the log for the journal --------------------------------------------------------------------------------------
+
+    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
+        name = "parks" if parks else "moved"
+        async with self._call():
+            found = {}
+            for number in shards:
+                shard = self.memory.shards[number]
+                if getattr(shard, name) is None:
+                    setattr(shard, name, [])
+                if moves := getattr(shard, name)[:limit]:
+                    found[number] = LoggedMoves(moves, moves[-1].at)
+            return found
+
+    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
+        name = "parks" if parks else "moved"
+        async with self._call():
+            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at > upto]
+            setattr(self.memory.shards[shard], name, kept)
+
+    async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
+        async with self._call():
+            found = [(one, self._shard(one).messages.get(one)) for one in ids]
+            return [JournalEntry(one, due_in(row), row) for one, row in found if row is not None]
+
+    async def known(self, ids: Sequence[bytes]) -> set[bytes]:
+        async with self._call():
+            return {message_id for message_id in ids if message_id in self._shard(message_id).messages}
 
     # -- between instances ------------------------------------------------------------------------------------------
 

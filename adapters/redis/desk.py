@@ -33,6 +33,7 @@ from adapters.redis.scripts import Call
 from adapters.redis.steps import step_in
 from adapters.redis.store import RedisStore
 from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import FlowRow
 from bridge.core.orders import HELD_MS, Actor, RouteOrders, RouteState, ordered
 from bridge.core.ports import Found
 from bridge.core.state import State
@@ -311,6 +312,10 @@ class RedisDesk:
     async def history_since_ms(self) -> int:
         """Return from which moment on the history is complete."""
         return await self._past.history_since_ms()
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return nothing: only a journal knows it."""
+        return []
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         """Return counts of deliveries."""

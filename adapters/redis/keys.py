@@ -21,6 +21,8 @@ key                    type    holds
                                and the number of messages that the recent list ever had
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold
 {postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
+{postdate:K}:moved     stream  moves for the journal: name, ids, new due ms or reason; only while there is a journal
+{postdate:K}:parks     stream  ids that were parked or rejected; only while a journal is written behind
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
@@ -92,6 +94,8 @@ class ShardKeys(Keys):
         self.counts = f"{tag}:counts"
         self.history = f"{tag}:history"
         self.lines = f"{tag}:lines"
+        self.moved = f"{tag}:moved"
+        self.parks = f"{tag}:parks"
         self.reject = f"{tag}:reject:{instance}"
         self.wake = f"{tag}:wake"
 

@@ -17,6 +17,7 @@ from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import StoreGuard
 from adapters.redis.keys import StoreKeys
+from adapters.redis.moves import RedisMoves
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
 from bridge.core.clock import StoreClock
@@ -79,6 +80,7 @@ class RedisStore:
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
         self._guard = StoreGuard(client, self._runner, self._keys, clock)
+        self.moves = RedisMoves(client, self._keys)
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
         #: By shard, the first and the last token of the claims whose reply never came, since the last one that came.
@@ -91,6 +93,11 @@ class RedisStore:
         self._roll = Roll()
         #: The clock of the server that keeps the list of instances. In a Cluster the others may differ from it.
         self._meetings = StoreClock()
+
+    @property
+    def client(self) -> Client:
+        """The connections, for a desk of the same store."""
+        return self._client
 
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
         """Check the server and agree with it on shards and format. Return the warnings.

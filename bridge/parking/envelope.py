@@ -114,6 +114,16 @@ def index_field(route: bytes, key: bytes) -> bytes:
     return route + b"\0" + key
 
 
+def due_in(data: bytes) -> int:
+    """Return the due moment, which every version writes to the same place; 0 for a damaged envelope."""
+    return int.from_bytes(data[1:9], "big") if len(data) > 9 else 0
+
+
+def with_due(data: bytes, due_ms: int) -> bytes:
+    """Return an envelope of any version with another due moment."""
+    return data[:1] + due_ms.to_bytes(8, "big") + data[9:]
+
+
 def route_in(data: bytes) -> bytes:
     """Return the route of an envelope, b"" for one of another version or without a route. It reads nothing else."""
     if len(data) <= _HEAD_BYTES or data[0] != VERSION:

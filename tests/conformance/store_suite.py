@@ -14,6 +14,7 @@ from bridge.parking.identity import shard_of
 from tests.conformance.clock_suite import ClockSteps
 from tests.conformance.holding_suite import Holding
 from tests.conformance.leases_suite import Leases
+from tests.conformance.moves_suite import Moves
 from tests.conformance.origins_suite import Origins, PutBack
 from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
 
@@ -793,5 +794,7 @@ class Instances:
             await asyncio.gather(listening, return_exceptions=True)
 
 
-class StoreSuite(Park, Keys, Origins, PutBack, Claims, Leases, Endings, DeadLetters, Holding, Instances, ClockSteps):
+class StoreSuite(
+    Park, Keys, Origins, PutBack, Claims, Leases, Endings, DeadLetters, Holding, Instances, ClockSteps, Moves
+):
     """All of it."""

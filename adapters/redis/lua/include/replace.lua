@@ -2,12 +2,13 @@
 --- @include include/held
 --- @include include/history
 --- @include include/key_index
+--- @include include/moved
 --- @include include/refused
 --- @include include/routes
 
 -- Returns whether an older message with this key is parked and stays. With the mode replace it is removed, and what the
 -- history notes of it is added to `replaced`, and it is counted out in `added` (route -> messages parked by this call).
--- `keys`: due, messages, index, counts, why and refused of the shard.
+-- `keys`: due, messages, index, counts, why, refused and moved of the shard.
 local function older_stays(keys, field, mode, replaced, added)
   local older, route, stays = redis.call('HGET', keys.index, field) or '', string.match(field, '^[^%z]*'), false
   for at = 1, #older, ID_BYTES do
@@ -16,6 +17,7 @@ local function older_stays(keys, field, mode, replaced, added)
     if due and mode == 'replace' then
       local envelope = refused_remove(keys.refused, id, redis.call('HGET', keys.messages, id) or '')
       replaced[#replaced + 1] = {REPLACED, id, envelope, ''}
+      moved(keys.moved, 'replaced', {id}, '')
       redis.call('ZREM', keys.due, id)
       redis.call('HDEL', keys.messages, id)
       redis.call('HDEL', keys.why, id)

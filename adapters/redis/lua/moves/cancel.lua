@@ -3,7 +3,7 @@
 -- and stays.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 key index (hash)   5 why (hash)   6 counts (hash)
---       7 history (stream)   8 refused (zset)
+--       7 history (stream)   8 refused (zset)   9 moved (stream)
 -- ARGV  1 whether dead letters are cancelled too (1 or 0)   2 ms to keep the history   3 its maximum (0: none)
 --       4 whether a message with the same key replaces them (1 or 0)   5 reason, then ids
 -- Returns  one word for each id: parked or dead (its state before it was cancelled), claimed (too late), none
@@ -12,11 +12,12 @@
 --- @include include/held
 --- @include include/routes
 --- @include include/history
+--- @include include/moved
 local DUE, MESSAGES, DEAD, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local WHY, COUNTS, HISTORY, REFUSED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local WHY, COUNTS, HISTORY, REFUSED, MOVED = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead_too, keep_ms, most = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3])
 local state, reason = ARGV[4] == '1' and REPLACED or CANCELLED, ARGV[5]
-local reply, cancelled, past = {}, 0, {}
+local reply, cancelled, past, gone = {}, 0, {}, {}
 for at = 6, #ARGV do
   local id = ARGV[at]
   local envelope = redis.call('HGET', MESSAGES, id)
@@ -43,9 +44,11 @@ for at = 6, #ARGV do
     route_add(COUNTS, was, envelope_route(envelope), -1)
     cancelled = cancelled + 1
     past[cancelled] = {state, id, envelope, reason}
+    gone[cancelled] = id
   end
   reply[at - 5] = was
 end
 history_note(HISTORY, past, keep_ms, most)
+moved(MOVED, state == REPLACED and 'replaced' or 'cancelled', gone, reason)
 if cancelled > 0 then redis.call('HINCRBY', COUNTS, 'cancelled', cancelled) end
 return reply

@@ -6,7 +6,8 @@
 -- token is written last, with the counts.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 key index (hash)   4 recent (list)   5 counts (hash)   6 why (hash)
---       7 history (stream)   8 refused (zset)   9 offsets (hash)
+--       7 history (stream)   8 refused (zset)   9 offsets (hash)   10 moved (stream)
+--       11 parks (stream: ids of all that is parked or rejected, where the journal is written behind)
 -- ARGV  1 token (8 bytes) and Unix s (4 bytes)   2 instance   3 wake channel, or '' if the caller drains the shard
 --       4 recent entry or ''   5 maximum number of messages in recent
 --       6 ms to keep the history   7 its maximum (0: none)   8 number of messages   9 of keyed ones
@@ -26,7 +27,9 @@
 --- @include include/wake
 local DUE, MESSAGES, INDEX, RECENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local COUNTS, WHY, HISTORY, REFUSED, OFFSETS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local MOVED, PARKS = KEYS[10], KEYS[11]
 local SHARD = {due = DUE, messages = MESSAGES, index = INDEX, counts = COUNTS, why = WHY, refused = REFUSED}
+SHARD.moved = MOVED
 local count, ranges = tonumber(ARGV[8]), tonumber(ARGV[10])
 local keyed_at = 13 + count * 3
 local origins_at = keyed_at + ARGV[9] * 3
@@ -82,6 +85,7 @@ for position = 1, count do
     length = length + 2
   end
 end
+if redis.call('EXISTS', PARKS) == 1 then moved(PARKS, 'parked', ids_in(ARGV, 14, count), '') end
 in_pieces('ZADD', DUE, scores)
 in_pieces('HSET', MESSAGES, envelopes)
 index_add_all(INDEX, ARGV, found_at, ids_passed)

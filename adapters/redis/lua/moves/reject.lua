@@ -4,7 +4,8 @@
 --
 -- KEYS  1 dead (zset id -> ms when it died)   2 messages (hash)   3 why (hash id -> reason)   4 token (string)
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
---       7 history (stream)   8 index (hash: key -> ids)
+--       7 history (stream)   8 index (hash: key -> ids)   9 moved (stream)
+--       10 parks (stream, as in park.lua)
 -- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
 --       reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
@@ -13,10 +14,11 @@
 --- @include include/now
 --- @include include/history
 --- @include include/key_index
+--- @include include/moved
 --- @include include/origins
 --- @include include/routes
 local DEAD, MESSAGES, WHY, REJECT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local COUNTS, OFFSETS, HISTORY, INDEX = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local COUNTS, OFFSETS, HISTORY, INDEX, MOVED, PARKS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local token, keep_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local earlier = answered(REJECT, token)
 if earlier then return earlier end
@@ -38,6 +40,8 @@ for at = 4, #ARGV, 5 do
     if field then index_add(INDEX, field, ARGV[at]) end
     added = added + 1
     past[added] = {DIED, ARGV[at], ARGV[at + 1], ARGV[at + 2]}
+    moved(MOVED, 'dead', {ARGV[at]}, ARGV[at + 2])
+    moved(PARKS, 'parked', {ARGV[at]}, '')
   else
     before[#before + 1] = (at + 1) / 5
   end

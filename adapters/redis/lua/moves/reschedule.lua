@@ -2,17 +2,18 @@
 -- parked -> parked and held -> held, at another due moment. A refused message waits for that moment, not for another
 -- try.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 refused (zset)
+-- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 refused (zset)   5 moved (stream)
 -- ARGV  1 wake channel   2 due ms (0: now, by the store's clock), then ids
 -- Returns  one word for each id: parked (moved), dead, claimed (too late), none
+--- @include include/moved
 --- @include include/now
 --- @include include/refused
 --- @include include/held
 --- @include include/wake
-local DUE, MESSAGES, DEAD, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local DUE, MESSAGES, DEAD, REFUSED, MOVED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel, due = ARGV[1], tonumber(ARGV[2])
 if due == 0 then due = math.floor(now_us() / 1000) end
-local reply, any = {}, false
+local reply, any, later = {}, false, {}
 for at = 3, #ARGV do
   local id = ARGV[at]
   local envelope = redis.call('HGET', MESSAGES, id)
@@ -26,11 +27,13 @@ for at = 3, #ARGV do
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, due, nil))
       refused_remove(REFUSED, id, envelope)
       reply[#reply + 1] = 'parked'
+      later[#later + 1] = id
       any = any or not held
     else
       reply[#reply + 1] = redis.call('ZSCORE', DEAD, id) and 'dead' or 'claimed'
     end
   end
 end
+moved(MOVED, 'rescheduled', later, string.format('%d', due))
 if any then wake_if_nearer(DUE, channel, due) end
 return reply

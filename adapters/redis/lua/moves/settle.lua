@@ -3,14 +3,17 @@
 -- settles nothing.
 --
 -- KEYS  1 messages (hash)   2 claims (hash)   3 key index (hash)   4 counts (hash)   5 why (hash)   6 refused (zset)
+--       7 moved (stream)
 -- ARGV  1 number of groups, then as many times: claim token, route, ids in one string
 --       then pairs: index field, those of the ids that are found by it, in one string
 -- Returns  the number settled; the caller no longer held the others
 --- @include include/claims
 --- @include include/key_index
+--- @include include/moved
 --- @include include/refused
 --- @include include/routes
 local MESSAGES, CLAIMS, INDEX, COUNTS, WHY, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local MOVED = KEYS[7]
 local fields_at = ARGV[1] * 3 + 2
 local wanted = {}
 for at = 2, fields_at - 1, 3 do wanted[ARGV[at]] = (wanted[ARGV[at]] or '') .. ARGV[at + 2] end
@@ -37,5 +40,6 @@ for at = fields_at, #ARGV, 2 do
   if gone ~= '' then index_remove(INDEX, ARGV[at], gone) end
 end
 redis.call('HINCRBY', COUNTS, 'delivered', #ids)
+moved(MOVED, 'delivered', ids, '')
 for route, number in pairs(numbers) do route_add(COUNTS, 'parked', route, -number) end
 return #ids

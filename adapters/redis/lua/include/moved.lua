@@ -1,0 +1,14 @@
+-- Writes a move of messages into the log that the journal reads (adapters/redis/moves.py). The stream exists only while
+-- there is a journal. `value` is the new due moment (ms) or the reason.
+local function moved(stream, move, ids, value)
+  if #ids > 0 and redis.call('EXISTS', stream) == 1 then
+    redis.call('XADD', stream, '*', 'm', move, 'i', table.concat(ids), 'v', value)
+  end
+end
+
+-- Returns the ids of `count` messages, three values each, from place `at` on.
+local function ids_in(args, at, count)
+  local ids = {}
+  for n = 1, count do ids[n] = args[at + n * 3 - 3] end
+  return ids
+end

@@ -1,0 +1,120 @@
+"""The log of moves for the journal: what left a shard, and what was rescheduled or retried (``lua/include/moved.lua``).
+
+A stream in each shard. The scripts write it in the step that makes the move, so it misses none. It exists only while an
+instance reads it, so that a store without a journal pays one question a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from adapters.redis.connect import Client
+from adapters.redis.errors import store_errors
+from adapters.redis.keys import StoreKeys
+from adapters.redis.runner import Runner
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import JournalEntry, LoggedMoves, StoreMove, Written
+from bridge.parking.envelope import due_in
+from bridge.parking.identity import ID_BYTES, shard_of
+
+#: Without a reader for this time, the log is deleted: the journal was turned off.
+_KEPT_MS = 7 * 24 * 3_600_000
+_START = "start"
+_PLACE_BITS = 20
+_STATES = {
+    "delivered": Written.DELIVERED,
+    "cancelled": Written.CANCELLED,
+    "replaced": Written.REPLACED,
+    "dead": Written.DEAD,
+    "retried": Written.WAITING,
+}
+#: Their value is a due moment, that of the others a reason.
+_DUE = ("rescheduled", "retried")
+
+
+class RedisMoves:
+    """``bridge.core.journal.MoveLog`` on Redis."""
+
+    def __init__(self, client: Client, keys: StoreKeys) -> None:
+        self._client: Any = client
+        self._runner = Runner(client)
+        self._keys = keys.shards
+
+    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
+        """Read the start of each stream, and make those that are missing."""
+        wanted = list(shards)
+        with store_errors():
+            found = await asyncio.gather(*(self._read(self._key(shard, parks), limit) for shard in wanted))
+        return {shard: logged for shard, logged in zip(wanted, found, strict=True) if logged is not None}
+
+    async def _read(self, key: str, limit: int) -> LoggedMoves | None:
+        entries, exists = await asyncio.gather(
+            self._client.xrange(key, count=limit), self._client.pexpire(key, _KEPT_MS)
+        )
+        if not exists:
+            await self._client.xadd(key, {"m": _START, "i": "", "v": ""})
+        moves = [_move(name, facts) for name, facts in entries if facts[b"i"]]
+        return LoggedMoves(moves, _place(entries[-1][0])) if entries else None
+
+    def _key(self, shard: int, parks: bool) -> str:
+        return self._keys[shard].parks if parks else self._keys[shard].moved
+
+    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
+        """Delete entries up to ``upto``."""
+        minid = f"{upto >> _PLACE_BITS}-{(upto & (1 << _PLACE_BITS) - 1) + 1}"
+        with store_errors():
+            await self._client.xtrim(self._key(shard, parks), minid=minid, approximate=False)
+
+    async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
+        """Read whole messages."""
+        by_shard = _by_shard(ids)
+        with store_errors():
+            found = await asyncio.gather(
+                *(self._client.hmget(self._keys[shard].messages, wanted) for shard, wanted in by_shard.items())
+            )
+        pairs = [
+            pair
+            for wanted, rows in zip(by_shard.values(), found, strict=True)
+            for pair in zip(wanted, rows, strict=True)
+        ]
+        return [JournalEntry(message_id, due_in(row), row) for message_id, row in pairs if row is not None]
+
+    async def known(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Ask each shard for its messages."""
+        by_shard = _by_shard(ids)
+        calls = [self._keys[shard].call("look", (0, *some)) for shard, some in by_shard.items()]
+        found: set[bytes] = set()
+        for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+            found.update(message_id for message_id, state in zip(some, reply[1::5], strict=True) if state != b"none")
+        return found
+
+
+def _by_shard(ids: Sequence[bytes]) -> dict[int, list[bytes]]:
+    by_shard: dict[int, list[bytes]] = {}
+    for message_id in ids:
+        by_shard.setdefault(shard_of(message_id), []).append(message_id)
+    return by_shard
+
+
+def _place(name: bytes) -> int:
+    """Return the place of an entry as a number that sorts."""
+    at_ms, number = map(int, name.split(b"-"))
+    return at_ms << _PLACE_BITS | number
+
+
+def _move(name: bytes, facts: dict[bytes, bytes]) -> StoreMove:
+    at = _place(name)
+    move, ids, value = facts[b"m"].decode(), facts[b"i"], facts[b"v"].decode("utf-8", "replace")
+    return StoreMove(
+        [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)],
+        at,
+        at >> _PLACE_BITS,
+        move,
+        _STATES.get(move),
+        int(value) if move in _DUE else None,
+        reason="" if move in _DUE else value,
+    )

@@ -1,0 +1,192 @@
+"""The journal: every parked message and what became of it, in a database beside the store. Optional.
+
+A message has a row from the moment on at which it was parked. The store's moves write a log (``MoveLog``), which
+``bridge.pipeline.move_tail`` carries into the journal. So a row says whether its message still waits, and what waits
+can be parked again when the store has lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Origin
+
+
+class JournalUnavailable(StoreUnavailable):
+    """The journal's database does not answer, or refuses the call."""
+
+
+class Written(IntEnum):
+    """What the journal knows of a message. The database has the number, so numbers never change their meaning."""
+
+    WAITING = 0
+    DEAD = 1
+    DELIVERED = 2
+    CANCELLED = 3
+    REPLACED = 4
+    #: It was overdue at a restore, and the operator did not want it.
+    SKIPPED = 5
+
+    @property
+    def ended(self) -> bool:
+        """Whether the message has left the store for good."""
+        return self > Written.DEAD
+
+
+#: What `restore --cancelled` brings back.
+UNDONE = (Written.CANCELLED, Written.REPLACED, Written.SKIPPED)
+
+
+class JournalEntry(NamedTuple):
+    """A message to be written. ``dead``: why it is a dead letter from the start; None where it is parked."""
+
+    id: bytes
+    due_ms: int
+    envelope: bytes
+    origin: Origin | None = None
+    dead: str | None = None
+
+
+class StoreMove(NamedTuple):
+    """What happened to messages at one moment.
+
+    ``at`` sorts the moves of a shard, whatever the clock does; 0 where the journal has all earlier ones. ``state`` is
+    None where the move changes only ``due_ms``. ``name`` and ``by`` are for people.
+    """
+
+    ids: Sequence[bytes]
+    at: int
+    at_ms: int
+    name: str
+    state: Written | None
+    due_ms: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class LoggedMoves(NamedTuple):
+    """Moves of a shard, oldest first, and the place up to which ``MoveLog.forget`` may delete them."""
+
+    moves: Sequence[StoreMove]
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalMessage:
+    """A row of the journal. ``envelope`` is empty where only the end of the message is known."""
+
+    id: bytes
+    route: str
+    key: bytes
+    due_ms: int
+    arrived_ms: int
+    state: Written
+    reason: str
+    ended_ms: int | None
+    envelope: bytes = b""
+
+
+class FlowRow(NamedTuple):
+    """What happened to a message between its arrival and its end. ``due_ms``: the new due moment, if it changed."""
+
+    at_ms: int
+    move: str
+    by: str
+    reason: str
+    due_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFilter:
+    """Which rows to read; None does not restrict. ``due_from_ms`` is inclusive, ``due_before_ms`` exclusive."""
+
+    states: tuple[Written, ...] = (Written.WAITING, Written.DEAD)
+    route: str | None = None
+    key: bytes | None = None
+    ids: tuple[bytes, ...] | None = None
+    due_from_ms: int | None = None
+    due_before_ms: int | None = None
+
+
+#: Where reading goes on: the due moment and the id of the last row.
+Place = tuple[int, bytes]
+START: Place = (-1, b"")
+
+
+class Journal(Protocol):
+    """The rows of one store. Every method raises ``JournalUnavailable``, and is safe to repeat."""
+
+    async def open(self) -> None:
+        """Check that the tables are those of this version and of this store. Raises ``StoreUnfit`` if not."""
+
+    async def write(self, entries: Sequence[JournalEntry]) -> None:
+        """Write messages in one transaction. A known id gets no second row.
+
+        A row with the origin of a new one is replaced: its message was never parked, or the store has lost it.
+        """
+
+    async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return those of the ids that have no row, or one without its envelope."""
+
+    async def drop(self, ids: Sequence[bytes]) -> None:
+        """Delete rows of messages that were not parked in the end."""
+
+    async def record(self, moves: Sequence[StoreMove]) -> None:
+        """Write moves in one transaction. A row keeps what a later move made of it."""
+
+    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
+        """Return the next rows with their envelopes, by due moment and id."""
+
+    async def newest(self, limit: int) -> list[JournalMessage]:
+        """Return the messages that wait and arrived last, without their envelopes."""
+
+    async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
+        """Return the rows of those messages that have one, without their envelopes."""
+
+    async def count(self, wanted: JournalFilter) -> int:
+        """Return how many rows match."""
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return what happened to a message, oldest first."""
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        """Delete up to ``limit`` rows of messages that ended before ``before_ms``. Return how many."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class Tables(Journal, Protocol):
+    """A journal whose tables can be made."""
+
+    async def is_new(self) -> bool:
+        """Return whether the tables are missing, or were not made for this store yet."""
+
+    async def missing(self) -> list[str]:
+        """Return the SQL that creates or upgrades the tables; nothing where they are those of this version."""
+
+    async def create(self) -> list[str]:
+        """Create or upgrade the tables for this store. Return the SQL that was run. Raises as ``open``."""
+
+
+class MoveLog(Protocol):
+    """The log that the store's moves write while there is a journal. Every method raises ``StoreUnavailable``."""
+
+    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
+        """Return the oldest moves of each shard that has any. A shard without a log begins one.
+
+        ``parks``: the other log, of what was parked or rejected, instead of what left or changed.
+        """
+
+    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
+        """Delete moves that the journal has."""
+
+    async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
+        """Return those of the messages that the store has."""
+
+    async def known(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of the ids that the store has, in any state."""

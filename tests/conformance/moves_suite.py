@@ -1,0 +1,110 @@
+"""The promises of ``bridge.core.journal.MoveLog`` as tests. Every store with a log passes them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from bridge.core.journal import MoveLog, Written
+from bridge.core.ports import Store
+from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, park, park_keyed
+
+
+async def logged(log: MoveLog, limit: int = 100) -> list[tuple[str, Written | None, list[bytes]]]:
+    """Name, state and ids of all moves in the log, which is then empty."""
+    found = []
+    for shard, moves in (await log.read(range(SHARDS), limit)).items():
+        found += [(move.name, move.state, list(move.ids)) for move in moves.moves]
+        await log.forget(shard, moves.upto)
+    return found
+
+
+class Moves:
+    """What left the store, and what was rescheduled or retried, from the first reading on."""
+
+    def log(self, store: Store) -> MoveLog:
+        """The log of a store."""
+        return cast("MoveLog", getattr(store, "moves", store))
+
+    async def test_without_a_reader_nothing_is_logged(self, rig: Rig) -> None:
+        store = await rig.open()
+        await store.settle(await rig.claimed(store))
+        assert await logged(self.log(store)) == []
+
+    async def test_every_end_is_logged_in_its_order(self, rig: Rig) -> None:
+        store = await rig.open()
+        assert await logged(self.log(store)) == []
+        await park(store, *(await rig.overdue(2)))
+        claims = (await claim(store)).claims
+        await store.settle(claims[:1])
+        await store.bury([(claims[1], "unroutable: no queue")])
+        soon_ms = await rig.now_ms() + HOUR_MS
+        older, younger = rig.message(soon_ms, key=b"k"), rig.message(soon_ms, key=b"k")
+        await park_keyed(store, older, b"k", "replace")
+        await park_keyed(store, younger, b"k", "replace")
+        await store.cancel([younger[0]], False, reason="a mistake")
+        rejected = rig.message(soon_ms)
+        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header: soon")])
+        assert await logged(self.log(store)) == [
+            ("delivered", Written.DELIVERED, [claims[0].id]),
+            ("dead", Written.DEAD, [claims[1].id]),
+            ("replaced", Written.REPLACED, [older[0]]),
+            ("cancelled", Written.CANCELLED, [younger[0]]),
+            ("dead", Written.DEAD, [rejected[0]]),
+        ]
+        assert await logged(self.log(store)) == []
+
+    async def test_a_new_moment_and_a_retry_are_logged_with_their_moment(self, rig: Rig) -> None:
+        store = await rig.open()
+        log = self.log(store)
+        await log.read(range(SHARDS), 1)
+        message = rig.message(await rig.now_ms() + HOUR_MS)
+        await park(store, message)
+        await rig.reschedule(store, message[0], message[1] + 5)
+        rejected = rig.message(message[1])
+        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header")])
+        await rig.retry(store, rejected[0])
+        moves = [move for move in (await log.read([0], 100))[0].moves if move.due_ms is not None]
+        assert [(move.name, move.state) for move in moves] == [("rescheduled", None), ("retried", Written.WAITING)]
+        assert moves[0].due_ms == message[1] + 5
+        assert abs((moves[1].due_ms or 0) - await rig.now_ms()) < 60_000
+        assert [move.at for move in moves] == sorted({move.at for move in moves})
+
+    async def test_moves_that_come_after_a_reading_stay_when_it_is_forgotten(self, rig: Rig) -> None:
+        store = await rig.open()
+        log = self.log(store)
+        assert await logged(log) == []
+        await park(store, *(await rig.overdue(2)))
+        claims = (await claim(store)).claims
+        await store.settle(claims[:1])
+        read = (await log.read([0], 100))[0]
+        await store.settle(claims[1:])
+        await log.forget(0, read.upto)
+        assert await logged(log) == [("delivered", Written.DELIVERED, [claims[1].id])]
+
+    async def test_what_is_parked_or_rejected_is_logged_where_someone_asks_and_read_whole(self, rig: Rig) -> None:
+        store = await rig.open()
+        log = self.log(store)
+        assert await log.read(range(SHARDS), 1, parks=True) in ({}, await log.read(range(SHARDS), 1, parks=True))
+        for shard, logged_moves in (await log.read(range(SHARDS), 9, parks=True)).items():
+            await log.forget(shard, logged_moves.upto, parks=True)
+        soon_ms = await rig.now_ms() + HOUR_MS
+        first, second, rejected = (rig.message(soon_ms, payload=bytes(range(256))) for _ in "123")
+        await park(store, first, second)
+        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header")])
+        moves = (await log.read([0], 9, parks=True))[0].moves
+        ids = [message_id for move in moves for message_id in move.ids]
+        assert ids == [first[0], second[0], rejected[0]]
+        entries = {entry.id: (entry.due_ms, entry.envelope) for entry in await log.envelopes([*ids, b"0" * 20])}
+        assert entries[first[0]] == first[1:]
+        assert entries.keys() == set(ids)
+        assert await logged(log) == []
+
+    async def test_it_knows_which_messages_the_store_has_in_any_state(self, rig: Rig) -> None:
+        store = await rig.open()
+        (claimed,) = await rig.claimed(store)
+        soon_ms = await rig.now_ms() + HOUR_MS
+        parked, gone, dead = (rig.message(soon_ms) for _ in range(3))
+        await park(store, parked)
+        await store.reject(0, store.new_token(), [(dead[0], dead[2], "bad_header")])
+        known = await self.log(store).known([claimed.id, parked[0], gone[0], dead[0]])
+        assert known == {claimed.id, parked[0], dead[0]}
