@@ -13,7 +13,7 @@ Without a store, ``pipeline/relay.py`` passes messages to the broker's TTL queue
 
 Floors, lowest first. A file imports only from its own floor and from floors listed before it:
 
-- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock, who runs
+- ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock, the ``journal``, who runs
                   (``roll``); ``orders``: what operators order for a route; ``ports``: what a store, a source and a sink
                   promise
 - ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), whose retry

@@ -24,7 +24,8 @@ RULES = ROOT / "deploy/prometheus-alerts.yaml"
 _SAMPLE = re.compile(r"^(postdate_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _STEP_S, _BEFORE = 30, 4
 _COUNTERS = ("_total", "_bucket", "_count", "_sum")
-_MOMENT, _AGE = "_timestamp_seconds", "postdate_oldest_overdue_seconds"
+_MOMENT = "_timestamp_seconds"
+_AGES = ("postdate_oldest_overdue_seconds", "postdate_journal_unwritten_age_seconds")
 
 #: The samples of one page by name and labels, and when it was read (Unix seconds).
 Page = tuple[dict[str, float], float]
@@ -67,7 +68,7 @@ def _series(before: Page, after: Page, steps: int) -> Iterator[dict[str, str]]:
         if metric.endswith(_COUNTERS) and name in then:
             grown = then[name] - first.get(name, 0.0)
             values[_BEFORE:] = [then[name] + grown * step for step in range(steps + 1)]
-        elif metric == _AGE and then.get(name):
+        elif metric in _AGES and then.get(name):
             values[_BEFORE:] = [then[name] + _STEP_S * step for step in range(steps + 1)]
         elif metric.endswith(_MOMENT):
             values = [_moved(first.get(name), first_s, 0)] * _BEFORE

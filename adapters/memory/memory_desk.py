@@ -11,6 +11,7 @@ from itertools import pairwise
 from adapters.memory.shard import Shard, refused_member
 from adapters.memory.store import MemoryStore
 from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import FlowRow
 from bridge.core.orders import HELD_MS, Actor, RouteOrder, RouteOrders, RouteState, ordered
 from bridge.core.ports import Found
 from bridge.core.roll import believable
@@ -166,6 +167,10 @@ class MemoryDesk:
     async def history_since_ms(self) -> int:
         self._check()
         return self._memory.now_ms() - self.limits.keep_ms
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return nothing: only a journal knows it."""
+        return []
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         self._check()

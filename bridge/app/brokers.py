@@ -20,6 +20,8 @@ from adapters.redis.store import RedisStore
 from adapters.redis.survey import count as count_remains
 from adapters.redis.survey import inspect, next_due, remains
 from bridge.core.clock import StoreClock
+from bridge.core.errors import SettingsError
+from bridge.core.journal import Tables
 from bridge.core.message import Failure
 from bridge.desk.leftovers import Intake, Place
 from bridge.desk.payload import Draft, Opened, Packed
@@ -42,12 +44,14 @@ __all__ = [
     "close",
     "connect",
     "count_remains",
+    "desk_of",
     "examine",
     "inspect",
     "lab_of",
     "migration_of",
     "named_brokers",
     "next_due",
+    "open_journal",
     "open_store",
     "open_trial_store",
     "pack",
@@ -267,6 +271,28 @@ def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisSto
     redis = settings.redis
     limits = HistoryLimits(settings.history.keep, settings.history.max)
     return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock, limits)
+
+
+def open_journal(plan: ProcessPlan) -> Tables | None:
+    """Return the journal of a store, not connected yet; None where there is none. SQLAlchemy is imported only then.
+
+    Raises ``SettingsError`` where the packages are missing."""
+    section, url = plan.settings.journal, plan.settings.journal.url.get_secret_value()
+    if not url:
+        return None
+    try:
+        module = import_module("adapters.sql.journal")
+        password = section.password.get_secret_value()
+        return cast(Tables, module.SqlJournal(url, password, plan.broker, plan.settings.redis.key_prefix))
+    except ImportError as error:
+        raise SettingsError(f"journal.url needs a package: {error}. Run: pip install 'postdate[sql]'") from error
+
+
+def desk_of(store: RedisStore, plan: ProcessPlan) -> RedisDesk:
+    """Return the desk of an open store."""
+    redis, history = plan.settings.redis, plan.settings.history
+    limits = HistoryLimits(history.keep, history.max)
+    return RedisDesk(store.client, redis.key_prefix, redis.shards, store, plan.broker, limits)
 
 
 def open_trial_store(settings: Settings, clock: StoreClock) -> TrialStore:

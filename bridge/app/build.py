@@ -7,16 +7,21 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from bridge.app.brokers import Broker, RedisStore, broker_of
+from bridge.app.brokers import Broker, RedisStore, broker_of, desk_of
 from bridge.app.tracing import open_tracer
 from bridge.core.clock import StoreClock
+from bridge.core.journal import Journal
 from bridge.core.orders import RouteOrders
+from bridge.core.ports import ParkingStore
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.assemble import assemble
 from bridge.pipeline.derive import level_rules, pipeline_rules, retry_rules, several_lanes
 from bridge.pipeline.ends import RelayEnds
 from bridge.pipeline.fan_out import fanned
+from bridge.pipeline.journal_watch import JournalWatch
+from bridge.pipeline.journaled import Journaling, journaling
 from bridge.pipeline.relay import Relay, RelayLimits
+from bridge.pipeline.restore import Restorer
 from bridge.pipeline.traced import traced
 from bridge.process.drains import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
@@ -48,6 +53,7 @@ def build(
     instance: str,
     token: str,
     health: Health,
+    journal: Journal | None = None,
 ) -> Service:
     """Return the service of one process, on a store that is open and has these ``orders`` now."""
     settings, broker = process.settings, broker_of(process.broker)
@@ -58,10 +64,9 @@ def build(
     sink = fanned(ends.sink, several_lanes(process.delivering))
     source, sink = traced(ends.source or NoIntake(), sink, open_tracer(process, broker, instance))
     rules = pipeline_rules(process, settings, ends.window, ends.taken_max)
-    stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics)
-    watch = Watch(clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered)
+    journaled = _journaling(settings, store, journal, health)
+    stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics, _parking(journaled))
     sharing = Sharing(store, instance, routes, stages.leases.elsewhere)
-    drain_ms = rules.claim.drain_ms
 
     def follow(new: Settings) -> None:
         stages.follow(pipeline_rules(process, with_live(settings, new), ends.window, ends.taken_max))
@@ -80,7 +85,7 @@ def build(
                 store,
                 stages.leases,
                 stages.recovery,
-                drain_ms,
+                rules.claim.drain_ms,
                 sink.able,
                 report,
                 health,
@@ -88,16 +93,39 @@ def build(
                 stages.ordered,
                 stages.fullness,
             ),
-            watch=watch,
+            watch=Watch(clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered),
             store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
             broker=process.broker,
             follow=follow,
             leaving=_leaving(settings, broker, clock, health, metrics),
+            journaling=journaled,
+            journal_watch=_journal_watch(process, store, journal, instance, health),
         )
     )
     return service
+
+
+def _parking(journaled: Journaling | None) -> ParkingStore | None:
+    return None if journaled is None else journaled.store
+
+
+def _journal_watch(
+    process: ProcessPlan, store: RedisStore, journal: Journal | None, instance: str, health: Health
+) -> JournalWatch | None:
+    if journal is None:
+        return None
+    desk = desk_of(store, process)
+    auto = process.settings.journal.restore == "auto"
+    return JournalWatch(Restorer(store, desk, journal, store.moves), desk, instance, auto, health)
+
+
+def _journaling(settings: Settings, store: RedisStore, journal: Journal | None, health: Health) -> Journaling | None:
+    if journal is None:
+        return None
+    section = settings.journal
+    return journaling(store, journal, store.moves, section.write == "before", section.keep, health, is_canary)
 
 
 def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:

@@ -11,18 +11,20 @@ import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 import structlog
 
-from bridge.app.brokers import broker_of, open_store
+from bridge.app.brokers import RedisStore, broker_of, open_journal, open_store
 from bridge.app.build import build, build_without_store, instance_name, new_token
 from bridge.app.canaries import with_canaries
 from bridge.app.survey import emptying, left_at_start, strays_of
 from bridge.app.topology import declare_topology
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
+from bridge.core.journal import Tables
 from bridge.desk.topology import Standing
 from bridge.process.loops import Running
 from bridge.process.report import Report
@@ -71,17 +73,26 @@ async def run_process(
         left = emptying(process, instance, token)
         await _serve(settings, setup, report, whole, lambda: build_without_store(process, health, left))
         return
-    store = open_store(settings, clock, instance)
+    store, journal = open_store(settings, clock, instance), open_journal(process)
     try:
         await _open(settings, store, report)
+        if journal is not None:
+            await when_there(partial(_open_journal, settings, journal), report)
+            await when_there(partial(_begin_logs, settings, store), report)
         if whole is not None:
             (process,) = await when_there(lambda: with_canaries(whole, [process]), report)
         orders = await when_there(store.orders, report)  # a paused route must not deliver until the first beat
         await _serve(
-            settings, setup, report, whole, lambda: build(process, store, orders, clock, instance, token, health)
+            settings,
+            setup,
+            report,
+            whole,
+            lambda: build(process, store, orders, clock, instance, token, health, journal),
         )
     finally:
         await store.close()
+        if journal is not None:
+            await journal.close()
 
 
 async def _serve(
@@ -206,6 +217,20 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
     words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout), report)
     for text in words:
         log.warning("store", what=text)
+
+
+async def _begin_logs(settings: Settings, store: RedisStore) -> None:
+    """Let the store log its moves, in all shards before anything leaves them."""
+    await store.moves.read(range(store.shards), 1)
+    if settings.journal.write == "behind":
+        await store.moves.read(range(store.shards), 1, parks=True)
+
+
+async def _open_journal(settings: Settings, journal: Tables) -> None:
+    """Check the journal. Make its tables where there are none; only `setup` upgrades them."""
+    if settings.bridge.setup and await journal.is_new():
+        await journal.create()
+    await journal.open()
 
 
 def _where(settings: Settings) -> dict[str, str]:

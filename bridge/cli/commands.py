@@ -102,6 +102,16 @@ COMMANDS = {
         "Park dead letters again, due now.",
         ("postdate retry 1gd4r5kq2000ab3c9d00", "postdate retry --route orders --reason unroutable"),
     ),
+    "restore": Command(
+        "bridge.cli.restore:restore_messages",
+        "Bring back what Redis has lost.",
+        (
+            "postdate restore --dry-run",
+            "postdate restore orders --due-before 1h --max-rate 500 --yes",
+            "postdate restore --cancelled --key order-4711",
+            "postdate restore payments --from-intake --since 2h --yes",
+        ),
+    ),
     "pause": Command(
         "bridge.cli.orders:pause",
         "Deliver nothing of these routes until they are resumed.",
@@ -126,14 +136,6 @@ COMMANDS = {
         "bridge.cli.importing:import_messages",
         "Put back the messages of a file of `postdate export`.",
         ("postdate import backup.jsonl --dry-run", "postdate import backup.jsonl --route orders --overdue skip"),
-    ),
-    "restore": Command(
-        "bridge.cli.from_intake:restore",
-        "Bring back what Redis has lost of a route.",
-        (
-            "postdate restore payments --from-intake --dry-run",
-            "postdate restore payments --from-intake --since 2h --yes",
-        ),
     ),
     "stats": Command(
         "bridge.cli.stats:stats",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption
 from bridge.cli.output import rows
 from bridge.core.errors import FINE, BrokerUnavailable
 from bridge.desk.topology import Finding, counts
+from bridge.operate.journals import set_up
 from bridge.settings import Settings, settings_with_routes
 from bridge.telemetry.printable import say
 
@@ -36,9 +38,14 @@ def setup(
     A Kafka intake topic gets as many partitions as its destination topic. If the destination is missing, `setup` skips
     the intake topic (exit code 1).
 
+    The tables of the journal are created or upgraded first. With --dry-run their SQL goes to standard error.
+
     `postdate levels setup` does the same only for routes with mode levels or ladder.
     """
-    make(settings_with_routes(config), output, dry_run)
+    settings = settings_with_routes(config)
+    for statement in asyncio.run(set_up(settings, dry_run)):
+        say(f"{statement};" if dry_run else f"Journal: {statement.partition('(')[0].strip()}")
+    make(settings, output, dry_run)
 
 
 def make(settings: Settings, output: Output, dry_run: bool) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from bridge.app.brokers import broker_of
 from bridge.cli.acting import user
-from bridge.cli.importing import MaxRateOption, OverdueOption, totals
+from bridge.cli.importing import totals
 from bridge.cli.listing import Looking
-from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption, YesOption
+from bridge.cli.options import Output
 from bridge.cli.output import facts
 from bridge.core.errors import FAILED, Refused, SettingsError
 from bridge.core.ports import ParkingStore
@@ -24,46 +25,23 @@ from bridge.operate.select import refuse_without_store, unknown_route
 from bridge.operate.stores import KeptStores
 from bridge.pipeline.derive import route_rules
 from bridge.pipeline.ends import LogReplay
-from bridge.pipeline.putback import RATE, Overdue, Pace, PutBack
-from bridge.settings import Settings, settings_from
+from bridge.pipeline.putback import Overdue, Pace, PutBack
+from bridge.settings import Settings
 from bridge.telemetry.printable import say
 
 #: A clock of a producer may be behind by so much.
 _CLOCKS_MS = 60_000
 
 
-def restore(
-    route: Annotated[str, typer.Argument(metavar="ROUTE", help="Name of a Kafka route in the settings.")],
-    from_intake: Annotated[
-        bool, typer.Option("--from-intake", help="Read the route's intake topics from the start of their retention.")
-    ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Bring back what was due at this time or later. A duration counts back from now. "
-            "Default: the moment of the loss, if a running postdate saw it.",
-        ),
-    ] = None,
-    overdue: OverdueOption = Overdue.DELIVER,
-    max_rate: MaxRateOption = RATE,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Bring back what Redis has lost of a route.
-
-    Kafka still has the records of the intake topics for their retention. postdate reads them with their cancellations
-    and replacements, and parks what was due after the loss. It joins no group and commits nothing, and may run beside
-    instances. What Redis has taken in since the loss is left alone, so the same command may be repeated.
-
-    A message that was delivered around the loss may come again. Messages that come back have new ids.
-    """
-    if not from_intake:
-        raise SettingsError("Add --from-intake.")
-    replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), dry_run, yes, output)
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="With --from-intake: bring back what was due at this time or later. A duration counts back from now. "
+        "Default: the moment of the loss, if a running postdate saw it.",
+    ),
+]
 
 
 def replay_intake(
@@ -75,7 +53,12 @@ def replay_intake(
     yes: bool,
     output: Output,
 ) -> None:
-    """Replay the intake of a route, and print what became of its records."""
+    """Replay the intake of a route, and print what became of its records.
+
+    Kafka still has the records of the intake topics for their retention. postdate reads them with their cancellations
+    and replacements, and parks what was due after the loss. It joins no group and commits nothing, and may run beside
+    instances. What Redis has taken in since the loss is left alone, so the same command may be repeated.
+    """
     if route not in settings.routes:
         raise SettingsError(unknown_route(settings.routes, route))
     refuse_without_store(settings, route)
@@ -94,7 +77,7 @@ async def _replay(
         store, desk = await stores.store(broker), await stores.desk()
         since_ms = await _since_ms(settings, store, await desk.now_ms(), since)
         rules = route_rules(settings, route)
-        log = broker_of(broker).ends.open_replay(settings, route, store.secret)
+        log = broker_of(broker).ends.open_replay(settings, route, partial(stores.secret, broker))
         # A retry route waits by its schedule, which no limit bounds.
         await log.open(0 if rules.schedule else since_ms - settings.limits.max_delay - _CLOCKS_MS)
         replay = Replay(log, store, rules, since_ms)

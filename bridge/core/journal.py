@@ -102,7 +102,7 @@ class FlowRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalFilter:
-    """Which rows to read; None does not restrict. ``due_from_ms`` is inclusive, ``due_before_ms`` exclusive."""
+    """Which rows to read; None does not restrict. ``due_before_ms`` alone is exclusive."""
 
     states: tuple[Written, ...] = (Written.WAITING, Written.DEAD)
     route: str | None = None
@@ -110,6 +110,7 @@ class JournalFilter:
     ids: tuple[bytes, ...] | None = None
     due_from_ms: int | None = None
     due_before_ms: int | None = None
+    arrived_until_ms: int | None = None
 
 
 #: Where reading goes on: the due moment and the id of the last row.

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Protocol
 
+from bridge.core.journal import FlowRow
 from bridge.core.orders import Actor
 from bridge.parking.history import HistoryLimits, HistoryRow, PastState
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
@@ -188,6 +189,9 @@ class PastDesk(Protocol):
 
     async def history_since_ms(self) -> int:
         """Return from which moment on the history is complete (Unix ms): it is bounded by time and by number."""
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return what happened to a message between its arrival and its end; nothing without a journal."""
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         """Return the deliveries in slots of ``step_ms``, a multiple of 30 s, that begin from ``from_ms`` to ``to_ms``.

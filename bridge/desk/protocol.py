@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from bridge.core.journal import FlowRow
 from bridge.core.orders import Actor, RouteOrders, RouteState, latest
 from bridge.core.ports import Found
 from bridge.core.state import State
@@ -176,6 +177,11 @@ class Desks:
     async def history_since_ms(self) -> int:
         """Return from which moment on the histories of all stores are complete."""
         return max([await desk.history_since_ms() for desk in self._desks])
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return what the journals of all stores know."""
+        rows = [row for desk in self._desks for row in await desk.flow(message_id)]
+        return sorted(rows, key=lambda row: row.at_ms)
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         """Return the deliveries of all stores. A route has one store."""

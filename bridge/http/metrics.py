@@ -108,6 +108,8 @@ class MetricsPage(Collector):
             yield from self._counted(numbers.get("routes", {}))
             yield from self._stages(numbers)
             yield from self._loops(numbers)
+            if journal := numbers.get("journal"):
+                yield from self._journal(journal)
         yield from self._connections()
         if self._store.stats is not None:
             yield from self._routes_now(self._store.stats)
@@ -220,6 +222,17 @@ class MetricsPage(Collector):
             attempts.add_metric([peer, "connected"], worked)
             attempts.add_metric([peer, "failed"], failed)
         yield attempts
+
+    def _journal(self, numbers: Mapping[str, float]) -> Iterator[Metric]:
+        texts = {
+            "unwritten": ("unwritten_messages", "Accepted messages that are not in the journal yet."),
+            "unwritten_s": ("unwritten_age_seconds", "Age of the oldest of them, summed over processes."),
+            "behind_s": ("behind_seconds", "Age of the oldest move that is not in the journal, summed over processes."),
+        }
+        for name, (metric, text) in texts.items():
+            yield _gauge(f"postdate_journal_{metric}", text, numbers[name])
+        yield _counter("postdate_journal_errors", "Calls that the journal's database refused.", numbers["errors"])
+        yield _counter("postdate_journal_dropped", "Messages that never got a row.", numbers["dropped"])
 
     # -- now ----------------------------------------------------------------------------------------------------------
 

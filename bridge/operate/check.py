@@ -13,6 +13,7 @@ from bridge.desk.leftovers import left_over
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
+from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
 from bridge.settings import (
     Settings,
@@ -32,7 +33,7 @@ _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
 
 def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
     """Return every result. Blocking: it asks the store and the brokers, and changes nothing."""
-    return [*_settings(settings), *_stores(settings), *_brokers(settings, before)]
+    return [*_settings(settings), *_stores(settings), *_journals(settings), *_brokers(settings, before)]
 
 
 def _of(route: str) -> str:
@@ -79,6 +80,15 @@ def _stores(settings: Settings) -> Iterator[CheckResult]:
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
         yield warn("instances", text)
+
+
+def _journals(settings: Settings) -> Iterator[CheckResult]:
+    """Judge the journal: its tables are made by `postdate run`, and upgraded by `postdate setup` alone."""
+    try:
+        if asyncio.run(inspect_journals(settings)):
+            yield ok("journal", f"{mask_url(settings.journal.url.get_secret_value())} is usable")
+    except PostdateError as error:
+        yield failed("journal", error)
 
 
 def judged_instances(found: Stats) -> Iterator[CheckResult]:

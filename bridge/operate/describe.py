@@ -5,12 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from codecs import getincrementaldecoder
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
 from bridge.app.brokers import broker_of
+from bridge.core.journal import FlowRow
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
@@ -127,6 +128,18 @@ def life_of(entry: HistoryRow) -> list[doc.LifeEvent]:
     ]
     known = [(at_ms, place, what) for place, (what, at_ms) in enumerate(moments) if at_ms is not None]
     return [doc.LifeEvent(what=what, at_ms=at_ms) for at_ms, _, what in sorted(known)]
+
+
+def with_flow(life: Sequence[doc.LifeEvent], flow: Sequence[FlowRow]) -> list[doc.LifeEvent]:
+    """Return a life with what the journal knows of the time between, in the order of the moments. Pure."""
+    ends = {event.at_ms for event in life if event.what not in ("received", "due")}
+    events = [*life]
+    for row in flow:
+        if row.at_ms not in ends:
+            to = f" to {write_moment(row.due_ms)}" if row.due_ms is not None else ""
+            by = f" by {row.by}" if row.by else ""
+            events.append(doc.LifeEvent(what=f"{row.move}{to}{by}", at_ms=row.at_ms))
+    return sorted(events, key=lambda event: event.at_ms)
 
 
 def life_in_store(row: Row, past: HistoryRow | None) -> list[doc.LifeEvent]:

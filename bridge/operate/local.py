@@ -38,6 +38,7 @@ from bridge.operate.describe import (
     open_payload,
     past_of,
     stats_of,
+    with_flow,
 )
 from bridge.operate.find import Criteria
 from bridge.operate.masking import EVERYTHING, MASKED_MAX, Sight, masked_body
@@ -160,7 +161,8 @@ class LocalOperator:
         desk = await self._stores.desk()
         row, past = await self._known(desk, message_id, -1 if whole else SHOWN_BYTES)
         if row is None:
-            return departed(cast("HistoryRow", past))
+            found = departed(cast("HistoryRow", past))
+            return found.model_copy(update={"life": with_flow(found.life, await desk.flow(message_id.encode()))})
         opened = open_payload(row)
         headers, properties = headers_of(opened.properties)
         details = doc.MessageDetails(
@@ -169,7 +171,7 @@ class LocalOperator:
             headers=dict(self._sight.headers(headers)),
             origin=dict(opened.origin),
             body=await self._body(desk, row, whole),
-            life=life_in_store(row, past),
+            life=with_flow(life_in_store(row, past), await desk.flow(row.id)),
             commands=commands_for(row),
             now_ms=await desk.now_ms(),
         )
@@ -179,11 +181,15 @@ class LocalOperator:
         return details.model_copy(update={"opened": every})
 
     async def life(self, message_id: str) -> doc.MessageLife:
-        row, past = await self._known(await self._stores.desk(), message_id, 0)
+        desk = await self._stores.desk()
+        row, past = await self._known(desk, message_id, 0)
+        flow = await desk.flow(message_id.encode())
         if row is not None:
-            return doc.MessageLife(id=message_id, state=row.state.value, life=life_in_store(row, past), text="")
+            life = with_flow(life_in_store(row, past), flow)
+            return doc.MessageLife(id=message_id, state=row.state.value, life=life, text="")
         assert past is not None
-        return doc.MessageLife(id=message_id, state=past.state.value, life=life_of(past), text=ended(past))
+        life = with_flow(life_of(past), flow)
+        return doc.MessageLife(id=message_id, state=past.state.value, life=life, text=ended(past))
 
     async def body(self, message_id: str) -> bytes:
         """Read the whole payload. The caller's sight does not matter: who calls this may see it."""

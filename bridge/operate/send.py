@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bridge.core.errors import Refused, SettingsError, StoreUnavailable
-from bridge.core.ports import Batch, Keyed, Store
+from bridge.core.ports import Batch, Keyed, ParkingStore
 from bridge.delay.header import OWN_HEADERS
 from bridge.desk.payload import Draft, Packed
 from bridge.operate.moments import due_ms
@@ -80,12 +80,12 @@ def prepare(
     return make
 
 
-def new_id(store: Store, ids: Ids, message: Message) -> bytes:
+def new_id(store: ParkingStore, ids: Ids, message: Message) -> bytes:
     """Return an id for a message, in the shard of its order."""
     return ids.next(store.clock.now_ms(), shard_for(_order(message), store.shards))
 
 
-async def send(store: Store, ids: Ids, message: Message, message_id: bytes = b"") -> bytes:
+async def send(store: ParkingStore, ids: Ids, message: Message, message_id: bytes = b"") -> bytes:
     """Park a message with the configured durability. Return its id: ``message_id``, or a new one.
 
     A message that is parked again with the same id stays one message.
@@ -121,7 +121,7 @@ def _order(message: Message) -> bytes:
     return message.route.encode() if message.order == "route" else secrets.token_bytes(4)
 
 
-async def _clear_key(store: Store, field: bytes, shard: int, message: Message) -> None:
+async def _clear_key(store: ParkingStore, field: bytes, shard: int, message: Message) -> None:
     """Replace or refuse for messages with this key in other shards. The park script sees only its own shard."""
     elsewhere = [message_id for message_id in (await store.find([field]))[field].ids if shard_of(message_id) != shard]
     if message.on_same_key == "replace":

@@ -7,17 +7,21 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_store
+from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
+from bridge.core.journal import Journal
+from bridge.core.ports import ParkingStore
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
+from bridge.operate.journaled_desk import JournaledDesk
 from bridge.operate.select import no_store
 from bridge.operate.send import Message, new_id
 from bridge.operate.send import send as park
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
+from bridge.pipeline.journaled import JournaledStore
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.process_plan import store_of, unused_stores, used_stores
@@ -98,18 +102,23 @@ def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:
     return asyncio.run(visit())
 
 
-async def _open_all(client: Any, settings: Settings, route: str | None) -> Desk:
-    desks = [await _open(client, store) for store in await _stores(client, settings, route)]
+async def _open_all(client: Any, settings: Settings, route: str | None, journals: list[Journal]) -> Desk:
+    desks = [await _open(client, store, journals) for store in await _stores(client, settings, route)]
     return desks[0] if len(desks) == 1 else Desks(desks)
 
 
-async def _open(client: Any, plan: ProcessPlan) -> Desk:
+async def _open(client: Any, plan: ProcessPlan, journals: list[Journal]) -> Desk:
+    """Open a desk, with its journal if there is one, which is added to ``journals``."""
     prefix, shards = plan.settings.redis.key_prefix, plan.settings.redis.shards
     limits = HistoryLimits(plan.settings.history.keep, plan.settings.history.max)
     store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
     desk = RedisDesk(client, prefix, shards, store, plan.broker, limits)
     await desk.open()
-    return desk
+    journal = open_journal(plan)
+    if journal is None:
+        return desk
+    journals.append(journal)
+    return JournaledDesk(desk, journal, plan.broker)
 
 
 async def _stores(client: Any, settings: Settings, route: str | None) -> Sequence[ProcessPlan]:
@@ -156,36 +165,45 @@ def inspect_store(settings: Settings) -> tuple[list[str], int]:
 class _Parking:
     """A store that is open for parking messages without a broker."""
 
-    def __init__(self, settings: Settings) -> None:
-        """``settings`` have the key prefix of the store."""
+    def __init__(self, plan: ProcessPlan) -> None:
+        settings = plan.settings
         self._redis = settings.redis
         self._clock, token = StoreClock(), new_token()
         self._store = open_store(settings, self._clock, instance_name(settings, token))
         self._ids = Ids(token)
-        self._opened = False
+        self._journal = open_journal(plan)
+        self._opened: ParkingStore | None = None
 
-    async def open(self) -> RedisStore:
-        """Return the store, open."""
-        if not self._opened:
+    async def open(self) -> ParkingStore:
+        """Return the store, open. With a journal, what is parked has its row at once."""
+        if self._opened is None:
             await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
-            self._opened = True
-        return self._store
+            if self._journal is not None:
+                await self._journal.open()
+            self._opened = self._store if self._journal is None else JournaledStore(self._store, self._journal, None)
+        return self._opened
+
+    def secret(self) -> bytes:
+        """Return what signs retry states."""
+        return self._store.secret()
 
     async def park(self, make: Callable[[int], Message], reserve: Reserve | None = None) -> tuple[bytes, Message]:
         """Park the message that ``make`` makes of the store's clock (Unix ms); return its id, and the message.
 
         ``reserve`` may replace the id that the message would get.
         """
-        await self.open()
+        store = await self.open()
         await self._store.look_at_clock()
         message = make(self._clock.now_ms())
-        message_id = new_id(self._store, self._ids, message)
+        message_id = new_id(store, self._ids, message)
         message_id = await reserve(message_id) if reserve else message_id
-        return await park(self._store, self._ids, message, message_id), message
+        return await park(store, self._ids, message, message_id), message
 
     async def close(self) -> None:
         """Close the connections."""
         await self._store.close()
+        if self._journal is not None:
+            await self._journal.close()
 
 
 class KeptStores:
@@ -197,6 +215,7 @@ class KeptStores:
         self._route = route
         self._client: Any = None
         self._desk: Desk | None = None
+        self._journals: list[Journal] = []
         self._parkings: dict[BrokerKind, _Parking] = {}
         self._lock = asyncio.Lock()
 
@@ -208,7 +227,7 @@ class KeptStores:
             if self._desk is None:
                 client = connect(self._settings.redis)
                 try:
-                    self._desk = await _open_all(client, self._settings, self._route)
+                    self._desk = await _open_all(client, self._settings, self._route, self._journals)
                 except PostdateError:
                     await close(client)
                     raise
@@ -223,18 +242,24 @@ class KeptStores:
         async with self._lock:  # a store takes one call at a time
             return await self._parking(broker).park(make, reserve)
 
-    async def store(self, broker: BrokerKind) -> RedisStore:
+    async def store(self, broker: BrokerKind) -> ParkingStore:
         """Return the store of a broker, open to park in. Raises as ``park``."""
         return await self._parking(broker).open()
 
+    def secret(self, broker: BrokerKind) -> bytes:
+        """Return what signs the retry states of a broker's store, which is open."""
+        return self._parking(broker).secret()
+
     def _parking(self, broker: BrokerKind) -> _Parking:
         if broker not in self._parkings:
-            self._parkings[broker] = _Parking(store_of(self._settings, broker).settings)
+            self._parkings[broker] = _Parking(store_of(self._settings, broker))
         return self._parkings[broker]
 
     async def close(self) -> None:
         """Close all connections."""
         for parking in self._parkings.values():
             await parking.close()
+        for journal in self._journals:
+            await journal.close()
         if self._client is not None:
             await close(self._client)

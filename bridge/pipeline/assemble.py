@@ -8,7 +8,7 @@ from functools import partial
 
 from bridge.core.message import Claim
 from bridge.core.orders import RouteOrders
-from bridge.core.ports import Sink, Source, Store
+from bridge.core.ports import ParkingStore, Sink, Source, Store
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.pipeline.claim import Claimer, ClaimRules
@@ -82,8 +82,11 @@ def assemble(
     orders: RouteOrders,
     health: Health,
     metrics: Metrics,
+    parking: ParkingStore | None = None,
 ) -> Stages:
-    """Return the stages, which have these ``orders`` now. The sink's answers go to the publisher."""
+    """Return the stages, which have these ``orders`` now. The sink's answers go to the publisher.
+
+    ``parking`` is the store with its journal, if there is one."""
     clock, lateness = store.clock, Lateness()
     wake = Wake(clock, rules.ahead_ms)
     lease_ms = rules.claim.lease_ms
@@ -99,7 +102,7 @@ def assemble(
     gate = RateGate(store, clock, wake, ordered, rules.rates)
     unopened = Unopened(settler.bury, health, metrics, 4 * lease_ms / 1000)
     claimer = Claimer(store, wake, leases, publisher, rules.claim, health, gate, unopened, metrics)
-    parker = Parker(source, store, rules.routes, ids, wake.heard, health, rules.park, metrics, fullness)
+    parker = Parker(source, parking or store, rules.routes, ids, wake.heard, health, rules.park, metrics, fullness)
     return Stages(
         wake, leases, recovery, ordered, fullness, historian, lateness, metrics, parker, claimer, publisher, settler
     )

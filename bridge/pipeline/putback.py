@@ -97,9 +97,12 @@ class PutBack:
         self._dry_run = dry_run
         self.shards = store.shards
         self.counts: Counter[tuple[str, Fate]] = Counter()
+        self._fates: dict[bytes, Fate] = {}
 
-    async def put(self, messages: Sequence[Restorable]) -> None:
-        """Put a batch back. Records of one log come in their order. Raises ``StoreUnavailable`` after two minutes."""
+    async def put(self, messages: Sequence[Restorable]) -> dict[bytes, Fate]:
+        """Put a batch back, and return what became of each message. Records of one log come in their order. Raises
+        ``StoreUnavailable`` after two minutes."""
+        self._fates = {}
         now_ms = await self._patiently(self._desk.now_ms)
         wanted = [kept for message in messages if (kept := self._judged(message, now_ms))]
         taken, guarded = await self._patiently(lambda: self._look_up(wanted))
@@ -110,11 +113,12 @@ class PutBack:
                 by_shard.setdefault(shard_of(message.id), []).append(message)
         if self._dry_run:
             await self._patiently(lambda: self._look(by_shard))
-            return
+            return self._fates
         await self._park(by_shard, guarded)
         for shard, returning in by_shard.items():
             await self._reject(shard, [message for message in returning if message.dead])
         await self._pace.passed(len(messages))
+        return self._fates
 
     def _judged(self, message: Restorable, now_ms: int) -> Restorable | None:
         """Return a message as it is put back; None for one that is not, because it is overdue."""
@@ -198,6 +202,7 @@ class PutBack:
 
     def _count(self, word: Fate, messages: Sequence[Restorable]) -> None:
         self.counts.update((message.route.decode(), word) for message in messages)
+        self._fates.update((message.id, word) for message in messages)
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         for _ in range(_TRIES):

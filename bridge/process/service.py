@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,8 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
 from bridge.core.ports import Link, Sink, Source, Store
 from bridge.pipeline.assemble import Stages
+from bridge.pipeline.journal_watch import JournalWatch
+from bridge.pipeline.journaled import Journaling
 from bridge.pipeline.relay import Relay
 from bridge.process.drains import LevelsDrain, StoreDrain
 from bridge.process.loops import Running
@@ -43,10 +45,17 @@ def broker_connected(broker: str, able: bool, troubles: Iterable[Subject]) -> bo
     return able and not any(subject.is_intake(broker) for subject in troubles)
 
 
-def numbers_of(metrics: Metrics, health: Health, clock: StoreClock) -> dict[str, object]:
-    """Return the numbers of a frame."""
+def numbers_of(
+    metrics: Metrics, health: Health, clock: StoreClock, journal: Mapping[str, float] | None = None
+) -> dict[str, object]:
+    """Return the numbers of a frame. ``journal``: those of the journal, if there is one."""
     offset_s = clock.now_us() / 1e6 - time.time()
-    return {"metrics": {**metrics.as_json(), "attempts": health.attempts}, "clock_offset_s": round(offset_s, 6)}
+    counted = {
+        **metrics.as_json(),
+        "attempts": health.attempts,
+        **({"journal": journal} if journal is not None else {}),
+    }
+    return {"metrics": counted, "clock_offset_s": round(offset_s, 6)}
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Parts:
     broker: str
     follow: Callable[[Settings], None]
     leaving: LevelsDrain | None = None
+    journaling: Journaling | None = None
+    journal_watch: JournalWatch | None = None
 
 
 class Service(Running):
@@ -95,11 +106,13 @@ class Service(Running):
             stages.metrics.watch_loop(),
             *([stages.historian.run()] if stages.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
+            *(parts.journaling.loops(stages.leases.shards, parts.health) if parts.journaling is not None else []),
+            *([parts.journal_watch.run()] if parts.journal_watch is not None else []),
         )
 
     def report(self) -> ProcessReport:
         parts, stages = self._parts, self._stages
-        health, metrics, able = parts.health, stages.metrics, parts.sink.able()
+        health, able = parts.health, parts.sink.able()
         troubles = health.troubles()
         return ProcessReport(
             up=able and not troubles,
@@ -110,9 +123,14 @@ class Service(Running):
                 "redis": STORE_AWAY.isdisjoint(troubles),
                 parts.broker: broker_connected(parts.broker, able, troubles),
             },
-            numbers=partial(numbers_of, metrics, health, parts.store.clock),
+            numbers=self._numbers,
             work=self._work,
         )
+
+    def _numbers(self) -> dict[str, object]:
+        parts = self._parts
+        journal = parts.journaling.numbers() if parts.journaling is not None else None
+        return numbers_of(self._stages.metrics, parts.health, parts.store.clock, journal)
 
     def _work(self) -> dict[str, object]:
         stages, lateness, watch = self._stages, self._stages.lateness, self._parts.watch
@@ -173,6 +191,8 @@ class Service(Running):
             await asyncio.wait_for(self._parts.members.leave(), 2)
             if self._stages.historian is not None:
                 await asyncio.wait_for(self._stages.historian.flush(), 2)
+            if self._parts.journaling is not None:
+                await asyncio.wait_for(self._parts.journaling.flush(), 5)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
         return len(self._stages.leases)

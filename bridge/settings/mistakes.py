@@ -65,7 +65,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
         plain.setdefault(_plain(name), name)
     if _plain(word) in plain:
         return plain[_plain(word)]
-    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.61)
     return plain[found[0]] if found else None
 
 

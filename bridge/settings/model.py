@@ -16,6 +16,7 @@ from bridge.delay.schedule import WAIT_MAX_MS, growing_waits_ms
 from bridge.settings.urls import (
     AMQP_SCHEMES,
     REDIS_SCHEMES,
+    DatabaseUrl,
     Hook,
     Listen,
     Servers,
@@ -300,6 +301,14 @@ class History(Section):
     max: Annotated[int, Whole(0, 10_000_000)] = 100_000
 
 
+class JournalSection(Section):
+    url: Annotated[SecretStr, DatabaseUrl()] = SecretStr("")
+    password: Annotated[SecretStr, Secret()] = SecretStr("")
+    write: Annotated[Literal["behind", "before"], OneOf()] = "behind"
+    keep: Annotated[int, Duration("1h", "3650d")] = milliseconds("30d")
+    restore: Annotated[Literal["command", "auto"], OneOf()] = "command"
+
+
 class Canary(Section):
     enabled: bool = True
     every: Annotated[int, Duration("1s", "1h")] = milliseconds("30s")
@@ -448,6 +457,7 @@ class Settings(BaseSettings):
     auth: Auth = Auth()
     ui: Ui = Ui()
     history: History = History()
+    journal: JournalSection = JournalSection()
     canary: Canary = Canary()
     tracing: Tracing = Tracing()
     webhook: Webhook = Webhook()

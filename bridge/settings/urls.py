@@ -13,6 +13,7 @@ from bridge.settings.values import Rule, Secret, read_text, wrong
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 AMQP_SCHEMES = ("amqp", "amqps")
+DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb")
 
 DOTS = "***"
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
@@ -44,6 +45,25 @@ class Url(Secret):
 
     def _choices(self) -> str:
         return ", ".join(f"{scheme}://" for scheme in self.schemes)
+
+
+@dataclass(frozen=True)
+class DatabaseUrl(Secret):
+    """A URL of a database, or "". It may contain a password, so no error quotes it."""
+
+    def judge(self, text: str) -> None:
+        scheme, separator, rest = text.partition("://")
+        if not text:
+            return
+        if not separator or scheme not in DATABASE_SCHEMES:
+            raise wrong(f"must begin with {', '.join(f'{known}://' for known in DATABASE_SCHEMES)}")
+        if scheme == "sqlite":
+            if not rest.startswith("//"):
+                raise wrong("must name a file by its whole path, such as sqlite:////var/lib/postdate/journal.db")
+            return
+        _check_rest(rest, several=False)
+        if not rest.partition("?")[0].partition("/")[2]:
+            raise wrong(f"must end in the name of a database, such as {scheme}://postdate@db-1/postdate")
 
 
 @dataclass(frozen=True)

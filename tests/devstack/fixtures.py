@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 import pytest
 
 from tests.devstack import browser as browsers
+from tests.devstack import databases, kafka_admin, rabbitmq4
 from tests.devstack import kafka as kafka_servers
-from tests.devstack import kafka_admin, rabbitmq4
 from tests.devstack import kafka_cluster as kafka_clusters
 from tests.devstack import rabbitmq as rabbitmq3
 from tests.devstack import rabbitmq_cluster as rabbitmq_clusters
@@ -29,7 +29,7 @@ from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.rabbitmq_cluster import RabbitCluster
 from tests.devstack.rabbitmq_secure import SecureRabbitMQ, launch_secure
 from tests.devstack.redis import Redis, RedisCluster, RedisSentinel
-from tests.devstack.service import Unavailable, machine_lock
+from tests.devstack.service import Service, Unavailable, machine_lock
 
 T = TypeVar("T")
 StartRedis = Callable[..., Redis]
@@ -82,6 +82,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         fetches.append(redis_servers.prepare)
     if needed & {"rabbitmq", "managed_rabbitmq", "rabbitmq_cluster"}:
         fetches.append((rabbitmq4 if wanted_rabbitmq() == "4" else rabbitmq3).prepare)
+    if "database" in needed:
+        fetches.append(databases.prepare)
     if "kafka" in needed:
         fetches.append(kafka_servers.prepare)
     if needed & {"kafka_cluster", "secure_kafka"}:
@@ -96,6 +98,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         # failure is not judged here: the fixture meets it again and skips or fails.
         with machine_lock("prepare"), suppress(Unavailable):
             fetch()
+
+
+@pytest.fixture(scope="session", params=databases.DATABASES)
+def database(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """The session's PostgreSQL, then its MariaDB, shared; `wipe` it before a test."""
+    with need(databases.DATABASES[request.param]) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,17 @@ class Redis(Service):
             if client.info("persistence").get("loading"):
                 raise ConnectionError("still loading its data")
 
+    def lose_data(self) -> None:
+        """Kill it, delete its files, and start it again."""
+        self.kill()
+        folder = Path(self.record()["folder"])
+        for file in folder.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file)
+            elif file.suffix != ".conf":
+                file.unlink()
+        self.start()
+
     def _empty(self) -> None:
         self.command("FLUSHALL")
 

@@ -82,8 +82,10 @@ def test_every_alert_has_a_heading_in_the_runbook() -> None:
 def test_every_metric_of_rules_and_dashboard_is_on_the_page(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, promtool: str
 ) -> None:
-    http = HttpLine()
-    with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, "canary": {"enabled": True}}) as line:
+    http, journal = HttpLine(), {"journal": {"url": f"sqlite:///{tmp_path}/journal.db"}}
+    with Line(
+        rabbitmq.url, redis_server.url, tmp_path, {**http.settings, "canary": {"enabled": True}, **journal}
+    ) as line:
         line.start()
         http.wait("/readyz", 200)
         page = http.get("/metrics").text

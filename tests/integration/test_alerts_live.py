@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,26 @@ def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canar
         redis_server.resume()
     check_firing({"PostdateConnectionDown", "PostdateNotReady", "PostdateCanarySilent"}, began, after, tmp_path)
     check_firing({"PostdateAbsent"}, calm, ({}, time.time()), tmp_path)
+
+
+def test_a_journal_whose_database_is_away_fires_its_alert(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    http, file = HttpLine(), tmp_path / "journal.db"
+    journal = {"journal": {"url": f"sqlite:///{file}"}}
+    with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}) as line:
+        line.start()
+        http.wait("/readyz", 200)
+        before = scraped(http)
+        check_firing(set(), before, before, tmp_path)
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            line.publish(Props([delay(3_600_000)]), b"no row")
+            sample = 'postdate_journal_unwritten_age_seconds{instance="a"}'
+            wait_for(lambda: scraped(http)[0][sample] > 1, "a message without a row", 30)
+            after = scraped(http)
+        check_firing({"PostdateJournalBehind"}, before, after, tmp_path)
+        wait_for(lambda: scraped(http)[0][sample] == 0, "its row", 30)
 
 
 @pytest.mark.long

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
+from bridge.core.journal import Journal
 from bridge.core.message import Claim, HeaderValue
 from bridge.delay.header import HeaderRules
 from bridge.parking.identity import Ids
 from bridge.pipeline.assemble import PipelineRules, assemble
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
+from bridge.pipeline.journaled import journaling
 from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
 from bridge.process.members import Members, Sharing
@@ -23,6 +25,7 @@ from bridge.telemetry.metrics import Metrics
 SHARDS = 4
 LEASE_MS = 15_000
 DRAIN_MS = 4_000
+HOUR_MS = 3_600_000
 ORDERS = RouteRules("orders", HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
 RULES = ClaimRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
 RETRY = RetryRules(first_ms=500, factor=2, max_ms=30_000, attempts=3)
@@ -40,6 +43,9 @@ class House:
         window: int = 1000,
         ahead_ms: int = 0,
         also: Sequence[str] = (),
+        journal: Journal | None = None,
+        before: bool = False,
+        source: MemorySource | None = None,
         rates: Mapping[str, float] | None = None,
         **changes: Any,
     ) -> None:
@@ -49,14 +55,19 @@ class House:
         self.clock = self.memory.clock
         self.store = MemoryStore(self.memory, instance)
         self.health = Health()
-        self.source = MemorySource(self.clock)
+        self.source = MemorySource(self.clock) if source is None else source
         self.sink = MemorySink[Claim](window)
         routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         assembled = PipelineRules(routes, rules, RETRY, limits, rates or {}, ahead_ms=ahead_ms)
         self.metrics = Metrics(routes)
         ends = self.store, self.source, self.sink
-        stages = assemble(*ends, assembled, Ids(instance), {}, self.health, self.metrics)
+        self.journaling = None
+        if journal is not None:
+            parts = self.store, journal, self.store, before, HOUR_MS, self.health, lambda _: False
+            self.journaling = journaling(*parts)
+        parking = self.journaling.store if self.journaling else None
+        stages = assemble(*ends, assembled, Ids(instance), {}, self.health, self.metrics, parking)
         self.wake, self.leases, self.ordered = stages.wake, stages.leases, stages.ordered
         self.recovery = stages.recovery
         self.parker, self.claimer, self.lateness = stages.parker, stages.claimer, stages.lateness

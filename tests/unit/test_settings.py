@@ -209,7 +209,7 @@ class TestUnknownNames:
             ("[redis]\nkey-prefix = 1", "redis.key-prefix", '"key_prefix"'),
             ("[redis]\nprefetch = 1", "redis.prefetch", '"rabbitmq.prefetch"'),
             ("[rediss]\nurl = 1", "rediss", '"redis"'),
-            ("url = 1", "url", '"redis.url" or "rabbitmq.url" or "webhook.url"'),
+            ("url = 1", "url", '"redis.url" or "rabbitmq.url" or "journal.url" or "webhook.url"'),
             ("[route.a]\nqueue = 1", "route", '"routes"'),
             (route_toml("quue = 1"), "routes.orders.quue", '"queue"'),
         ],

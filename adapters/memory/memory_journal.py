@@ -1,0 +1,173 @@
+"""The journal in memory, for tests. It can be away, and it can lose a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from bridge.core.journal import (
+    FlowRow,
+    JournalEntry,
+    JournalFilter,
+    JournalMessage,
+    JournalUnavailable,
+    Place,
+    StoreMove,
+    Written,
+)
+from bridge.core.message import Origin
+from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+
+
+@dataclass
+class _JournalRow:
+    message: JournalMessage
+    origin: Origin | None = None
+    changed: int = 0
+
+
+@dataclass
+class MemoryJournal:
+    """A ``Journal`` in memory. While ``away`` has a text, every call fails with it."""
+
+    away: str = ""
+    rows: dict[bytes, _JournalRow] = field(default_factory=dict)
+    flows: dict[bytes, dict[tuple[int, str], FlowRow]] = field(default_factory=dict)
+    #: Calls that are carried out and then fail.
+    replies_to_lose: int = 0
+
+    async def open(self) -> None:
+        self._called()
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def write(self, entries: Sequence[JournalEntry]) -> None:
+        self._refuse()
+        ids = {entry.id for entry in entries}
+        origins = {entry.origin for entry in entries if entry.origin is not None}
+        for message_id in [key for key, row in self.rows.items() if row.origin in origins and key not in ids]:
+            del self.rows[message_id]
+        for entry in entries:
+            known = self.rows.get(entry.id)
+            row = _row_of(entry)
+            if known is not None:
+                kept = known.message
+                due_ms = kept.due_ms or row.message.due_ms
+                row.changed = known.changed
+                row.message = replace(
+                    row.message, state=kept.state, reason=kept.reason, ended_ms=kept.ended_ms, due_ms=due_ms
+                )
+            self.rows[entry.id] = row
+        self._called()
+
+    async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+        self._called()
+        return [key for key in ids if key not in self.rows or not self.rows[key].message.envelope]
+
+    async def drop(self, ids: Sequence[bytes]) -> None:
+        self._refuse()
+        for message_id in ids:
+            self.rows.pop(message_id, None)
+        self._called()
+
+    async def record(self, moves: Sequence[StoreMove]) -> None:
+        self._refuse()
+        for move in moves:
+            for message_id in move.ids:
+                self._record(message_id, move)
+        self._called()
+
+    def _record(self, message_id: bytes, move: StoreMove) -> None:
+        row = self.rows.setdefault(message_id, _JournalRow(_unknown(message_id)))
+        if row.changed < move.at or not move.at:
+            row.changed = max(row.changed, move.at)
+            if move.state is not None:
+                ended_ms = move.at_ms if move.state.ended else None
+                row.message = replace(row.message, state=move.state, ended_ms=ended_ms, reason=move.reason)
+            if move.due_ms is not None:
+                row.message = replace(row.message, due_ms=move.due_ms)
+        if move.state is not Written.DELIVERED:
+            flow = FlowRow(move.at_ms, move.name, move.by, move.reason, move.due_ms)
+            self.flows.setdefault(message_id, {}).setdefault((move.at_ms, move.name), flow)
+
+    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
+        self._called()
+        return [row for row in self._matching(wanted) if (row.due_ms, row.id) > after][:limit]
+
+    async def newest(self, limit: int) -> list[JournalMessage]:
+        self._called()
+        found = sorted(self._matching(JournalFilter()), key=lambda row: row.id, reverse=True)
+        return [replace(row, envelope=b"") for row in found[:limit]]
+
+    async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
+        self._called()
+        return {key: replace(self.rows[key].message, envelope=b"") for key in ids if key in self.rows}
+
+    async def count(self, wanted: JournalFilter) -> int:
+        self._called()
+        return len(self._matching(wanted))
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        self._called()
+        return sorted(self.flows.get(message_id, {}).values())
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        self._refuse()
+        ended = [key for key, row in self.rows.items() if (row.message.ended_ms or before_ms) < before_ms][:limit]
+        for message_id in ended:
+            del self.rows[message_id]
+            self.flows.pop(message_id, None)
+        self._called()
+        return len(ended)
+
+    def _matching(self, wanted: JournalFilter) -> list[JournalMessage]:
+        found = [row.message for row in self.rows.values() if row.message.envelope and _matches(wanted, row.message)]
+        return sorted(found, key=lambda row: (row.due_ms, row.id))
+
+    def _refuse(self) -> None:
+        if self.away:
+            raise JournalUnavailable(self.away)
+
+    def _called(self) -> None:
+        self._refuse()
+        if self.replies_to_lose:
+            self.replies_to_lose -= 1
+            raise JournalUnavailable("the reply was lost")
+
+
+def _matches(wanted: JournalFilter, row: JournalMessage) -> bool:
+    return (
+        row.state in wanted.states
+        and (wanted.route is None or row.route == wanted.route)
+        and (wanted.key is None or row.key == wanted.key)
+        and (wanted.ids is None or row.id in wanted.ids)
+        and (wanted.due_from_ms is None or row.due_ms >= wanted.due_from_ms)
+        and (wanted.due_before_ms is None or row.due_ms < wanted.due_before_ms)
+        and (wanted.arrived_until_ms is None or row.arrived_ms <= wanted.arrived_until_ms)
+    )
+
+
+def _unknown(message_id: bytes) -> JournalMessage:
+    return JournalMessage(message_id, "", b"", 0, 0, Written.WAITING, "", None)
+
+
+def _row_of(entry: JournalEntry) -> _JournalRow:
+    try:
+        opened = unseal(entry.envelope)
+        due_ms, arrived_ms, route, key = opened.due_ms, opened.arrived_ms, opened.route, opened.key
+    except UnopenedEnvelope:
+        due_ms, arrived_ms, route, key = 0, 0, "", b""
+    state = Written.WAITING if entry.dead is None else Written.DEAD
+    message = JournalMessage(
+        entry.id,
+        route,
+        plain_key(key),
+        entry.due_ms or due_ms,
+        arrived_ms,
+        state,
+        entry.dead or "",
+        None,
+        entry.envelope,
+    )
+    return _JournalRow(message, entry.origin)

@@ -1,0 +1,1 @@
+"""The journal in an SQL database: SQLite, PostgreSQL, MySQL or MariaDB."""

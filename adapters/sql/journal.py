@@ -1,0 +1,311 @@
+"""The journal of one store in an SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from sqlalchemy import (
+    Dialect,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    inspect,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql import ColumnElement, Executable
+
+from adapters.sql.engine import address_of, engine_of, transaction
+from adapters.sql.tables import FLOW, MESSAGE, META, VERSION, statements
+from bridge.core.errors import StoreUnfit
+from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
+from bridge.core.message import Origin
+from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.identity import shard_of
+
+#: Values of one IN list.
+_LIST_MAX = 500
+_TEXT_MAX = 255
+_FACTS = (
+    MESSAGE.c.id,
+    MESSAGE.c.route,
+    MESSAGE.c.key,
+    MESSAGE.c.due_ms,
+    MESSAGE.c.arrived_ms,
+    MESSAGE.c.state,
+    MESSAGE.c.reason,
+    MESSAGE.c.ended_ms,
+)
+
+
+class SqlJournal:
+    """``bridge.core.journal.Journal`` in a database."""
+
+    def __init__(self, url: str, password: str, broker: str, prefix: str) -> None:
+        """``prefix`` is that of the broker's store. The stores of several brokers share the tables."""
+        self._url = address_of(url, password)
+        self._engine = engine_of(self._url)
+        self._broker = broker
+        self._prefix = prefix
+        self._insert = _upsert(self._engine.dialect)
+        self._insert_end = _ignoring(self._engine.dialect, MESSAGE, "id")
+        self._insert_flow = _ignoring(self._engine.dialect, FLOW, "move")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    # -- the tables ---------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Check the version and the key prefix. Raises ``StoreUnfit``."""
+        version, prefix = await self._state()
+        if version != VERSION:
+            advice = "Run: postdate setup" if version < VERSION else "Upgrade postdate"
+            state = f"has version {version}" if version else "has no tables"
+            raise StoreUnfit(f"the journal {state}, and this postdate needs version {VERSION}. {advice}")
+        if not prefix:
+            raise StoreUnfit(f"the journal was not made for {self._broker}. Run: postdate setup")
+        if prefix != self._prefix:
+            raise StoreUnfit(
+                f'the journal belongs to the store with redis.key_prefix "{prefix}", and this one has '
+                f'"{self._prefix}". Give each its own database or schema'
+            )
+
+    async def is_new(self) -> bool:
+        """Return whether no setup was made for this store."""
+        version, prefix = await self._state()
+        return version == 0 or (version == VERSION and not prefix)
+
+    async def missing(self) -> list[str]:
+        """Return the SQL that creates or upgrades the tables; nothing where they are up to date."""
+        version, _ = await self._state()
+        return list(statements(self._engine.dialect, version))
+
+    async def create(self) -> list[str]:
+        """Create or upgrade the tables. Return the SQL that was carried out. Raises ``StoreUnfit`` as ``open``."""
+        missing = await self.missing()
+        async with transaction(self._engine) as connection:
+            for statement in missing:
+                await connection.execute(text(statement))
+        if missing:
+            await self.set_meta("version", str(VERSION))
+        if not (await self._state())[1]:
+            await self.set_meta(f"{self._broker} key_prefix", self._prefix)
+        await self.open()
+        return missing
+
+    async def set_meta(self, name: str, value: str) -> None:
+        """Write a fact about the tables."""
+        async with transaction(self._engine) as connection:
+            await connection.execute(delete(META).where(META.c.name == name))
+            await connection.execute(insert(META).values(name=name, value=value))
+
+    async def _state(self) -> tuple[int, str]:
+        async with transaction(self._engine) as connection:
+            if not await connection.run_sync(lambda sync: inspect(sync).has_table(META.name)):
+                return 0, ""
+            rows = dict(map(tuple, await connection.execute(select(META.c.name, META.c.value))))
+        return int(rows.get("version", 0)), rows.get(f"{self._broker} key_prefix", "")
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def write(self, entries: Sequence[JournalEntry]) -> None:
+        """Write messages in one transaction."""
+        rows = [self._row(entry) for entry in entries]
+        origins = [row["origin"] for row in rows if row["origin"] is not None]
+        ids = [row["id"] for row in rows]
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(origins):
+                await connection.execute(delete(MESSAGE).where(MESSAGE.c.origin.in_(piece), MESSAGE.c.id.not_in(ids)))
+            if rows:
+                await connection.execute(self._insert, rows)
+
+    def _row(self, entry: JournalEntry) -> dict[str, Any]:
+        try:
+            opened = unseal(entry.envelope)
+            route, key, due_ms, arrived_ms = opened.route, opened.key, opened.due_ms, opened.arrived_ms
+        except UnopenedEnvelope:
+            route, key, due_ms, arrived_ms = "", b"", 0, 0
+        return {
+            **self._end(entry.id),
+            "route": route,
+            "key": plain_key(key),
+            "due_ms": entry.due_ms or due_ms,
+            "arrived_ms": arrived_ms,
+            "envelope": entry.envelope,
+            "origin": None if entry.origin is None else origin_digest(self._broker, entry.origin),
+            "state": Written.WAITING if entry.dead is None else Written.DEAD,
+            "reason": (entry.dead or "")[:_TEXT_MAX],
+        }
+
+    def _end(self, message_id: bytes) -> dict[str, Any]:
+        """Return the row of a message whose end came before its beginning."""
+        return {
+            "id": message_id,
+            "broker": self._broker,
+            "route": "",
+            "shard": shard_of(message_id),
+            "key": b"",
+            "due_ms": 0,
+            "arrived_ms": 0,
+            "envelope": b"",
+            "origin": None,
+            "state": Written.WAITING,
+            "reason": "",
+            "changed": 0,
+            "ended_ms": None,
+        }
+
+    async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return ids without a whole row."""
+        known: set[bytes] = set()
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(ids):
+                whole = and_(MESSAGE.c.id.in_(piece), func.length(MESSAGE.c.envelope) > 0)
+                known.update((await connection.execute(select(MESSAGE.c.id).where(whole))).scalars())
+        return [message_id for message_id in ids if message_id not in known]
+
+    async def drop(self, ids: Sequence[bytes]) -> None:
+        """Delete rows."""
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(ids):
+                await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece)))
+
+    async def record(self, moves: Sequence[StoreMove]) -> None:
+        """Write moves in one transaction: one statement for the messages of a move."""
+        ids = list(dict.fromkeys(message_id for move in moves for message_id in move.ids))
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(ids):
+                known = set((await connection.execute(select(MESSAGE.c.id).where(MESSAGE.c.id.in_(piece)))).scalars())
+                if new := [self._end(message_id) for message_id in piece if message_id not in known]:
+                    await connection.execute(self._insert_end, new)
+            for move in moves:
+                await self._move(connection, move)
+
+    async def _move(self, connection: AsyncConnection, move: StoreMove) -> None:
+        values: dict[str, Any] = {"changed": move.at} if move.at else {}
+        if move.state is not None:
+            ended_ms = move.at_ms if move.state.ended else None
+            values |= {"state": move.state, "ended_ms": ended_ms, "reason": move.reason[:_TEXT_MAX]}
+        if move.due_ms is not None:
+            values["due_ms"] = move.due_ms
+        older = [MESSAGE.c.changed < move.at] if move.at else []
+        for piece in _pieces(move.ids) if values else ():
+            await connection.execute(update(MESSAGE).where(MESSAGE.c.id.in_(piece), *older).values(values))
+        if move.state is not Written.DELIVERED:
+            words = {"by": move.by[:_TEXT_MAX], "reason": move.reason[:_TEXT_MAX], "due_ms": move.due_ms}
+            rows = [{"id": message_id, "at_ms": move.at_ms, "move": move.name, **words} for message_id in move.ids]
+            await connection.execute(self._insert_flow, rows)
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        """Delete rows in one short transaction."""
+        ended = and_(MESSAGE.c.broker == self._broker, MESSAGE.c.ended_ms < before_ms)
+        async with transaction(self._engine) as connection:
+            ids = list((await connection.execute(select(MESSAGE.c.id).where(ended).limit(limit))).scalars())
+            for piece in _pieces(ids):
+                await connection.execute(delete(FLOW).where(FLOW.c.id.in_(piece)))
+                await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece)))
+        return len(ids)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
+        """Return the next rows."""
+        due_ms, last = after
+        beyond = or_(MESSAGE.c.due_ms > due_ms, and_(MESSAGE.c.due_ms == due_ms, MESSAGE.c.id > last))
+        query = select(*_FACTS, MESSAGE.c.envelope).where(*self._matching(wanted), MESSAGE.c.due_ms >= due_ms, beyond)
+        return await self._read(query.order_by(MESSAGE.c.due_ms, MESSAGE.c.id).limit(limit))
+
+    async def newest(self, limit: int) -> list[JournalMessage]:
+        """Return the last ids: they sort by arrival."""
+        query = select(*_FACTS).where(*self._matching(JournalFilter()))
+        return await self._read(query.order_by(MESSAGE.c.id.desc()).limit(limit))
+
+    async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
+        """Return rows by id."""
+        found: dict[bytes, JournalMessage] = {}
+        for piece in _pieces(ids):
+            query = select(*_FACTS).where(MESSAGE.c.broker == self._broker, MESSAGE.c.id.in_(piece))
+            found.update((row.id, row) for row in await self._read(query))
+        return found
+
+    async def count(self, wanted: JournalFilter) -> int:
+        """Count rows."""
+        async with transaction(self._engine) as connection:
+            found = await connection.execute(select(func.count()).select_from(MESSAGE).where(*self._matching(wanted)))
+            return int(found.scalar_one())
+
+    async def flow(self, message_id: bytes) -> list[FlowRow]:
+        """Return the moves of a message."""
+        columns = (FLOW.c.at_ms, FLOW.c.move, FLOW.c.by, FLOW.c.reason, FLOW.c.due_ms)
+        query = select(*columns).where(FLOW.c.id == message_id).order_by(FLOW.c.at_ms)
+        async with transaction(self._engine) as connection:
+            return [FlowRow(*row) for row in await connection.execute(query)]
+
+    async def _read(self, query: Executable) -> list[JournalMessage]:
+        async with transaction(self._engine) as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [JournalMessage(**{**row, "state": Written(row["state"])}) for row in rows]
+
+    def _matching(self, wanted: JournalFilter) -> Iterator[ColumnElement[bool]]:
+        yield MESSAGE.c.broker == self._broker
+        if not any(state.ended for state in wanted.states):
+            yield MESSAGE.c.ended_ms.is_(None)
+        yield MESSAGE.c.state.in_(wanted.states)
+        yield func.length(MESSAGE.c.envelope) > 0
+        if wanted.route is not None:
+            yield MESSAGE.c.route == wanted.route
+        if wanted.key is not None:
+            yield MESSAGE.c.key == wanted.key
+        if wanted.ids is not None:
+            yield MESSAGE.c.id.in_(wanted.ids)
+        if wanted.due_from_ms is not None:
+            yield MESSAGE.c.due_ms >= wanted.due_from_ms
+        if wanted.due_before_ms is not None:
+            yield MESSAGE.c.due_ms < wanted.due_before_ms
+        if wanted.arrived_until_ms is not None:
+            yield MESSAGE.c.arrived_ms <= wanted.arrived_until_ms
+
+
+def origin_digest(broker: str, origin: Origin) -> bytes:
+    """Return an origin in 16 bytes. Pure."""
+    log, offset = origin
+    return blake2b(broker.encode() + b"\0" + log + b"\0%d" % offset, digest_size=16).digest()
+
+
+def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for at in range(0, len(values), _LIST_MAX):
+        yield values[at : at + _LIST_MAX]
+
+
+def _upsert(dialect: Dialect) -> Executable:
+    """Return the insert of messages. A row that is there keeps its state: its end may have come first."""
+    statement: Any = _module(dialect).insert(MESSAGE)
+    new = statement.inserted if dialect.name in ("mysql", "mariadb") else statement.excluded
+    values = {name: new[name] for name in ("route", "key", "arrived_ms", "envelope", "origin")}
+    values["due_ms"] = case((MESSAGE.c.due_ms == literal_column("0"), new.due_ms), else_=MESSAGE.c.due_ms)
+    if dialect.name in ("mysql", "mariadb"):
+        return statement.on_duplicate_key_update(values)  # type: ignore[no-any-return]
+    return statement.on_conflict_do_update(index_elements=["id"], set_=values)  # type: ignore[no-any-return]
+
+
+def _ignoring(dialect: Dialect, table: Any, column: str) -> Executable:
+    """Return an insert that leaves rows alone that are there. MySQL's INSERT IGNORE would also cut what is too long."""
+    statement: Any = _module(dialect).insert(table)
+    if dialect.name in ("mysql", "mariadb"):
+        return statement.on_duplicate_key_update({column: table.c[column]})  # type: ignore[no-any-return]
+    return statement.on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+
+def _module(dialect: Dialect) -> Any:
+    return {"sqlite": sqlite, "postgresql": postgresql}.get(dialect.name, mysql)

@@ -1,0 +1,73 @@
+"""The tables of the journal, and the numbered steps that make them.
+
+A released step never changes. A new one is added at the end, and ``postdate setup`` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, SmallInteger, String, Table
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
+from sqlalchemy.types import TypeEngine
+
+metadata = MetaData()
+
+
+def _bytes(length: int) -> TypeEngine[bytes]:
+    """Return bytes that may be a key: MySQL indexes no BLOB."""
+    return LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
+
+
+META = Table(
+    "postdate_meta",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", String(255), nullable=False),
+)
+#: ``changed`` is the place of the last move in the log of the shard, 0 without one.
+MESSAGE = Table(
+    "postdate_message",
+    metadata,
+    Column("id", _bytes(20), primary_key=True),
+    Column("broker", String(16), nullable=False),
+    Column("route", String(255), nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("key", _bytes(255), nullable=False, quote=True),
+    Column("due_ms", BigInteger, nullable=False),
+    Column("arrived_ms", BigInteger, nullable=False),
+    Column("envelope", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False),
+    Column("origin", _bytes(16)),
+    Column("state", SmallInteger, nullable=False),
+    Column("reason", String(255), nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+)
+FLOW = Table(
+    "postdate_flow",
+    metadata,
+    Column("id", _bytes(20), primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("move", String(32), primary_key=True),
+    Column("by", String(255), nullable=False, quote=True),
+    Column("reason", String(255), nullable=False),
+    Column("due_ms", BigInteger),
+)
+
+STEPS: tuple[tuple[ExecutableDDLElement, ...], ...] = (
+    (
+        CreateTable(META, if_not_exists=True),
+        CreateTable(MESSAGE, if_not_exists=True),
+        CreateTable(FLOW, if_not_exists=True),
+        CreateIndex(Index("postdate_message_waits", MESSAGE.c.broker, MESSAGE.c.ended_ms, MESSAGE.c.due_ms)),
+        CreateIndex(Index("postdate_message_origin", MESSAGE.c.origin)),
+    ),
+)
+VERSION = len(STEPS)
+
+
+def statements(dialect: Dialect, version: int) -> Sequence[str]:
+    """Return the SQL that brings tables of ``version`` (0: none) to this one. Pure."""
+    return [str(part.compile(dialect=dialect)).strip() for step in STEPS[version:] for part in step]

@@ -1,0 +1,248 @@
+"""The way into the journal: a store whose parked messages are in the journal, too.
+
+``write = "before"``: a call has succeeded when both have the messages. Messages without an origin go to the store
+first: after a crash in between the broker delivers them again, and they are parked under their first id. Those with an
+origin go to the journal first, because the store would skip them the second time.
+``write = "behind"``: the store alone decides, and ``JournalWriter`` writes the rows within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import Journal, JournalEntry, MoveLog
+from bridge.core.message import Origin
+from bridge.core.ports import Batch, Parked, ParkingStore
+from bridge.parking.envelope import route_in
+from bridge.pipeline.move_tail import MoveTail
+from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
+
+log = structlog.get_logger("postdate")
+
+JOURNAL_WRITE = Subject("journal", "write")
+#: Rows are gathered for this time. While the database is away, it is asked this often.
+_GATHER_S, _AGAIN_S = 0.2, 1.0
+#: What one transaction writes, and what waits while the database is away.
+_ROWS_MAX, _BYTES_MAX = 1000, 4 * 1024 * 1024
+_WAITING_MAX, _WAITING_BYTES_MAX = 200_000, 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Journaling:
+    """What a process does for its journal. ``writer`` is None where rows are written before a message is accepted."""
+
+    store: JournaledStore
+    writer: JournalWriter | None
+    tail: MoveTail
+    keep_ms: int
+
+    def loops(self, shards: Callable[[], Iterable[int]], health: Health) -> list[Coroutine[None, None, None]]:
+        """Return the loops. The process drains ``shards``."""
+        writing = [self.writer.run()] if self.writer is not None else []
+        return [*writing, self.tail.run(shards, self.store.shards, self.store.clock, self.keep_ms, health)]
+
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers of a snapshot."""
+        writer, tail = self.writer, self.tail
+        return {
+            "unwritten": writer.unwritten if writer is not None else 0,
+            "unwritten_s": round(writer.oldest_s(), 3) if writer is not None else 0.0,
+            "dropped": writer.dropped if writer is not None else 0,
+            "behind_s": tail.behind_ms(self.store.clock) / 1000,
+            "errors": tail.errors + self.store.errors + (writer.errors if writer is not None else 0),
+        }
+
+    async def flush(self) -> None:
+        """Write what was accepted and has no row yet. Raises ``StoreUnavailable``."""
+        if self.writer is not None:
+            await self.writer.flush()
+
+
+def journaling(
+    store: ParkingStore,
+    journal: Journal,
+    moves: MoveLog,
+    before: bool,
+    keep_ms: int,
+    health: Health,
+    skips: Callable[[str], bool],
+) -> Journaling:
+    """Return the parts for a process. ``before``: rows are written before a message is accepted."""
+    writer = None if before else JournalWriter(journal, health)
+    journaled = JournaledStore(store, journal, writer, skips)
+    return Journaling(journaled, writer, MoveTail(journal, moves, not before), keep_ms)
+
+
+class JournalWriter:
+    """Writes rows some moments after their messages were accepted."""
+
+    def __init__(self, journal: Journal, health: Health) -> None:
+        self._journal = journal
+        self._health = health
+        self._event = asyncio.Event()
+        self._waiting: deque[tuple[float, JournalEntry]] = deque()
+        self._bytes = 0
+        #: Messages that will never have a row, and transactions that failed.
+        self.dropped = self.errors = 0
+
+    @property
+    def unwritten(self) -> int:
+        """How many accepted messages have no row yet."""
+        return len(self._waiting)
+
+    def oldest_s(self) -> float:
+        """Return for how long the oldest of them has waited."""
+        return time.monotonic() - self._waiting[0][0] if self._waiting else 0.0
+
+    def add(self, entries: Iterable[JournalEntry]) -> None:
+        """Take rows to be written. The oldest are dropped where there are too many."""
+        now_s = time.monotonic()
+        for entry in entries:
+            self._waiting.append((now_s, entry))
+            self._bytes += len(entry.envelope)
+        while len(self._waiting) > _WAITING_MAX or self._bytes > _WAITING_BYTES_MAX:
+            self._take_one()
+            self.dropped += 1
+        self._event.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        dropped = 0
+        while True:
+            await self._event.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._event.clear()
+            try:
+                await self.flush()
+            except StoreUnavailable as error:
+                self.errors += 1
+                text = f"messages that are not in the journal yet: {self.unwritten}. {error}"
+                self._health.say(JOURNAL_WRITE, text, cause=str(error))
+                self._event.set()
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                self._health.say(JOURNAL_WRITE, "")
+            if self.dropped > dropped:
+                log.error("journal rows dropped", messages=self.dropped - dropped, reason="the buffer is full")
+                dropped = self.dropped
+
+    async def flush(self) -> None:
+        """Write all rows. Those of a failed transaction stay."""
+        while self._waiting:
+            rows: list[JournalEntry] = []
+            size = 0
+            for _, entry in self._waiting:
+                if rows and (len(rows) == _ROWS_MAX or size + len(entry.envelope) > _BYTES_MAX):
+                    break
+                rows.append(entry)
+                size += len(entry.envelope)
+            before = self.dropped
+            await self._journal.write(rows)
+            # What was dropped meanwhile was at the front, too.
+            for _ in range(len(rows) - (self.dropped - before)):
+                self._take_one()
+
+    def _take_one(self) -> None:
+        _, entry = self._waiting.popleft()
+        self._bytes -= len(entry.envelope)
+
+
+class JournaledStore:
+    """``ParkingStore`` with a journal. ``writer`` is None where rows are written before a message is accepted."""
+
+    def __init__(
+        self,
+        store: ParkingStore,
+        journal: Journal,
+        writer: JournalWriter | None,
+        skips: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """``skips(route)``: a route whose messages are of no interest."""
+        self._store = store
+        self._journal = journal
+        self._writer = writer
+        self._skips = skips
+        #: Calls that failed because of the journal.
+        self.errors = 0
+        self.shards: int = store.shards
+        self.clock: StoreClock = store.clock
+        self.done, self.firsts, self.mark_done, self.line_up = store.done, store.firsts, store.mark_done, store.line_up
+        self.recent, self.new_token, self.loss = store.recent, store.new_token, store.loss
+        self.find, self.parked, self.cancel = store.find, store.parked, store.cancel
+
+    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        """Park, and write the rows. A shard whose rows could not be written has not parked."""
+        if self._writer is None and any(batch.origins for batch in batches.values()):
+            try:
+                await self._write_first(batches)
+            except StoreUnavailable as error:
+                self.errors += 1
+                return dict.fromkeys(batches, error)
+        replies = await self._store.park(batches)
+        rows: list[JournalEntry] = []
+        unparked: list[bytes] = []
+        for shard, reply in replies.items():
+            if isinstance(reply, StoreUnavailable):
+                continue
+            left_out = {*reply.kept, *reply.rejected, *reply.before}
+            for position, entry in enumerate(self._entries(batches[shard]), 1):
+                if position not in left_out:
+                    rows.append(entry)
+                elif entry.origin is not None:
+                    unparked.append(entry.id)
+        if self._writer is not None:
+            self._writer.add(self._wanted(rows))
+            return replies
+        try:
+            await self._journal.write([entry for entry in self._wanted(rows) if entry.origin is None])
+            if unparked:
+                await self._journal.drop(unparked)
+        except StoreUnavailable as error:
+            self.errors += 1
+            return dict.fromkeys(batches, error)
+        return replies
+
+    async def reject(
+        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+    ) -> tuple[int, ...]:
+        """Keep dead letters, and write their rows."""
+        rows = [
+            JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
+            for n, (message_id, envelope, reason) in enumerate(messages)
+        ]
+        if self._writer is None and origins:
+            await self._write_new(shard, rows)
+        before = await self._store.reject(shard, token, messages, origins)
+        rows = list(self._wanted(entry for position, entry in enumerate(rows, 1) if position not in before))
+        if self._writer is not None:
+            self._writer.add(rows)
+        elif not origins:
+            await self._journal.write(rows)
+        return before
+
+    async def _write_first(self, batches: Mapping[int, Batch]) -> None:
+        for shard, batch in batches.items():
+            if batch.origins:
+                await self._write_new(shard, self._entries(batch))
+
+    async def _write_new(self, shard: int, rows: Sequence[JournalEntry]) -> None:
+        """Write rows of records that the store has not handled: of the others it has another row."""
+        done = await self._store.done(shard, [entry.origin for entry in rows if entry.origin is not None])
+        if new := list(self._wanted(entry for entry in rows if entry.origin not in done)):
+            await self._journal.write(new)
+
+    def _entries(self, batch: Batch) -> list[JournalEntry]:
+        origins: Sequence[Origin | None] = batch.origins or [None] * len(batch.messages)
+        return [JournalEntry(*message, origin) for message, origin in zip(batch.messages, origins, strict=True)]
+
+    def _wanted(self, rows: Iterable[JournalEntry]) -> Iterable[JournalEntry]:
+        return [entry for entry in rows if not self._skips(route_in(entry.envelope).decode("utf-8", "replace"))]

@@ -1,0 +1,104 @@
+"""The way out of the journal: carry the log of the store's moves into it, and delete rows of messages long gone.
+
+The instance that drains a shard reads its log. What is in the journal is deleted from the log, so the log is the
+checkpoint: a crash in between repeats a write that changes nothing. A delivery costs no transaction of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import Journal, MoveLog
+from bridge.delay.duration import write_duration
+from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
+
+JOURNAL_MOVES = Subject("journal", "moves")
+_EVERY_S = 0.5
+#: Entries of a shard in one transaction. An entry has the messages of one call.
+_ENTRIES_MAX = 100
+#: From this age on, a move that is not in the journal is a trouble.
+_BEHIND_MS = 30_000
+#: The writer has written what was parked so long ago, unless the database is away.
+_WRITTEN_MS = 3000
+_PRUNE_EVERY_S, _PRUNED_MAX = 60.0, 1000
+
+
+class MoveTail:
+    """Carries moves into the journal."""
+
+    def __init__(self, journal: Journal, moves: MoveLog, behind: bool = False) -> None:
+        """``behind``: rows are written after their messages were accepted."""
+        self._behind = behind
+        self._journal = journal
+        self._moves = moves
+        #: The moment of the oldest move that the last pass read (Unix ms); 0 where there was none.
+        self.oldest_ms = 0
+        self.errors = 0
+
+    async def catch_up(self, shards: Iterable[int]) -> None:
+        """Write all moves of these shards. Raises ``StoreUnavailable``."""
+        left = list(shards)
+        while left:
+            logged = await self._moves.read(left, _ENTRIES_MAX)
+            found = [move for entries in logged.values() for move in entries.moves]
+            self.oldest_ms = min((move.at_ms for move in found), default=0)
+            if found:
+                await self._journal.record(found)
+            for shard, entries in logged.items():
+                await self._moves.forget(shard, entries.upto)
+            left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
+
+    async def adopt(self, shards: Iterable[int], before_ms: int) -> None:
+        """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.
+
+        Raises ``StoreUnavailable``."""
+        left = list(shards)
+        while left:
+            found = await self._moves.read(left, _ENTRIES_MAX, parks=True)
+            left = []
+            for shard, logged in found.items():
+                due = [move for move in logged.moves if move.at_ms < before_ms]
+                ids = [message_id for move in due for message_id in move.ids]
+                lacking = await self._journal.lacking(ids) if ids else []
+                if lacking and (entries := await self._moves.envelopes(lacking)):
+                    await self._journal.write(entries)
+                if due or not logged.moves:
+                    await self._moves.forget(shard, due[-1].at if due else logged.upto, parks=True)
+                left += [shard] if len(due) >= _ENTRIES_MAX else []
+
+    async def run(
+        self, shards: Callable[[], Iterable[int]], every: int, clock: StoreClock, keep_ms: int, health: Health
+    ) -> None:
+        """Carry moves of the ``shards`` of this instance until cancelled, and delete rows after ``keep_ms``.
+
+        Rows that died with another instance are written first, in ``every`` shard: that one may just have been killed.
+        """
+        pruned_s, adopts = 0.0, range(every)
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.catch_up(shards())
+                if self._behind:
+                    await self.adopt(adopts or shards(), clock.now_ms() - (0 if adopts else _WRITTEN_MS))
+                    adopts = range(0)
+                pruned = _PRUNED_MAX
+                if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
+                    pruned = await self._journal.prune(clock.now_ms() - keep_ms, _PRUNED_MAX)
+                if pruned < _PRUNED_MAX:
+                    pruned_s = time.monotonic()
+                health.say(JOURNAL_MOVES, "")
+            except StoreUnavailable as error:
+                self.errors += 1
+                behind_ms = self.behind_ms(clock)
+                if behind_ms > _BEHIND_MS:
+                    text = f"the journal is {write_duration(behind_ms // 1000 * 1000)} behind the store: {error}"
+                    health.say(JOURNAL_MOVES, text, cause=str(error))
+
+    def behind_ms(self, clock: StoreClock) -> int:
+        """Return the age of the oldest move that is not in the journal."""
+        return max(0, clock.now_ms() - self.oldest_ms) if self.oldest_ms else 0

@@ -1,0 +1,145 @@
+"""Restore: put back what the journal says waits and the store does not have.
+
+Safe to repeat, and beside running instances. A message that is missing in the store is lost, or it has just left: then
+its move is in the log, because the store writes both in one step. So the log is carried into the journal before the
+rows are believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bridge.core.journal import START, UNDONE, Journal, JournalFilter, JournalMessage, MoveLog, StoreMove, Written
+from bridge.core.ports import ParkingStore
+from bridge.desk.protocol import Desk
+from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
+from bridge.parking.identity import arrived_ms_of, shard_of
+from bridge.pipeline.move_tail import MoveTail
+from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
+
+_EVERYTHING = JournalFilter()
+#: A message that arrived so lately may have its row before it is parked. The store is asked again after this time.
+_YOUNG_MS, _SETTLE_S = 10_000, 2.0
+
+
+@dataclass(frozen=True)
+class RestoreOrder:
+    """What to restore. ``overdue``: what becomes of messages whose moment has passed. ``by`` is for the flow."""
+
+    wanted: JournalFilter = _EVERYTHING
+    overdue: Overdue = Overdue.DELIVER
+    max_rate: int = RATE
+    dry_run: bool = False
+    by: str = ""
+
+
+@dataclass
+class Restored:
+    """What became of the rows: by route and fate, and how many of those that were parked are due now."""
+
+    counts: Counter[tuple[str, Fate]]
+    overdue: int = 0
+
+    def total(self, fate: Fate) -> int:
+        """Return the number over all routes."""
+        return sum(number for (_, found), number in self.counts.items() if found is fate)
+
+    @property
+    def looked_at(self) -> int:
+        """How many rows were looked at."""
+        return self.counts.total()
+
+
+class Restorer:
+    """Restores one store from its journal."""
+
+    def __init__(self, store: ParkingStore, desk: Desk, journal: Journal, moves: MoveLog) -> None:
+        self._store = store
+        self._desk = desk
+        self._journal = journal
+        self._moves = moves
+        self._tail = MoveTail(journal, moves)
+
+    async def run(self, order: RestoreOrder, progress: Callable[[Restored], None] = lambda _: None) -> Restored:
+        """Restore in pages, in the order of due moments. Raises ``StoreUnavailable``; a repetition goes on."""
+        putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
+        restored, place, began_s = Restored(putback.counts), START, time.monotonic()
+        wanted = replace(order.wanted, arrived_until_ms=await self._desk.now_ms())  # what comes later is no loss
+        while rows := await self._journal.page(wanted, place, BATCH):
+            place = (rows[-1].due_ms, rows[-1].id)
+            missing = await self.missing(rows, began_s)
+            absent = {row.id for row in missing}
+            restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
+            now_ms = await self._desk.now_ms()
+            if not order.dry_run:  # in the journal first: after a crash the next restore parks them
+                undone = [row.id for row in missing if row.state in UNDONE]
+                await self._note("restored", Written.WAITING, undone, now_ms, order.by)
+            fates = await putback.put([_returning(row) for row in missing])
+            late = {row.id for row in missing if row.due_ms <= now_ms}
+            restored.overdue += sum(fates.get(message_id) is Fate.PARKED for message_id in late)
+            if not order.dry_run:
+                await self._remember(missing, fates, now_ms, order.by)
+            progress(restored)
+        return restored
+
+    async def missing(self, rows: Sequence[JournalMessage], began_s: float) -> list[JournalMessage]:
+        """Return those rows whose messages wait and are not in the store, as they are now.
+
+        ``began_s`` (monotonic): when the caller began. Rows of messages that arrived before are parked soon after.
+        """
+        absent = await self._absent(rows)
+        wait_s = began_s + _SETTLE_S - time.monotonic()
+        young_ms = await self._desk.now_ms() - _YOUNG_MS if absent else 0
+        if wait_s > 0 and any(arrived_ms_of(row.id) > young_ms for row in absent):
+            await asyncio.sleep(wait_s)
+            absent = await self._absent(absent)
+        return absent
+
+    async def _absent(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+        known = await self._moves.known([row.id for row in rows])
+        absent = [row for row in rows if row.id not in known]
+        if not absent:
+            return []
+        await self._tail.catch_up({shard_of(row.id) for row in absent})
+        now = await self._journal.look([row.id for row in absent])
+        return [
+            replace(now[row.id], envelope=row.envelope)
+            for row in absent
+            if row.id in now and now[row.id].state is row.state
+        ]
+
+    async def lost(self, sample: int) -> int:
+        """Return how many of the messages that are due next, and of those that arrived last, the store lacks."""
+        rows = await self._journal.page(JournalFilter(), START, sample)
+        rows += await self._journal.newest(sample)
+        return len(await self.missing(list({row.id: row for row in rows}.values()), time.monotonic()))
+
+    async def _remember(
+        self, rows: Sequence[JournalMessage], fates: Mapping[bytes, Fate], now_ms: int, by: str
+    ) -> None:
+        """Write down what became of rows that waited."""
+        ids = {fate: [row.id for row in rows if fates.get(row.id) is fate] for fate in Fate}
+        waited = {row.id for row in rows if row.state not in UNDONE}
+        parked = [message_id for message_id in ids[Fate.PARKED] if message_id in waited]
+        await self._note("restored", None, parked, now_ms, by)
+        await self._note("skipped", Written.SKIPPED, ids[Fate.OVERDUE_SKIPPED], now_ms, by)
+        await self._note("replaced", Written.REPLACED, ids[Fate.KEY_TAKEN], now_ms, by)
+
+    async def _note(self, name: str, state: Written | None, ids: Sequence[bytes], now_ms: int, by: str) -> None:
+        if ids:
+            await self._journal.record([StoreMove(ids, 0, now_ms, name, state, by=by)])
+
+
+def _returning(row: JournalMessage) -> Restorable:
+    """Return a row as it is put back. Pure."""
+    try:
+        key = unseal(row.envelope).key
+    except UnopenedEnvelope:
+        key = b""
+    dead = (row.reason or "unknown") if row.state is Written.DEAD else ""
+    envelope = with_due(row.envelope, row.due_ms)
+    return Restorable(row.id, row.route.encode(), row.due_ms, row.due_ms, key, envelope, dead)

@@ -1,0 +1,186 @@
+"""The promises of ``bridge.core.journal.Journal`` as tests. Every journal passes them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from bridge.core.journal import (
+    START,
+    UNDONE,
+    Journal,
+    JournalEntry,
+    JournalFilter,
+    StoreMove,
+    Written,
+)
+from bridge.core.message import Origin
+from bridge.parking.envelope import found_key, seal
+from bridge.parking.identity import Ids
+
+DUE_MS = 1_800_000_000_000
+WAITING = JournalFilter()
+_IDS = Ids("jrnl00")
+_MOVES = count(1)
+
+
+def entry(
+    due_ms: int = DUE_MS,
+    payload: bytes = b"body",
+    *,
+    route: str = "orders",
+    key: bytes = b"",
+    origin: Origin | None = None,
+    dead: str | None = None,
+) -> JournalEntry:
+    """A message to be written."""
+    message_id = _IDS.next(DUE_MS - 1000, 3)
+    envelope = seal(due_ms, DUE_MS - 1000, route.encode(), key, b"", payload)
+    return JournalEntry(message_id, due_ms, envelope, origin, dead)
+
+
+def move(state: Written | None, *entries: JournalEntry, at_ms: int = DUE_MS, **facts: object) -> StoreMove:
+    """What happened to these messages."""
+    name = state.name.lower() if state is not None else "rescheduled"
+    return StoreMove([one.id for one in entries], next(_MOVES), at_ms, name, state, **facts)  # type: ignore[arg-type]
+
+
+async def waiting(journal: Journal, wanted: JournalFilter = WAITING) -> list[bytes]:
+    """The ids of the rows that match, in order."""
+    return [row.id for row in await journal.page(wanted, START, 1000)]
+
+
+class JournalSuite:
+    """What a journal keeps, and what it knows of it."""
+
+    async def test_a_message_comes_back_byte_for_byte_with_its_facts(self, journal: Journal) -> None:
+        body = bytes(range(256)) * 300
+        written = entry(payload=body, route="zürich", key=b"\xff key")
+        await journal.write([written])
+        (row,) = await journal.page(WAITING, START, 10)
+        assert row.envelope == written.envelope
+        assert (row.id, row.route, row.key, row.due_ms) == (written.id, "zürich", b"\xff key", DUE_MS)
+        assert (row.arrived_ms, row.state, row.ended_ms) == (DUE_MS - 1000, Written.WAITING, None)
+
+    async def test_the_same_message_written_twice_has_one_row(self, journal: Journal) -> None:
+        written = entry()
+        await journal.write([written])
+        await journal.write([written, entry()])
+        assert await journal.count(WAITING) == 2
+
+    async def test_a_record_that_comes_again_replaces_its_row(self, journal: Journal) -> None:
+        first, other = entry(origin=(b"log", 7)), entry(origin=(b"log", 8))
+        await journal.write([first, other])
+        again = entry(origin=(b"log", 7))
+        await journal.write([again])
+        assert set(await waiting(journal)) == {other.id, again.id}
+
+    async def test_what_waits_is_read_by_due_moment_and_id_in_pages(self, journal: Journal) -> None:
+        entries = [entry(DUE_MS + number % 3) for number in range(10)]
+        await journal.write(entries)
+        found, place = [], START
+        while page := await journal.page(WAITING, place, 4):
+            place = page[-1].due_ms, page[-1].id
+            found += [row.id for row in page]
+        assert found == [one.id for one in sorted(entries, key=lambda one: (one.due_ms, one.id))]
+
+    async def test_what_was_delivered_cancelled_or_replaced_waits_no_more(self, journal: Journal) -> None:
+        delivered, cancelled, replaced, kept = (entry() for _ in range(4))
+        await journal.write([delivered, cancelled, replaced, kept])
+        await journal.record([move(Written.DELIVERED, delivered), move(Written.CANCELLED, cancelled, reason="why")])
+        await journal.record([move(Written.REPLACED, replaced)])
+        assert await waiting(journal) == [kept.id]
+        assert set(await waiting(journal, JournalFilter(UNDONE))) == {cancelled.id, replaced.id}
+        row = (await journal.look([cancelled.id]))[cancelled.id]
+        assert (row.state, row.reason, row.ended_ms) == (Written.CANCELLED, "why", DUE_MS)
+
+    async def test_a_move_that_comes_again_late_changes_nothing(self, journal: Journal) -> None:
+        written = entry()
+        await journal.write([written])
+        earlier, later = move(None, written, due_ms=DUE_MS + 1), move(None, written, due_ms=DUE_MS + 2)
+        await journal.record([earlier, later])
+        await journal.record([earlier])
+        assert (await journal.look([written.id]))[written.id].due_ms == DUE_MS + 2
+        assert len(await journal.flow(written.id)) == 1
+
+    async def test_an_end_that_comes_before_its_message_counts(self, journal: Journal) -> None:
+        written = entry()
+        await journal.record([move(Written.DELIVERED, written)])
+        await journal.write([written])
+        assert await waiting(journal) == []
+        row = (await journal.look([written.id]))[written.id]
+        assert (row.state, row.route, row.due_ms) == (Written.DELIVERED, "orders", DUE_MS)
+
+    async def test_a_dead_letter_is_one_from_the_start_and_waits_again_after_a_retry(self, journal: Journal) -> None:
+        written = entry(dead="bad_header: no moment")
+        await journal.write([written])
+        (row,) = await journal.page(WAITING, START, 10)
+        assert (row.state, row.reason) == (Written.DEAD, "bad_header: no moment")
+        await journal.record([move(Written.WAITING, written, due_ms=DUE_MS + 5)])
+        (row,) = await journal.page(WAITING, START, 10)
+        assert (row.state, row.due_ms) == (Written.WAITING, DUE_MS + 5)
+
+    async def test_a_dead_letter_is_still_there_to_be_restored(self, journal: Journal) -> None:
+        written = entry()
+        await journal.write([written])
+        await journal.record([move(Written.DEAD, written, reason="unroutable")])
+        (row,) = await journal.page(WAITING, START, 10)
+        assert (row.state, row.reason, row.ended_ms) == (Written.DEAD, "unroutable", None)
+
+    async def test_a_filter_selects_by_route_key_id_and_due_moment(self, journal: Journal) -> None:
+        orders, keyed = entry(DUE_MS), entry(DUE_MS + 10, key=b"k", route="mails")
+        found = entry(DUE_MS + 20, key=found_key(b"m-1"))
+        await journal.write([orders, keyed, found])
+        assert await waiting(journal, JournalFilter(route="mails")) == [keyed.id]
+        assert await waiting(journal, JournalFilter(key=b"k")) == [keyed.id]
+        assert await waiting(journal, JournalFilter(key=b"m-1")) == [found.id]
+        assert await waiting(journal, JournalFilter(ids=(orders.id, found.id))) == [orders.id, found.id]
+        between = JournalFilter(due_from_ms=DUE_MS + 1, due_before_ms=DUE_MS + 20)
+        assert await waiting(journal, between) == [keyed.id]
+        assert await journal.count(between) == 1
+
+    async def test_the_flow_tells_what_happened_in_order(self, journal: Journal) -> None:
+        written = entry()
+        await journal.write([written])
+        moves = [
+            move(None, written, at_ms=DUE_MS, due_ms=DUE_MS + 9),
+            move(Written.CANCELLED, written, at_ms=DUE_MS + 1, reason="a mistake"),
+            move(Written.WAITING, written, at_ms=DUE_MS + 2, by="anna (cli)"),
+        ]
+        await journal.record(moves)
+        flow = await journal.flow(written.id)
+        assert [row.move for row in flow] == ["rescheduled", "cancelled", "waiting"]
+        assert (flow[0].due_ms, flow[1].reason, flow[2].by) == (DUE_MS + 9, "a mistake", "anna (cli)")
+        assert await waiting(journal) == [written.id]
+
+    async def test_rows_go_when_their_messages_ended_long_ago_and_no_earlier(self, journal: Journal) -> None:
+        old, new, kept = entry(), entry(), entry()
+        await journal.write([old, new, kept])
+        await journal.record(
+            [move(Written.CANCELLED, old, at_ms=DUE_MS), move(Written.DELIVERED, new, at_ms=DUE_MS + 9)]
+        )
+        assert await journal.prune(DUE_MS + 1, 100) == 1
+        assert set(await journal.look([old.id, new.id, kept.id])) == {new.id, kept.id}
+        assert await journal.flow(old.id) == []
+
+    async def test_it_knows_which_messages_lack_a_whole_row(self, journal: Journal) -> None:
+        written, ended, unknown = entry(), entry(), entry()
+        await journal.write([written])
+        await journal.record([move(Written.DELIVERED, ended)])
+        assert await journal.lacking([written.id, ended.id, unknown.id]) == [ended.id, unknown.id]
+
+    async def test_a_dropped_row_is_gone(self, journal: Journal) -> None:
+        written = entry()
+        await journal.write([written])
+        await journal.drop([written.id])
+        assert await waiting(journal) == []
+
+    async def test_the_newest_are_those_that_arrived_last(self, journal: Journal) -> None:
+        entries = [entry(DUE_MS - number) for number in range(5)]
+        await journal.write(entries)
+        assert [row.id for row in await journal.newest(2)] == [entries[4].id, entries[3].id]
+
+    async def test_thousands_of_rows_and_moves_go_in_one_call(self, journal: Journal) -> None:
+        entries = [entry(origin=(b"log", 1000 + number)) for number in range(2500)]
+        await journal.write(entries)
+        await journal.record([move(Written.DELIVERED, *entries[:2499])])
+        assert await waiting(journal) == [entries[2499].id]

@@ -1,0 +1,66 @@
+"""The drill of deploy/journal.md, line by line: Redis loses its data, and everything is back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.cli import run_command
+from tests.bridge_process import ROOT
+from tests.delay_line import Line
+from tests.devstack.databases import DATABASES
+from tests.devstack.fixtures import StartRedis, need
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import wait_for
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+
+
+def drill() -> list[str]:
+    """The lines of the drill without their remarks, and the one that says that Redis loses its data."""
+    (block,) = re.findall(r"^## Drill.*?```sh\n(.*?)```", (ROOT / "deploy/journal.md").read_text(), re.DOTALL | re.M)
+    return [line if line.startswith("#") else line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/journal.db"
+        return
+    with need(DATABASES[request.param]) as server:
+        yield server.url
+
+
+def test_the_drill_of_the_manual_brings_everything_back(
+    start_redis: StartRedis,
+    rabbitmq: RabbitMQ,
+    journal_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in [name for name in os.environ if name.startswith("POSTDATE_")]:
+        monkeypatch.delenv(name)
+    redis = start_redis()
+    with Line(rabbitmq.url, redis.url, tmp_path, {"journal": {"url": journal_url}}) as line:
+        line.start()
+        monkeypatch.setenv("POSTDATE_CONFIG", str(line.file()))
+        shown = []
+        for command in drill():
+            if command.startswith("#"):
+                redis.lose_data()
+                wait_for(lambda: line.stored() == 0, "an empty Redis")
+            elif command.startswith("sleep"):
+                time.sleep(float(command.split()[1]))
+            else:
+                assert run_command(shlex.split(command)[1:]) == 0, (command, capsys.readouterr())
+                shown.append(capsys.readouterr().out)
+        assert re.search(r"^parked +1$", shown[3], re.M)
+        assert ("a drill" in shown[5], "another" in shown[7]) == (True, True)
+        assert line.waiting() == 2

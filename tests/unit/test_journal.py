@@ -1,0 +1,485 @@
+"""The journal: every accepted message has a row, and what waits comes back when the store has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from adapters.memory import Memory
+from adapters.memory.memory_desk import MemoryDesk
+from adapters.memory.memory_journal import MemoryJournal
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import START, UNDONE, JournalFilter, Written
+from bridge.core.message import HeaderValue
+from bridge.desk.past import PastFilter
+from bridge.operate.describe import life_of, with_flow
+from bridge.operate.journaled_desk import JournaledDesk
+from bridge.pipeline.journal_watch import JournalWatch
+from bridge.pipeline.putback import OVERDUE, Fate, Overdue
+from bridge.pipeline.restore import RestoreOrder, Restorer
+from bridge.telemetry.health import WELL
+from tests.unit.house import HOUR_MS, SHARDS, House
+
+WAITING = (Written.WAITING, Written.DEAD)
+EVERYTHING = RestoreOrder()
+LOG = b"orders.delay-0"
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is away is asked again at once: the wait between has a test of its own."""
+    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+async def opened(journal: MemoryJournal, before: bool = False, **how: Any) -> House:
+    """A house with this journal, whose store writes its moves down."""
+    house = House(journal=journal, before=before, **how)
+    await house.store.read(range(SHARDS), 1)
+    return house
+
+
+async def written(house: House) -> None:
+    """The journal has all that happened so far."""
+    assert house.journaling is not None
+    await house.journaling.flush()
+    await house.journaling.tail.catch_up(range(SHARDS))
+
+
+def counted(looked_at: int = 0, **numbers: int) -> dict[str, int]:
+    """What a restore says: the numbers that are not 0."""
+    return {name: number for name, number in {"looked_at": looked_at, **numbers}.items() if number}
+
+
+async def restored(house: House, journal: MemoryJournal, order: RestoreOrder = EVERYTHING) -> dict[str, int]:
+    """Restore what this order names. Return the numbers that are not 0."""
+    desk = MemoryDesk(house.store)
+    found = await Restorer(house.store, desk, journal, house.store).run(order)
+    return counted(found.looked_at, overdue=found.overdue, **{fate.value: found.total(fate) for fate in Fate})
+
+
+async def waiting(journal: MemoryJournal, states: tuple[Written, ...] = WAITING) -> list[str]:
+    """The bodies of the rows in these states, by due moment."""
+    rows = await journal.page(JournalFilter(states), START, 1000)
+    return [row.envelope[-1:].decode() for row in rows]
+
+
+async def emptied(house: House, journal: MemoryJournal, **how: Any) -> House:
+    """The store lost everything. Another instance starts on the empty one."""
+    memory = Memory(SHARDS, house.clock)
+    return await opened(journal, memory=memory, instance="bbbbbb", **how)
+
+
+async def delivered(house: House) -> list[str]:
+    """What is delivered within two hours."""
+    house.clock.advance(2 * HOUR_MS)
+    while await house.deliver():
+        pass
+    return house.bodies()
+
+
+class TestBehind:
+    async def test_what_is_parked_gets_a_row_after_it_was_accepted(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        assert house.source.left() == 0
+        assert await waiting(journal) == []
+        await written(house)
+        assert await waiting(journal) == ["a"]
+
+    async def test_while_the_database_is_away_everything_is_accepted_and_written_later(
+        self, journal: MemoryJournal
+    ) -> None:
+        house = await opened(journal)
+        journal.away = "the database is away"
+        for body in "abc":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        assert house.source.left() == 0
+        assert house.journaling is not None
+        assert house.journaling.writer is not None
+        with pytest.raises(StoreUnavailable, match="is away"):
+            await house.journaling.flush()
+        assert house.journaling.writer.unwritten == 3
+        journal.away = ""
+        await written(house)
+        assert sorted(await waiting(journal)) == ["a", "b", "c"]
+        assert house.journaling.writer.unwritten == 0
+
+    async def test_a_lost_reply_of_the_database_writes_no_second_row(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        journal.replies_to_lose = 1
+        with pytest.raises(StoreUnavailable, match="reply was lost"):
+            await written(house)
+        await written(house)
+        assert await waiting(journal) == ["a"]
+
+    async def test_the_oldest_rows_are_dropped_and_counted_where_too_many_wait(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bridge.pipeline.journaled._WAITING_MAX", 2)
+        house = await opened(journal, order="route")
+        for body in "abc":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        await written(house)
+        assert await waiting(journal) == ["b", "c"]
+        assert house.journaling is not None
+        assert house.journaling.writer is not None
+        assert house.journaling.writer.dropped == 1
+
+    async def test_a_message_that_left_before_its_row_was_written_waits_no_more(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", 0)
+        await house.park()
+        await house.deliver()
+        assert house.journaling is not None
+        await house.journaling.tail.catch_up(range(SHARDS))
+        await house.journaling.flush()
+        assert await waiting(journal) == []
+
+    async def test_what_an_instance_had_not_written_when_it_died_gets_its_row_from_another(
+        self, journal: MemoryJournal
+    ) -> None:
+        house = await opened(journal)
+        await house.store.read(range(SHARDS), 1, parks=True)
+        house.publish("a", HOUR_MS)
+        house.source.feed(b"x", {"x-delay": "soon"})
+        await house.park()
+        other = House(house.memory, "bbbbbb", journal=journal)
+        assert other.journaling is not None
+        await other.journaling.tail.catch_up(range(SHARDS))
+        await other.journaling.tail.adopt(range(SHARDS), house.memory.now_ms())
+        assert await waiting(journal) == []  # the writer has three seconds
+        await other.journaling.tail.adopt(range(SHARDS), house.memory.now_ms() + 1)
+        assert sorted(await waiting(journal)) == ["a", "x"]
+        assert await waiting(journal, (Written.DEAD,)) == ["x"]
+        assert await house.store.read(range(SHARDS), 9, parks=True) == {}
+
+
+class TestBefore:
+    async def test_nothing_is_accepted_until_the_database_has_it(self, journal: MemoryJournal) -> None:
+        house = await opened(journal, before=True)
+        journal.away = "the database is away"
+        house.publish("a", HOUR_MS)
+        assert house.journaling is not None
+        calls = 0
+
+        async def back_at_the_third(entries: Any, write: Any = journal.write) -> None:
+            nonlocal calls
+            calls += 1
+            journal.away = journal.away if calls < 3 else ""
+            assert house.source.accepted == []
+            await write(entries)
+
+        journal.write = back_at_the_third  # type: ignore[method-assign]
+        await house.park()
+        assert calls == 3
+        assert (await waiting(journal), house.parked(), house.count("parked")) == (["a"], 1, 1)
+        assert house.source.left() == 0
+
+    async def test_a_lost_reply_of_the_store_writes_one_row_and_parks_once(self, journal: MemoryJournal) -> None:
+        house = await opened(journal, before=True)
+        house.publish("a", HOUR_MS)
+        house.store.lose_reply()
+        await house.park()
+        assert (await waiting(journal), house.count("parked")) == (["a"], 1)
+
+    async def test_a_record_that_is_read_again_has_one_row_whatever_was_killed_between(
+        self, journal: MemoryJournal
+    ) -> None:
+        house = await opened(journal, before=True)
+        house.source.feed(b"a", {"x-delay": HOUR_MS}, order_key=LOG, origin=(LOG, 0))
+        house.memory.away = "killed before it parked"
+        task = house.parker.once(await house.source.take(10, 1 << 20))
+        with pytest.raises(TimeoutError):
+            await _for_a_moment(task)
+        house.memory.away = ""
+        house.source.replay(LOG, 0)
+        await house.park()
+        await written(house)
+        assert (await waiting(journal), house.parked()) == (["a"], 1)
+        house.source.replay(LOG, 0)
+        await house.park()
+        assert (await waiting(journal), house.parked()) == (["a"], 1)
+
+    async def test_a_key_that_is_taken_leaves_one_row_a_dead_letter(self, journal: MemoryJournal) -> None:
+        house = await opened(journal, before=True, on_same_key="reject")
+        for number, body in enumerate("ab"):
+            headers: dict[str, HeaderValue] = {"x-delay": HOUR_MS, "x-delay-key": "k"}
+            house.source.feed(body.encode(), headers, order_key=LOG, origin=(LOG, number))
+            await house.park()
+        await written(house)
+        assert sorted(await waiting(journal)) == ["a", "b"]
+        assert await waiting(journal, (Written.DEAD,)) == ["b"]
+
+
+class TestMoves:
+    async def test_delivered_cancelled_and_replaced_ones_wait_no_more(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("d", 0)
+        house.source.feed(b"r", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        house.source.feed(b"c", {"x-delay": HOUR_MS, "x-delay-key": "c"})
+        await house.park()
+        house.source.feed(b"n", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        house.source.feed(b"", {"x-delay-cancel": "c"})
+        await house.park()
+        await house.deliver()
+        await written(house)
+        assert await waiting(journal) == ["n"]
+        assert sorted(await waiting(journal, UNDONE)) == ["c", "r"]
+        assert await waiting(journal, (Written.DELIVERED,)) == ["d"]
+
+    async def test_a_crash_after_the_write_repeats_it_without_a_change(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", 0)
+        await house.park()
+        await house.deliver()
+        journal.replies_to_lose = 1
+        with pytest.raises(StoreUnavailable, match="reply was lost"):
+            await written(house)
+        await written(house)
+        await written(house)
+        assert await waiting(journal) == []
+
+    async def test_rows_of_messages_long_gone_are_deleted(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", 0)
+        await house.park()
+        await house.deliver()
+        await written(house)
+        assert await journal.prune(house.memory.now_ms(), 10) == 0
+        house.clock.advance(1)
+        assert await journal.prune(house.memory.now_ms(), 10) == 1
+
+
+class TestRestore:
+    async def test_an_emptied_store_gets_back_what_waited_byte_for_byte_and_nothing_else(
+        self, journal: MemoryJournal
+    ) -> None:
+        house = await opened(journal)
+        house.publish("d", 0)
+        for body in "abc":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        await house.deliver()
+        await written(house)
+        before = {key: row for shard in house.memory.shards for key, row in shard.messages.items()}
+        again = await emptied(house, journal)
+        assert await restored(again, journal, RestoreOrder(dry_run=True)) == counted(looked_at=3, parked=3)
+        assert again.parked() == 0
+        assert await restored(again, journal) == counted(looked_at=3, parked=3)
+        assert {key: row for shard in again.memory.shards for key, row in shard.messages.items()} == before
+        assert await restored(again, journal) == counted(looked_at=3, there=3)
+        assert sorted(await delivered(again)) == ["a", "b", "c"]
+
+    async def test_beside_running_instances_nothing_comes_twice(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", 0)
+        house.publish("b", HOUR_MS)
+        await house.park()
+        assert house.journaling is not None
+        await house.journaling.flush()
+        await house.deliver()  # and the journal does not know it yet
+        assert await restored(house, journal) == counted(looked_at=2, there=2)
+        assert await delivered(house) == ["a", "b"]
+
+    async def test_a_restore_that_was_interrupted_goes_on(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bridge.pipeline.restore.BATCH", 2)
+        house = await opened(journal)
+        for body in "abcde":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        await written(house)
+        again = await emptied(house, journal)
+        journal.replies_to_lose = 1
+        with pytest.raises(StoreUnavailable):
+            await restored(again, journal)
+        assert await restored(again, journal) == counted(5, parked=5)
+        assert sorted(await delivered(again)) == ["a", "b", "c", "d", "e"]
+
+    @pytest.mark.parametrize(
+        ("overdue", "counts", "left"),
+        [
+            ("deliver", counted(2, parked=2, overdue=1), ["a", "b"]),
+            ("skip", counted(2, parked=1, overdue_skipped=1), ["b"]),
+            ("dead", counted(2, parked=1, dead=1), ["b"]),
+        ],
+    )
+    async def test_the_operator_chooses_what_becomes_of_overdue_messages(
+        self, journal: MemoryJournal, overdue: Any, counts: dict[str, int], left: list[str]
+    ) -> None:
+        house = await opened(journal)
+        house.publish("a", 1000)
+        house.publish("b", HOUR_MS)
+        await house.park()
+        await written(house)
+        house.clock.advance(2000)
+        again = await emptied(house, journal)
+        assert await restored(again, journal, RestoreOrder(overdue=Overdue(overdue))) == counts
+        assert again.dead() == ([str(OVERDUE)] if overdue == "dead" else [])
+        assert await delivered(again) == left
+        await written(again)
+        assert await restored(again, journal) == (counted(1, there=1) if overdue == "dead" else {})
+
+    async def test_a_rescheduled_message_comes_back_at_its_last_moment(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", 1000)
+        await house.park()
+        (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
+        await house.store.reschedule([message_id], house.memory.now_ms() + HOUR_MS)
+        await written(house)
+        again = await emptied(house, journal)
+        await restored(again, journal)
+        again.clock.advance(HOUR_MS - 1)
+        assert await again.deliver() == 0
+        again.clock.advance(1)
+        assert await again.deliver() == 1
+
+    async def test_dead_letters_come_back_as_dead_letters(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.source.feed(b"x", {"x-delay": "soon"})
+        await house.park()
+        await written(house)
+        again = await emptied(house, journal)
+        assert await restored(again, journal) == counted(1, dead=1)
+        assert (again.dead(), again.parked()) == (house.dead(), 0)
+
+    async def test_a_bulk_cancel_is_undone_by_its_filter(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        for body in "ab":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        ids = [message_id for shard in house.memory.shards for message_id in shard.messages]
+        await house.store.cancel(ids, True, reason="a mistake")
+        assert await restored(house, journal) == counted()
+        await written(house)
+        order = RestoreOrder(JournalFilter((*WAITING, *UNDONE), route="orders"), by="anna (cli)")
+        assert await restored(house, journal, order) == counted(2, parked=2)
+        assert await restored(house, journal, order) == counted(2, there=2)
+        assert (await journal.flow(ids[0]))[-1][1:3] == ("restored", "anna (cli)")
+        assert sorted(await delivered(house)) == ["a", "b"]
+
+    async def test_the_youngest_message_of_a_key_wins(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.source.feed(b"o", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        await house.park()
+        await written(house)
+        again = await emptied(house, journal)
+        again.clock.advance(10)
+        again.source.feed(b"n", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        await again.park()
+        assert await restored(again, journal) == counted(1, key_taken=1)
+        assert await delivered(again) == ["n"]
+
+    async def test_a_restored_key_cancels_and_replaces_as_before(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.source.feed(b"a", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        house.source.feed(b"b", {"x-delay": HOUR_MS}, message_id=b"m-1")
+        await house.park()
+        await written(house)
+        again = await emptied(house, journal)
+        await restored(again, journal)
+        again.source.feed(b"", {"x-delay-cancel": "k"})
+        again.source.feed(b"", {"x-delay-cancel": "m-1"})
+        await again.park()
+        assert again.parked() == 0
+
+
+class TestHistory:
+    async def test_it_reaches_back_as_far_as_the_journal_and_tells_the_whole_flow(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.source.feed(b"a", {"x-delay": HOUR_MS, "x-delay-key": "k"})
+        await house.park()
+        (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
+        due_ms = house.memory.now_ms() + 2 * HOUR_MS
+        await house.store.reschedule([message_id], due_ms)
+        house.clock.advance(5)
+        await house.store.cancel([message_id], True, reason="a mistake")
+        await written(house)
+        for shard in house.memory.shards:
+            shard.history.clear()
+        desk = JournaledDesk(MemoryDesk(house.store), journal, "rabbitmq")
+        for wanted in (PastFilter(id=message_id), PastFilter(key=b"k")):
+            (row,) = [row async for row in desk.history(wanted)]
+            assert (row.id, row.state, row.due_ms, row.reason) == (message_id, "cancelled", due_ms, "a mistake")
+        life = with_flow(life_of(row), await desk.flow(message_id))
+        assert [event.what.partition(" ")[0] for event in life] == ["received", "rescheduled", "cancelled", "due"]
+
+    async def test_what_the_store_knows_comes_once_and_without_a_database_alone(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.source.feed(b"a", {"x-delay": HOUR_MS})
+        await house.park()
+        (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
+        await house.store.cancel([message_id], True)
+        await written(house)
+        desk = JournaledDesk(MemoryDesk(house.store), journal, "rabbitmq")
+        for away in ("", "the database is away"):
+            journal.away = away
+            assert len([row async for row in desk.history(PastFilter(id=message_id))]) == 1
+        assert await desk.flow(message_id) == []
+
+
+class TestWatch:
+    def watch(self, house: House, journal: MemoryJournal, auto: bool = False) -> JournalWatch:
+        desk = MemoryDesk(house.store)
+        return JournalWatch(Restorer(house.store, desk, journal, house.store), desk, "bbbbbb", auto, house.health)
+
+    async def lost(self, journal: MemoryJournal) -> House:
+        """An instance on an emptied store, which had a message that waits and one that was delivered."""
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        house.publish("d", 0)
+        await house.park()
+        await house.deliver()
+        await written(house)
+        return await emptied(house, journal)
+
+    async def test_a_store_that_has_everything_is_well(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        house.publish("d", 0)
+        await house.park()
+        await house.deliver()
+        assert house.journaling is not None
+        await house.journaling.flush()
+        await self.watch(house, journal, auto=True).once()
+        assert house.health.sentence() == WELL
+        assert (house.parked(), house.memory.audit) == (1, [])
+
+    async def test_a_loss_is_named_with_the_command_until_it_is_restored(self, journal: MemoryJournal) -> None:
+        house = await self.lost(journal)
+        watch = self.watch(house, journal)
+        await watch.once()
+        assert house.health.sentence() == (
+            "Redis lacks messages that wait according to the journal: 1. Run `postdate restore`."
+        )
+        assert house.parked() == 0
+        await restored(house, journal)
+        await watch.once()
+        assert house.health.sentence() == WELL
+
+    async def test_auto_restores_it_and_says_so_in_the_audit_log(self, journal: MemoryJournal) -> None:
+        house = await self.lost(journal)
+        await self.watch(house, journal, auto=True).once()
+        assert house.health.sentence() == WELL
+        (entry,) = house.memory.audit
+        assert (entry.verb, entry.messages, str(entry.by)) == ("restore", 1, "postdate (journal.restore)")
+        assert await delivered(house) == ["a"]
+
+
+async def _for_a_moment(work: Any) -> None:
+    async with asyncio.timeout(0.05):
+        await work
