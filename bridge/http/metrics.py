@@ -75,7 +75,7 @@ class StoreGauges:
             self.due = await desk.density(bounds_ms)
             orders = await desk.orders()
             self.paused, self.draining = (
-                routes_that(orders, within_ms) for within_ms in (RouteState.PAUSED, RouteState.DRAINING)
+                routes_that(orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING)
             )
             self.up = True
         except PostdateError:
