@@ -44,19 +44,20 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 To add
 
 - a header: ``delay/header.py``; the stages see only what it decided
-- a setting: ``settings/model.py`` (``Only`` for one broker's routes), its paragraph in ``config.example.toml``, rules in
-  ``conflicts``; a stage gets it by ``pipeline/derive.py``, a broker reads it in ``adapters/<broker>/``
+- a setting: ``settings/model.py`` (``Only`` for one broker's routes), its paragraph in ``config.example.toml``, rules
+  in ``conflicts``; a stage gets it by ``pipeline/derive.py``, a broker reads it in ``adapters/<broker>/``
 - a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
 - an endpoint: a router in ``http/`` with a role
 - a process of our own: start it with ``process.workers.python_command``
 - a verb: an entry in ``operate/verbs.py``, which makes its endpoint; its command in ``cli/acts.py`` and ``commands.py``,
-  its counter in ``http/metrics.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py`` and a move
+  its counter in ``http/metrics.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``
 - a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
 - a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``, an option in
   ``cli/listing.py`` and ``export.py``, ``page/messages.js``
-- a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in ``deploy/messages.md``;
-  what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
-- a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in ``deploy/messages.md``
+- a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
+  ``deploy/messages.md``; what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
+- a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
+  ``deploy/messages.md``
 - a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or
   ``desk.py`` there, ``adapters/memory/shard.py``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``

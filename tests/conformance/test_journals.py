@@ -39,6 +39,7 @@ class TestSqliteJournal(JournalSuite):
         await journal.close()
 
 
+@pytest.mark.slow
 class TestServerJournal(JournalSuite):
     @pytest.fixture
     async def journal(self, database: Service) -> AsyncIterator[SqlJournal]:
@@ -49,6 +50,7 @@ class TestServerJournal(JournalSuite):
         await journal.close()
 
 
+@pytest.mark.slow
 async def test_a_user_with_the_least_rights_writes_and_restores_and_creates_nothing(database: Service) -> None:
     await asyncio.to_thread(database.wipe)
     owner = SqlJournal(database.url, "", "rabbitmq", "postdate")
@@ -84,6 +86,7 @@ def grant_least_rights(database: Any) -> None:
         database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON postdate.{table} TO app@'127.0.0.1'")
 
 
+@pytest.mark.slow
 async def test_a_database_that_dies_and_comes_back_is_named_and_used_again(database: Service) -> None:
     await asyncio.to_thread(database.wipe)
     journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
