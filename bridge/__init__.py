@@ -49,7 +49,7 @@ To add
 - a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
 - an endpoint: a router in ``http/`` with a role
 - a process of our own: start it with ``process.workers.python_command``
-- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; its command in ``cli/acts.py`` and ``commands.py``,
+- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; a command in ``cli/acts.py``, ``commands.py``,
   its counter in ``http/metrics.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``
 - a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
 - a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``, an option in
