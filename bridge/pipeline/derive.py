@@ -84,7 +84,7 @@ def trust(settings: Settings, name: str) -> Trust | None:
 
 
 def level_rules(settings: Settings, name: str) -> LevelRules:
-    """Return what the relay needs to know of a route without a store."""
+    """Return what the relay needs to know of a route without a store, or of one whose previous mode is drained."""
     route, rules = settings.routes[name], route_rules(settings, name)
     rounds = {
         "levels": rounding(settings.headers.levels, settings.levels.rounding),
@@ -93,7 +93,7 @@ def level_rules(settings: Settings, name: str) -> LevelRules:
     }
     return LevelRules(
         headers=rules.headers,
-        round=rounds[route.mode],
+        round=rounds.get(route.mode, to_whole_seconds),  # a drained route takes nothing in, so nothing is rounded
         on_bad=rules.on_bad,
         body_max=rules.body_max,
         trust=rules.trust,
