@@ -29,7 +29,8 @@ async def reload(here: Here, who: Who) -> Response:
             found = await waiting
     except TimeoutError:
         raise Problem(503, f"The bridge did not reload within {_PATIENCE_S:.0f} s. Its log says why.") from None
-    await here.note(AuditEntry(who.by, "reload", "settings"))
-    if not found.worked:
-        raise Problem(409, f"Nothing was changed. {found.text}")
+    refused = "" if found.worked else f"Nothing was changed. {found.text}"
+    await here.note(AuditEntry(who.by, "reload", f"settings. {refused}" if refused else "settings"))
+    if refused:
+        raise Problem(409, refused)
     return reply({"text": found.text})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -11,12 +12,14 @@ from pydantic.fields import FieldInfo
 from starlette.responses import Response
 
 from bridge.app.survey import count_intakes, survey_levels
+from bridge.desk.severity import CheckResult, warn
 from bridge.http.access import Role, router
 from bridge.http.backend import Here, Who, reply
 from bridge.http.schemas import Anything, problems
 from bridge.operate.describe import intake_of, level_of
 from bridge.operate.doctor import examine_all
 from bridge.operate.documents import AuditList
+from bridge.process.http_child import Reloading
 from bridge.settings import Settings, mask_url
 from bridge.settings.names import dotted, is_secret, leaves_of, rule_of
 from bridge.settings.urls import DOTS, Url
@@ -72,19 +75,28 @@ def _levels(settings: Settings) -> dict[str, Any]:
 async def doctor(here: Here) -> Response:
     """Find out what is wrong with settings, store, brokers and instances, and what to do. Nothing is changed."""
 
-    async def make() -> Any:
-        found = await asyncio.to_thread(examine_all, here.settings)
-        return [
-            {
-                "level": result.level.value.lower(),
-                "subject": result.subject,
-                "text": result.text,
-                "advice": result.advice,
-            }
-            for result in found
-        ]
+    async def make() -> list[CheckResult]:
+        return await asyncio.to_thread(examine_all, here.settings)
 
-    return reply({"findings": await here.kept.get("doctor", _DOCTOR_S, make)})
+    found = [*_judged_reload(here.processes.reloading), *await here.kept.get("doctor", _DOCTOR_S, make)]
+    return reply({"findings": [_finding(result) for result in found]})
+
+
+def _judged_reload(last: Reloading) -> Iterator[CheckResult]:
+    """Warn about a reload that failed: the running settings are fine, those of the next start are not. Pure."""
+    if not last.worked:
+        why = "; ".join(line.removesuffix(".") for line in last.text.splitlines())
+        text = f"the last reload failed, and nothing was changed: {why}"
+        yield warn("settings", text, "Correct the file and reload again. The next start would fail")
+
+
+def _finding(result: CheckResult) -> dict[str, str]:
+    return {
+        "level": result.level.value.lower(),
+        "subject": result.subject,
+        "text": result.text,
+        "advice": result.advice,
+    }
 
 
 @reads.get("/audit", summary="Read the audit log", responses={200: {"model": AuditList}, **problems()})

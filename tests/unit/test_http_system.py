@@ -8,6 +8,8 @@ from bridge.core.errors import BrokerUnavailable
 from bridge.desk.severity import CheckResult, Severity
 from bridge.http import system
 from bridge.http.access import Role
+from bridge.http.line import Processes
+from bridge.process.http_child import Reloading
 from bridge.settings import Settings
 from tests.api import api
 
@@ -43,6 +45,32 @@ async def test_a_second_look_at_doctor_soon_after_asks_no_broker(monkeypatch: py
     async with api(Role.VIEWER) as one:
         assert await one.get("/doctor") == await one.get("/doctor") == {"findings": []}
     assert len(asked) == 1
+
+
+async def test_doctor_warns_of_a_reload_that_failed_until_another_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "examine_all", lambda settings: [])
+    processes = Processes(1)
+    async with api(Role.VIEWER, processes=processes) as one:
+        processes.reloaded(Reloading(False, 5.0, "./postdate.toml is not TOML.\nSee [a]."))
+        (finding,) = (await one.get("/doctor"))["findings"]
+        assert (finding["level"], finding["subject"]) == ("warn", "settings")
+        assert (
+            finding["text"] == "the last reload failed, and nothing was changed: ./postdate.toml is not TOML; See [a]"
+        )
+        assert "The next start would fail" in finding["advice"]
+        processes.reloaded(Reloading(True, 6.0, "No live setting changed."))
+        assert await one.get("/doctor") == {"findings": []}
+
+
+@pytest.mark.parametrize(("worked", "what"), [(False, "settings. Nothing was changed. Bad file."), (True, "settings")])
+async def test_the_audit_log_says_that_a_refused_reload_changed_nothing(worked: bool, what: str) -> None:
+    processes = Processes(1)
+    processes.ask_reload = lambda: processes.reloaded(Reloading(worked, 5.0, "Bad file."))
+    async with api(processes=processes) as one:
+        answer = await one.client.post("/-/reload", headers={"Content-Type": "application/json"})
+        assert answer.status_code == (200 if worked else 409)
+        (entry,) = (await one.get("/audit"))["audit"]
+        assert (entry["verb"], entry["what"]) == ("reload", what)
 
 
 async def test_levels_answers_warnings_of_brokers_that_could_not_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
