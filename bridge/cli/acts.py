@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bridge.cli.acting import settings_for
 from bridge.cli.options import (
     AtOption,
     ConfigOption,
@@ -24,7 +25,6 @@ from bridge.core.errors import SettingsError
 from bridge.desk.rows import Filter
 from bridge.operate.moments import read_due
 from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY
-from bridge.settings import settings_from
 
 
 def cancel(
@@ -44,7 +44,7 @@ def cancel(
 
     A claimed message is being sent already: it stays, and the exit code is 5.
     """
-    settings = settings_from(config)
+    settings = settings_for(config)
     if dead:
         if ids or key is not None:
             raise SettingsError("--dead selects by filter. Leave out ids and --key.")
@@ -66,7 +66,7 @@ def reschedule(
 ) -> None:
     """Change when parked messages are due. A time in the past means now."""
     due = read_due(after, at)
-    at_messages(RESCHEDULE, settings_from(config), ids, key, route, note, output, due)
+    at_messages(RESCHEDULE, settings_for(config), ids, key, route, note, output, due)
 
 
 def deliver(
@@ -78,7 +78,7 @@ def deliver(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Make parked messages due now. A running postdate then publishes them."""
-    at_messages(DELIVER, settings_from(config), ids, key, route, note, output)
+    at_messages(DELIVER, settings_for(config), ids, key, route, note, output)
 
 
 def retry(
@@ -97,7 +97,7 @@ def retry(
     Select them by ids, by key, or by a filter. Refused cancellations are skipped, because they are never
     delivered.
     """
-    settings = settings_from(config)
+    settings = settings_for(config)
     if not ids and key is None:
         if not (everything or route is not None or reason is not None):
             raise SettingsError("Give ids, --key with --route, a filter (--route, --reason), or --all.")

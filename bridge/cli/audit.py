@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rows
 from bridge.operate.documents import AuditFacts
-from bridge.settings import settings_from
 
 _COLUMNS = ["at", "who", "via", "verb", "messages", "what", "reason"]
 
@@ -21,7 +20,7 @@ def audit(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show what people did to messages and routes, newest first. The store keeps about 10,000 entries."""
-    page = operate(settings_from(config), lambda operator: operator.audit(limit))
+    page = operate(settings_for(config), lambda operator: operator.audit(limit))
     rows(output, _COLUMNS, [_row(entry) for entry in page.audit])
 
 

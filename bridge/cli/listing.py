@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from bridge.app.brokers import brokers_of
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
 from bridge.cli.output import rows, table, wait
 from bridge.cli.select import judge_strange_route, not_configured
@@ -25,7 +25,7 @@ from bridge.operate.find import as_an_option, read_criteria
 from bridge.operate.moments import read_past_border_ms
 from bridge.operate.operator import Operator, Progress, silent
 from bridge.parking.history import PastState
-from bridge.settings import Settings, settings_from
+from bridge.settings import Settings
 from bridge.telemetry.printable import say
 
 
@@ -144,7 +144,7 @@ def list_messages(
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.
     """
-    settings = settings_from(config)
+    settings = settings_for(config)
     state = Listed.DEAD if reason and state is Listed.PARKED else state
     stored = bool(header or min_size or min_tries or parked_after or parked_before)
     _judge(settings, state, due_after or due_before, ending or since, stored)

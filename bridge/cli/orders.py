@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, NoteOption, Output, OutputOption, YesOption
 from bridge.cli.output import confirm
 from bridge.cli.output import rows as print_rows
@@ -15,7 +15,6 @@ from bridge.core.errors import SettingsError
 from bridge.operate.documents import RouteCounts
 from bridge.operate.operator import Operator
 from bridge.operate.verbs import DRAIN, PAUSE, RESUME, RouteVerb
-from bridge.settings import settings_from
 
 RoutesArgument = Annotated[list[str] | None, typer.Argument(metavar="ROUTE", help="Names of routes.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All routes that have a store.")]
@@ -40,7 +39,7 @@ def _command(verb: RouteVerb) -> Callable[..., None]:
                 confirm(verb.name, "routes", len(names), [f"  {', '.join(names)}"])
             return await operator.order(names, verb.state, note)
 
-        print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_from(config), work)])
+        print_rows(output, _COLUMNS, [_row(counts) for counts in operate(settings_for(config), work)])
 
     command.__doc__ = verb.text
     return command

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import AtOption, ConfigOption, InOption, Output, OutputOption
 from bridge.cli.output import facts
 from bridge.core.errors import SettingsError
@@ -16,7 +16,7 @@ from bridge.core.state import State
 from bridge.desk.payload import Draft
 from bridge.operate.moments import read_due
 from bridge.operate.remote import api_address
-from bridge.settings import require_routes, settings_from
+from bridge.settings import require_routes
 from bridge.telemetry.printable import say
 
 
@@ -54,7 +54,7 @@ def send(
     Give either --in or --at. Prints the id of the message.
     """
     read = read_due(after, at)
-    settings = settings_from(config)
+    settings = settings_for(config)
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     draft = Draft(content, _headers(header or []), routing_key, record_key, topic, content_type, message_id)
     if api_address() is None:

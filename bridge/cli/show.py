@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.output import document, facts, line
 from bridge.cli.select import targets
@@ -20,7 +20,6 @@ from bridge.desk.past import PastFilter
 from bridge.operate.describe import whole_text
 from bridge.operate.documents import MessageDetails, OpenedFacts, PastMessage, RetryFacts
 from bridge.operate.operator import Operator
-from bridge.settings import settings_from
 from bridge.telemetry.printable import printable_lines
 
 #: What is printed as text of a message that left the store, beside the moments.
@@ -44,7 +43,7 @@ def show(
 
     Of a message that left the store, the history has the moments: received, due, claimed, published, confirmed.
     """
-    settings = settings_from(config)
+    settings = settings_for(config)
 
     async def work(operator: Operator) -> list[MessageDetails] | list[PastMessage] | bytes:
         try:

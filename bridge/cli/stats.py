@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bridge.cli.acting import operate
+from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, wait
 from bridge.delay.duration import read_moment_ms, write_duration
 from bridge.operate.documents import RouteCounts, StatsFacts
 from bridge.operate.verdict import LATE_MS
-from bridge.settings import settings_from
 
 #: How a message leaves the store.
 _LEFT = ("delivered", "cancelled", "replaced")
@@ -22,7 +21,7 @@ def stats(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     Totals count from the first message ever parked in this store, and include the messages of the canary.
     """
 
-    settings = settings_from(config)
+    settings = settings_for(config)
     found = operate(settings, lambda operator: operator.stats())
     used = settings.uses_store or not found.without_store
     text = [("verdict", found.sentence), *as_text(found, used)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
+from bridge.cli import run_command
 from bridge.cli.listing import Looking, gathered
+from bridge.core.errors import UNREACHABLE, WRONG
 from bridge.core.orders import RouteState
 from bridge.core.state import State
 from bridge.operate.find import Criteria
@@ -78,3 +81,22 @@ async def test_silent_instances_are_known_over_the_api() -> None:
         client.stores.memory.clock.advance(9_000)  # type: ignore[attr-defined]
         stats = await operator.stats()
         assert (stats.instances, list(stats.silent)) == ([], ["memory"])
+
+
+def test_over_the_api_a_broken_file_that_no_flag_names_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The API has settings of its own. Without it, and for a file that --config names, the mistake ends the command."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSTDATE_CONFIG", raising=False)
+    broken = tmp_path / "postdate.toml"
+    broken.write_text("[redis\n")
+    assert run_command(["stats"]) == WRONG
+    monkeypatch.setenv("POSTDATE_API", "http://127.0.0.1:1")
+    assert run_command(["stats", "--config", str(broken)]) == WRONG
+    capsys.readouterr()
+    for command in ("stats", "list", "audit"):
+        assert run_command([command]) == UNREACHABLE
+        said = capsys.readouterr().err
+        assert said.startswith("Warning: the API is asked, and the settings here are ignored. postdate.toml")
+        assert "the API at http://127.0.0.1:1 does not answer" in said

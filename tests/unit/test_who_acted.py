@@ -18,7 +18,7 @@ from tests.api import MemoryStores, settings
 def test_every_command_names_a_user_without_a_name_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = MemoryStores()
     monkeypatch.setattr(getpass, "getuser", _no_name)
-    monkeypatch.setattr(orders, "settings_from", lambda _: settings())
+    monkeypatch.setattr(orders, "settings_for", lambda _: settings())
     monkeypatch.setattr(acting, "KeptStores", lambda *_: stores)
     message_id = asyncio.run(stores.store_one("orders")).decode()
     orders.pause(["orders"], output=Output.JSON)
