@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "plan": Command(
         "bridge.cli.plan:plan",
-        "Compute what a load needs: memory, instances, shards.",
+        "Compute what a load needs: memory, processes, shards.",
         ("postdate plan --rate 500 --size 2kB --delay 7d", "postdate plan --rate 500 --delay 7d --check"),
     ),
     "setup": Command(

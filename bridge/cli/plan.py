@@ -29,7 +29,7 @@ def plan(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Compute what a load needs: memory, instances, shards.
+    """Compute what a load needs: memory, processes, shards.
 
     The figures are those of the manual's section Sizing, measured on two cores.
     """

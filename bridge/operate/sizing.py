@@ -15,7 +15,7 @@ from bridge.settings.model import TITLES, BrokerKind
 
 class _Measured(NamedTuple):
     """Bytes of Redis for a parked message besides its body; messages a second that one process carries with p99 under
-    75 ms; partitions of an intake for each instance."""
+    75 ms; partitions of an intake for each process."""
 
     each: int
     carries: int
@@ -32,6 +32,8 @@ _ONE_REDIS = 35_000
 _USED = 0.7
 #: Redis copies pages while it rewrites its append-only file.
 _REWRITE = 2
+#: From this memory of a machine (bytes) on, a plan points to a Redis Cluster.
+_LARGE = 64 * 2**30
 _HISTORY_BYTES = 120
 _SHARDS_EACH = 4
 #: A broker has each message twice: on its way in, and on its way out.
@@ -84,26 +86,28 @@ def needs(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
     because = "Redis may take twice as much while it rewrites its append-only file"
     yield Need(what="memory of Redis's machine", value=_written(machine), number=machine, because=because)
     servers = max(1, math.ceil(load.rate / (_ONE_REDIS * _USED)))
-    because = f"one moves {_ONE_REDIS:,}/s, used at 70%. More than one is a Cluster"
+    because = f"one moves {_ONE_REDIS:,}/s, used at 70%. More than one is a Redis Cluster"
+    if machine > _LARGE * servers:
+        because = f"enough for the rate. {_written(machine)} of memory is much for one machine: use a Redis Cluster"
     yield Need(what="Redis servers", value=str(servers), number=servers, because=because)
     carries = _MEASURED[load.broker].carries
     busy = max(1, math.ceil(load.rate / (carries * _USED)))
-    instances = max(2, busy + 1)
-    because = f"one carries {carries:,}/s, used at 70%, and another may fail"
-    yield Need(what="instances", value=str(instances), number=instances, because=because)
-    shards = max(8, _SHARDS_EACH * instances)
-    because = "redis.shards: at least one for each instance. Change it only while nothing is parked"
+    processes = max(2, busy + 1)
+    because = f"one carries {carries:,}/s, used at 70%, and another may fail. Use two machines"
+    yield Need(what="processes", value=str(processes), number=processes, because=because)
+    shards = max(8, _SHARDS_EACH * processes)
+    because = "redis.shards: at least one for each process. Change it only while nothing is parked"
     yield Need(what="shards", value=str(shards), number=shards, because=because)
-    yield from _broker(load, instances)
+    yield from _broker(load, processes)
     yield from _limits(load, settings)
 
 
-def _broker(load: PlannedLoad, instances: int) -> Iterator[Need]:
+def _broker(load: PlannedLoad, processes: int) -> Iterator[Need]:
     passes = math.ceil(_PASSES * load.rate)
     because = "each message passes twice: intake and destination"
     yield Need(what=f"messages a second in {TITLES[load.broker]}", value=f"{passes:,}", number=passes, because=because)
-    if partitions := _MEASURED[load.broker].partitions * instances:
-        because = "of each intake topic: at least one for each instance"
+    if partitions := _MEASURED[load.broker].partitions * processes:
+        because = "of each intake topic: at least one for each process"
         yield Need(what="partitions", value=str(partitions), number=partitions, because=because)
 
 
@@ -127,10 +131,11 @@ def compared(load: PlannedLoad, settings: Settings, stats: StatsFacts) -> Iterat
         yield most >= wanted["maxmemory"], text
     else:
         yield False, f"maxmemory is not set, and the plan needs {_written(wanted['maxmemory'])}"
-    running = len(stats.instances)
-    yield running >= wanted["instances"], f"instances: {running}, and the plan needs {wanted['instances']}"
+    running = sum(report.get("broker") == load.broker for report in stats.instances)
+    processes = wanted["processes"]
+    yield running >= processes, f"processes for {TITLES[load.broker]}: {running}, and the plan needs {processes}"
     shards = settings.redis.shards
-    yield shards >= wanted["instances"], f"redis.shards: {shards}, for instances: {wanted['instances']}"
+    yield shards >= processes, f"redis.shards: {shards}, for processes: {processes}"
     if stats.bytes_per_message is not None:
         near = stats.bytes_per_message <= 1.2 * load.bytes_each
         text = f"a parked message takes {stats.bytes_per_message} bytes, and the plan counts {load.bytes_each}"

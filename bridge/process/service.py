@@ -135,6 +135,7 @@ class Service(Running):
     def _work(self) -> dict[str, object]:
         stages, lateness, watch = self._stages, self._stages.lateness, self._parts.watch
         return {
+            "broker": self._parts.broker,
             "shards": sorted(stages.leases.shards()),
             "received": stages.parker.received,
             "delivered": stages.settler.delivered,
