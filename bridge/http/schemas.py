@@ -99,7 +99,7 @@ class ListQuery(MessageFilter):
 class BulkFilter(MessageFilter, Asked):
     """Which messages a bulk operation acts on."""
 
-    state: Literal["parked", "dead"] = "parked"
+    state: Literal["parked", "dead"] = Field("parked", description="alone: all messages in this state")
 
 
 class Bulk(NewDue):

@@ -94,7 +94,9 @@ async def test_another_instance_stops_an_operation_and_what_was_done_stays_done(
     async with api() as client, api(stores=client.stores) as elsewhere:
         for _ in range(1000):
             await client.stores.store_one("orders")
-        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 500})
+        started = await client.call(
+            "POST", "/bulk", 202, {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 500}
+        )
         await until(elsewhere, started["id"], lambda found: found["done"] > 0)
         await elsewhere.call("DELETE", f"/operations/{started['id']}", 202)
         found = await ended(client, started["id"])
@@ -145,7 +147,7 @@ async def test_the_end_of_an_operation_whose_process_died_is_in_the_audit_log_wi
     async with api(Role.OPERATOR) as client, api(Role.VIEWER, stores=client.stores) as reader:
         for _ in range(600):
             await client.stores.store_one("orders")
-        asked = {"verb": "cancel", "filter": {}, "max_rate": 1000, "reason": "wrong"}
+        asked = {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 1000, "reason": "wrong"}
         started = await client.call("POST", "/bulk", 202, asked)
         found = await until(client, started["id"], lambda found: found["done"] > 0)
         for _, task in client.backend.operations._running.values():  # as kill -9: it writes nothing more
@@ -168,7 +170,9 @@ async def test_a_stopping_process_says_that_it_ended_the_operation() -> None:
     async with api() as client:
         for _ in range(600):
             await client.stores.store_one("orders")
-        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 100})
+        started = await client.call(
+            "POST", "/bulk", 202, {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 100}
+        )
         await client.backend.operations.close()
         assert (await client.get(f"/operations/{started['id']}"))["state"] == "failed"
 
@@ -177,7 +181,9 @@ async def test_a_store_that_is_away_for_a_while_does_not_end_an_operation(monkey
     async with api() as client:
         for _ in range(600):
             await client.stores.store_one("orders")
-        started = await client.call("POST", "/bulk", 202, {"verb": "cancel", "filter": {}, "max_rate": 1000})
+        started = await client.call(
+            "POST", "/bulk", 202, {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 1000}
+        )
         await until(client, started["id"], lambda found: found["total"] is not None)
         client.stores.memory.away = "Redis does not answer"
         await asyncio.sleep(0.3)
@@ -191,10 +197,13 @@ async def test_a_store_that_is_away_for_a_while_does_not_end_an_operation(monkey
     [
         ({"verb": "cancel"}, "one of ids"),
         ({"verb": "cancel", "ids": [], "filter": {}}, "one of ids"),
-        ({"verb": "explode", "filter": {}}, "verb"),
+        ({"verb": "explode", "filter": {"state": "parked"}}, "verb"),
         ({"verb": "retry", "filter": {"state": "parked"}}, "needs messages in the state dead"),
-        ({"verb": "reschedule", "filter": {}}, "one of in"),
-        ({"verb": "cancel", "filter": {}, "in": "5m"}, "no due time"),
+        ({"verb": "reschedule", "filter": {"state": "parked"}}, "one of in"),
+        ({"verb": "cancel", "filter": {"state": "parked"}, "in": "5m"}, "no due time"),
+        ({"verb": "cancel", "filter": {}}, "An empty filter matches everything"),
+        ({"verb": "cancel", "filter": {}, "dry_run": True}, "An empty filter matches everything"),
+        ({"verb": "cancel", "filter": {"route": "", "key": None}}, "An empty filter matches everything"),
         ({"verb": "cancel", "filter": {"rout": "x"}}, "rout"),
         ({"verb": "cancel", "ids": ["nonsense"]}, "not a message id"),
     ],
