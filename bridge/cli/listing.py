@@ -13,7 +13,7 @@ import typer
 
 from bridge.app.brokers import brokers_of
 from bridge.cli.acting import operate, settings_for
-from bridge.cli.options import ConfigOption, Output, OutputOption, ReasonOption
+from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rows, table, wait
 from bridge.cli.select import judge_strange_route, not_configured
 from bridge.core.errors import SettingsError
@@ -107,6 +107,9 @@ HeaderOption = Annotated[
 EndingOption = Annotated[
     PastState | None, typer.Option("--ending", help="With --state history: only messages that ended like this.")
 ]
+StartOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only messages whose reason starts with this text.")
+]
 SinceOption = Annotated[
     str | None,
     typer.Option(
@@ -120,10 +123,12 @@ SinceOption = Annotated[
 def list_messages(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
-    state: Annotated[Listed, typer.Option("--state", help="State to list.")] = Listed.PARKED,
+    given: Annotated[
+        Listed | None, typer.Option("--state", help="State to list. Default: parked, with --reason dead.")
+    ] = None,
     route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
     key: KeyOption = None,
-    reason: ReasonOption = None,
+    reason: StartOption = None,
     due_after: DueAfterOption = None,
     due_before: DueBeforeOption = None,
     parked_after: ParkedAfterOption = None,
@@ -138,14 +143,14 @@ def list_messages(
 ) -> None:
     """List messages, the next due first. `--state dead` sorts by the time of failure.
 
-    `--reason` alone means dead letters. `--state history` lists what was delivered, cancelled or replaced or became a
-    dead letter, newest first.
+    `--reason` alone means dead letters; with `--state parked`, messages that wait for another try. `--state
+    history` lists what was delivered, cancelled or replaced or became a dead letter, newest first.
 
     size is the number of bytes of properties, headers and body. next_try is shown for messages that the broker refused.
     `postdate show` prints bodies.
     """
     settings = settings_for(config)
-    state = Listed.DEAD if reason and state is Listed.PARKED else state
+    state = given or (Listed.DEAD if reason else Listed.PARKED)
     stored = bool(header or min_size or min_tries or parked_after or parked_before)
     _judge(settings, state, due_after or due_before, ending or since, stored)
     restricting = {
