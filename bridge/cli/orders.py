@@ -26,10 +26,13 @@ def _command(verb: RouteVerb) -> Callable[..., None]:
         routes: RoutesArgument = None,
         every: AllOption = False,
         note: NoteOption = "",
+        reason: Annotated[str | None, typer.Option("--reason", hidden=True)] = None,
         yes: YesOption = False,
         config: ConfigOption = None,
         output: OutputOption = Output.TEXT,
     ) -> None:
+        if reason is not None:
+            raise SettingsError("--reason selects messages. Say why with --note.")
         if bool(routes) is every:
             raise SettingsError("Name routes, or give --all.")
 

@@ -8,8 +8,9 @@ import os
 
 import pytest
 
-from bridge.cli import acting, orders, select
+from bridge.cli import acting, orders, run_command, select
 from bridge.cli.options import Output
+from bridge.core.errors import WRONG
 from bridge.core.orders import Actor
 from bridge.operate.verbs import CANCEL
 from tests.api import MemoryStores, settings
@@ -27,6 +28,12 @@ def test_every_command_names_a_user_without_a_name_alike(monkeypatch: pytest.Mon
     assert asyncio.run(stores.kept.orders())["orders"].by == who
     entries = asyncio.run(stores.kept.audit(10))
     assert [(entry.verb, entry.by) for entry in entries] == [("cancel", who), ("pause", who)]
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "drain"])
+def test_an_order_with_a_reason_points_to_the_note(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([command, "orders", "--reason", "the bank is down"]) == WRONG
+    assert capsys.readouterr().err == "--reason selects messages. Say why with --note.\n"
 
 
 def _no_name() -> str:
