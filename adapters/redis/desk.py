@@ -310,8 +310,10 @@ class RedisDesk:
         return self._past.history(wanted, after)
 
     async def history_since_ms(self) -> int:
-        """Return from which moment on the history is complete."""
-        return await self._past.history_since_ms()
+        """Return from which moment on the history is complete: what emptied the store took it, too."""
+        made = await read_agreement(self._client, self._prefix)
+        emptied_ms = made["lost_ms"] if "emptied" in made else 0
+        return max(emptied_ms, await self._past.history_since_ms())
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
         """Return nothing: only a journal knows it."""

@@ -77,7 +77,8 @@ async def not_seen(desk: Desk) -> str:
     since_ms, now_ms = await desk.history_since_ms(), await desk.now_ms()
     if now_ms - since_ms >= desk.limits.keep_ms:
         return f"not seen in the last {_span(desk.limits.keep_ms)}"
-    return f"not seen in the last {_span(now_ms - since_ms)}. The history reaches no further back (history.max)"
+    begin = "The history begins there (history.max, or Redis was emptied)"
+    return f"not seen since {write_moment(since_ms)}. {begin}"
 
 
 def _span(ms: int) -> str:

@@ -33,6 +33,14 @@ class TestStandaloneDesk(DeskSuite):
         yield rig
         await rig.close()
 
+    async def test_the_history_begins_where_the_store_was_emptied(self, desk_rig: RedisDeskRig) -> None:
+        """An older copy of the store has its history."""
+        lost_ms, hash_of_store = await desk_rig.desk.now_ms() - 5000, desk_rig.keys.store
+        await desk_rig.client.hset(hash_of_store, mapping={"lost_ms": lost_ms, "lost": 0})
+        assert await desk_rig.desk.history_since_ms() < lost_ms
+        await desk_rig.client.hset(hash_of_store, "emptied", 1)
+        assert await desk_rig.desk.history_since_ms() == lost_ms
+
 
 class TestClusterDesk(DeskSuite):
     @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
+from bridge.delay.duration import write_moment
 from bridge.operate.describe import past_of
 from bridge.operate.where import ended, ends, not_seen, where_is
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
@@ -57,6 +58,18 @@ async def test_an_unknown_message_is_not_seen_for_as_long_as_the_history_reaches
 async def test_the_sentence_says_how_far_back_the_history_reaches(limits: HistoryLimits, text: str) -> None:
     desk = MemoryDesk(MemoryStore(Memory(2, ManualClock(), limits), "tester"))
     assert (await not_seen(desk)).startswith(text)
+
+
+async def test_a_history_that_begins_later_says_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = MemoryDeskRig()
+
+    async def since_ms() -> int:
+        return await rig.desk.now_ms() - 90_000
+
+    monkeypatch.setattr(rig.desk, "history_since_ms", since_ms)
+    begin = write_moment(await since_ms())
+    expected = f"not seen since {begin}. The history begins there (history.max, or Redis was emptied)"
+    assert await not_seen(rig.desk) == expected
 
 
 def test_a_view_has_the_moments_in_their_order() -> None:
