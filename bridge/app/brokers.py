@@ -285,7 +285,9 @@ def open_journal(plan: ProcessPlan) -> Tables | None:
         password = section.password.get_secret_value()
         return cast(Tables, module.SqlJournal(url, password, plan.broker, plan.settings.redis.key_prefix))
     except ImportError as error:
-        raise SettingsError(f"journal.url needs a package: {error}. Run: pip install 'postdate[sql]'") from error
+        raise SettingsError(
+            f"journal.url needs a package: {error}. Install the extra sql: deploy/journal.md has the lines"
+        ) from error
 
 
 def desk_of(store: RedisStore, plan: ProcessPlan) -> RedisDesk:
