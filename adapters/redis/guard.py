@@ -27,7 +27,7 @@ from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.core.ports import Loss
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import ServerMemory
-from bridge.telemetry.subject import STORE_CLOCK, Subject
+from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS, Subject
 
 log = structlog.get_logger("postdate")
 
@@ -244,7 +244,7 @@ class StoreGuard:
         self._marks |= marks
         self._seen = seen if seen.until_ms else self._seen
         return {
-            Subject("store", "contents"): loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
+            STORE_CONTENTS: loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
             STORE_CLOCK: step_in(made, now_ms, STEP_IN_HEALTH_MS),
             Subject("store", "memory"): await self._memory(),
             Subject("dead letters"): many_dead(sum(mark.dead for mark in self._marks.values())),

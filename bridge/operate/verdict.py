@@ -15,6 +15,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
+from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -93,12 +94,17 @@ class Overall(NamedTuple):
         return self.level is Severity.OK
 
 
+#: Subjects of what happened to the store. They are shown for a long time after it.
+_PAST = frozenset({str(STORE_CONTENTS), str(STORE_CLOCK)})
+
+
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
     instances = judge_instances(known)
     faults = [*_away(known), *_alone(known, instances)]
     faults += _merged(fault for instance in instances for fault in instance.faults if not _repeats(known, fault))
     faults += [fault for fault in _parents(known) if fault not in faults]
+    faults.sort(key=lambda fault: fault.subject in _PAST)  # what is wrong now comes first
     if not faults:
         faults = [
             Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready

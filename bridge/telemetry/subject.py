@@ -35,5 +35,6 @@ STORE_CLAIM = Subject("store", "claim")
 STORE_PARK = Subject("store", "park")
 STORE_SETTLE = Subject("store", "settle")
 STORE_CLOCK = Subject("store", "clock")
+STORE_CONTENTS = Subject("store", "contents")
 #: Health has these subjects while the store does not answer.
 STORE_AWAY = frozenset({STORE, STORE_CLAIM, STORE_PARK, STORE_SETTLE})

@@ -143,6 +143,13 @@ def test_the_same_trouble_of_several_instances_is_one_and_names_them() -> None:
     assert overall.sentence.endswith(" Troubles: 2.")
 
 
+def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
+    """A loss is shown for an hour, and a newer trouble must not wait behind it."""
+    troubles = {"store contents": "Redis was emptied at 10:00", "kafka publish": "no broker answers"}
+    overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
+    assert overall.sentence == "Trouble: no broker answers. Troubles: 2."
+
+
 def test_an_instance_that_was_heard_here_and_left_the_store_is_in_trouble_and_not_stale() -> None:
     (one,) = judge(Known(replace(CALM, instances={}, silent={"a-1": 60_000}), local=[HERE])).instances
     assert one.state is InstanceState.TROUBLE

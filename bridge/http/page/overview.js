@@ -123,13 +123,17 @@ const Unknown = () => html`<${Empty}>Not known: the store does not answer.</${Em
 
 const UNKNOWN_TILES = ["Parked", "Due in 5m", "Overdue", "Lateness p99", "Dead letters", "Store memory"];
 
+/** While the store is away nothing is known of a canary, though earlier ones arrived. */
+const canaryIs = ({ ok, last_success_ms }) =>
+  ok == null ? (last_success_ms ? "unknown" : "first is under way") : ok ? "arrives" : "missing";
+
 function Canary({ list }) {
   if (!list) return html`<${Empty}>Not known: postdate has not answered.</${Empty}>`;
   if (!list.length) return html`<${Empty}>The canary is off: [canary] enabled.</${Empty}>`;
   return html`<ul class="plain">${list.map(
     (one) =>
       html`<li key=${one.broker}>
-    <${LiveBadge} is=${one.ok == null ? "unknown" : one.ok ? "ok" : "fail"}>${one.ok == null ? "first is under way" : one.ok ? "arrives" : "missing"}</${LiveBadge}>
+    <${LiveBadge} is=${one.ok == null ? "unknown" : one.ok ? "ok" : "fail"}>${canaryIs(one)}</${LiveBadge}>
     <b>${one.broker}</b><span class="dim">${fine(one.lateness_ms)} late, <${When} ms=${one.last_success_ms} /></span></li>`,
   )}</ul>`;
 }
