@@ -60,11 +60,12 @@ class MemoryDesk:
 
     async def stored(self) -> AsyncIterator[Stored]:
         for shard in self._memory.shards:
-            for one in tuple(shard.messages):
+            for message_id in tuple(shard.messages):
                 self._check()
-                if (envelope := shard.messages.get(one)) is not None:
-                    state, at_ms = State(shard.word(one)), max(0, shard.due.at_ms(one)) or shard.dead.get(one, 0)
-                    yield Stored(self._row(one, state, at_ms), envelope)
+                if (envelope := shard.messages.get(message_id)) is not None:
+                    state = State(shard.word(message_id))
+                    at_ms = max(0, shard.due.at_ms(message_id)) or shard.dead.get(message_id, 0)
+                    yield Stored(self._row(message_id, state, at_ms), envelope)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         self._check()

@@ -358,8 +358,8 @@ class MemoryStore:
 
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
         async with self._call():
-            found = [(one, self._shard(one).messages.get(one)) for one in ids]
-            return [JournalEntry(one, due_in(row), row) for one, row in found if row is not None]
+            found = [(message_id, self._shard(message_id).messages.get(message_id)) for message_id in ids]
+            return [JournalEntry(message_id, due_in(row), row) for message_id, row in found if row is not None]
 
     async def known(self, ids: Sequence[bytes]) -> set[bytes]:
         async with self._call():

@@ -68,7 +68,7 @@ def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome
         broken = [*judge(world, without), *_left(world)]
     except Deadlock:
         broken = ["stuck: every loop waits, and no timer is set"]
-    broken += [f"error: nobody handled {error}" for error in loop.errors[:3]]
+    broken += [f"error: unhandled {error}" for error in loop.errors[:3]]
     broken += _ended_loops(world)
     broken = [text for text in broken if text.partition(":")[0] not in without]
     return Outcome(plan, broken, world.trace, len(broker.arrived), loop.time())
