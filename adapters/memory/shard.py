@@ -558,6 +558,6 @@ class Shard:
         return member in self.claimed
 
     def _wake_if_nearer(self, dues_ms: Iterable[int]) -> None:
-        earliest_ms = min(dues_ms, default=None)
-        if earliest_ms is not None and earliest_ms == self.due.head_ms():
-            self.wake(earliest_ms)
+        earliest_ms, head_ms = min(dues_ms, default=None), self.due.head_ms()
+        if earliest_ms is not None and head_ms is not None and head_ms >= earliest_ms:
+            self.wake(head_ms)

@@ -786,6 +786,12 @@ class Instances:
             await park(one, rig.message(far_ms - 1000, 1), shard=1)
             while (hint := await asyncio.wait_for(heard.get(), 5)) != (1, far_ms - 1000):
                 assert hint[1] <= far_ms, "one of before, that came late"
+            # The first of this call is replaced by the second: the hint names what is there, not what was.
+            batch = Batch(one.new_token())
+            batch.messages = [rig.message(far_ms - 3000, 1), rig.message(far_ms - 2000, 1)]
+            batch.keyed = [Keyed(1, FIELD, "replace"), Keyed(2, FIELD, "replace")]
+            await one.park({1: batch})
+            assert await asyncio.wait_for(heard.get(), 5) == (1, far_ms - 2000)
             await claim(one, 1)
             await one.hand_over([1])
             assert await asyncio.wait_for(heard.get(), 5) == (1, 0)

@@ -91,7 +91,7 @@ in_pieces('HSET', MESSAGES, envelopes)
 index_add_all(INDEX, ARGV, found_at, ids_passed)
 history_note(HISTORY, replaced, tonumber(ARGV[6]), tonumber(ARGV[7]))
 if ranges > 0 then origins_write(OFFSETS, logs) end
-if ARGV[3] ~= '' then wake_if_nearer(DUE, ARGV[3], tonumber(ARGV[12])) end
+if ARGV[3] ~= '' and count > 0 then wake_if_nearer(DUE, ARGV[3], tonumber(ARGV[12])) end
 
 local reply = {kept, rejected, passed}
 local total = (before[3] or 0) + count - #kept - #rejected - #passed
