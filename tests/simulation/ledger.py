@@ -99,9 +99,16 @@ class Ledger:
         ]
 
     def replaced_by_older(self, message: Published) -> bool:
-        """Return whether an older message, which a queue delivered again after it, may have replaced a message."""
+        """Return whether an older message may have replaced a message: a queue delivered it again, or an instance that
+        stopped carried it out after its successor had accepted the newer one."""
         named = self.named[message.route, message.name] if message.name else ()
-        return any(other.number in self.world.broker.again and other.number < message.number for other in named)
+        older = [other.number for other in named if other.number < message.number]
+        return any(number in self.world.broker.again or self._carried_out_late(number, message) for number in older)
+
+    def _carried_out_late(self, number: int, message: Published) -> bool:
+        before, after = self.accepted.get(message.number), self.accepted.get(number)
+        hands_over = not (self.plan.kafka or self.kinds.isdisjoint({"stop", "route removed"}))
+        return hands_over and before is not None and after is not None and after.at_s > before.at_s
 
     def parked_twice(self) -> bool:
         """Return whether a message may be parked after the broker delivered it again: it then gets two ids."""
