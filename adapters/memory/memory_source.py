@@ -52,12 +52,13 @@ class MemorySource:
         fault: str = "",
         origin: Origin | None = None,
         tombstone: bool = False,
+        record_key: bytes | None = None,
     ) -> None:
         """Publish a message. With an origin it is a record of that log, with the highest offset so far."""
         digest = blake2b(order_key + b"\0" + payload, digest_size=8).digest()
         delivery = Delivery(_Tag(0, 0), route, payload, order_key, dict(headers), 0)
         delivery = replace(delivery, message_id=message_id, fault=fault, digest=digest, origin=origin)
-        delivery.tombstone = tombstone
+        delivery.tombstone, delivery.record_key = tombstone, record_key
         if origin is not None:
             self._logs.setdefault(origin[0], []).append((origin[1], delivery))
         self._waiting.append(delivery)

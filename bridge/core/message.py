@@ -61,6 +61,7 @@ class Delivery:
 
     ``origin`` is None where the broker does not number messages. A source gives an origin to all its deliveries or to
     none. Those of one log have rising offsets and one ``order_key``, and none is left out that was not accepted.
+    ``record_key``: the key of a record in its log.
     """
 
     tag: Any
@@ -75,6 +76,7 @@ class Delivery:
     fault: str = ""
     digest: bytes = bytes(8)
     origin: Origin | None = None
+    record_key: bytes | None = None
     tombstone: bool = False
     failure: Failure | None = None
     priority: int | None = None

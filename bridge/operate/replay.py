@@ -75,7 +75,7 @@ class Reader:
         if isinstance(decision, Parking):
             due_ms = decision.due_ms
             if decision.relative:
-                due_ms = self._neighbours.due_ms(delivery.origin[0], due_ms)
+                due_ms = self._neighbours.due_ms((delivery.origin[0], delivery.record_key), due_ms)
             if self._rules.schedule is not None and self._rules.schedule.hold and delivery.message_id is not None:
                 due_ms = self._lines[delivery.message_id] = max(due_ms, self._lines.get(delivery.message_id, 0))
         message_id = id_of_record(*delivery.origin, delivery.arrived_ms, shard, rank_of(delivery.priority))

@@ -24,7 +24,7 @@ _NEAR_MS = 8
 _NEAR = (1 << _NEAR_MS + 1) - 1
 #: A word remembers the moments of 256 ms. The number of words kept at least; a forgotten one starts over.
 _WORD_BITS = 8
-_WORDS_MAX = 8192
+_WORDS_MAX = 16_384
 
 
 @dataclass(frozen=True)
@@ -174,25 +174,28 @@ class Step(NamedTuple):
 
 
 class Neighbours:
-    """Keeps the order of a log among delays that end within a few milliseconds of each other.
+    """Keeps the order of a record key among delays that end within a few milliseconds of each other.
 
     A relative delay counts from the record's timestamp. A producer that means one moment computes each delay, cuts it
     to whole milliseconds, and publishes a little later, at a timestamp that is cut once more. So of two records that
     mean one moment, the later may be due earlier (measured: by up to 6 ms in a burst of 20,000). postdate cannot
-    distinguish that from two moments. So a record is never due before an earlier one of its log, unless it would have
-    to wait for it for more than 8 ms. It is never early. An absolute moment is exact and is not changed.
+    distinguish that from two moments. So a record is never due before an earlier one of its key, unless it would have
+    to wait for it for more than 8 ms. It is never early. An absolute moment is exact and is not changed. Records of
+    other keys do not wait for each other: under a steady load each would wait for some milliseconds.
 
-    The moments of a log are bits in words of 256 ms. A word repeats the first 8 ms of the next one, so that one look
-    finds all that are near. Logs share the table by their hash: a collision makes a record late by 8 ms at most.
+    The moments of a key are bits in words of 256 ms. A word repeats the first 8 ms of the next one, so that one look
+    finds all that are near. Keys share the table by their hash: a collision makes a record late by 8 ms at most.
     """
 
     def __init__(self) -> None:
         self._words: dict[int, int] = {}
         self._older: dict[int, int] = {}
 
-    def due_ms(self, log: bytes, due_ms: int) -> int:
-        """Return when the next record of ``log`` is due, which asked for ``due_ms``. Call it in the log's order."""
-        name, place = hash(log) + (due_ms >> _WORD_BITS), due_ms & (1 << _WORD_BITS) - 1
+    def due_ms(self, line: tuple[bytes, bytes | None], due_ms: int) -> int:
+        """Return when the next record of ``line``, a log and a record key, is due, which asked for ``due_ms``.
+
+        Call it in the log's order."""
+        name, place = hash(line) + (due_ms >> _WORD_BITS), due_ms & (1 << _WORD_BITS) - 1
         word = self._words.get(name)
         if word is None:
             word = self._fetch(name)

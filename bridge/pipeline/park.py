@@ -178,7 +178,7 @@ class Parker:
             shard = (self._spread // self._limits.batch_max) % self._store.shards
         decision = decide(delivery, rules)
         if delivery.origin is not None and isinstance(decision, Parking) and decision.relative:
-            due_ms = self._neighbours.due_ms(delivery.origin[0], decision.due_ms)
+            due_ms = self._neighbours.due_ms((delivery.origin[0], delivery.record_key), decision.due_ms)
             if due_ms != decision.due_ms:  # rare, and a new tuple for every record costs a microsecond
                 decision = decision._replace(due_ms=due_ms)
         return Step(delivery, decision, shard)

@@ -136,6 +136,7 @@ class Broker(Server):
         if self._partitions:
             log = self._log(message)
             delivery.published_ms, delivery.origin = int(self.now_ms()), (log.name, len(log.records))
+            delivery.record_key = message.key
             log.records.append(delivery)
             if not self.frozen:
                 self._let_read(log)
