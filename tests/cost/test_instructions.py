@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cost.__main__ import TABLE
-from tests.cost.instructions import ORDER, measure, version_of
+from tests.cost.instructions import ORDER, Counts, measure, version_of
 
 MOST = 1.1
 
@@ -23,11 +23,20 @@ def test_no_script_costs_a_tenth_more_than_its_table_says(tmp_path: Path) -> Non
     kept = json.loads(TABLE.read_text())
     if version_of(server) != kept["server"]:
         pytest.skip(f"the table holds for {kept['server']}, and this is {version_of(server)}")
-    counts = asyncio.run(measure(server, tmp_path, ORDER[:2]))
-    dearer = {
-        (row, size): (kept["counts"][row][size], count)
+    dearer = _dearer(kept["counts"], server, tmp_path / "first")
+    if dearer:  # the layout of the server's tables differs from run to run, by up to 5% of a count
+        again = _dearer(kept["counts"], server, tmp_path / "second")
+        dearer = {place: found for place, found in dearer.items() if place in again}
+    assert dearer == {}, "thousand instructions a message; if it is worth it, write the table: make cost"
+
+
+def _dearer(kept: Counts, server: str, folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    """Count once; return the kept count and the new one of what costs more than a tenth more."""
+    folder.mkdir()
+    counts = asyncio.run(measure(server, folder, ORDER[:2]))
+    return {
+        (row, size): (kept[row][size], count)
         for row, by_size in counts.items()
         for size, count in by_size.items()
-        if count > kept["counts"][row][size] * MOST
+        if count > kept[row][size] * MOST
     }
-    assert dearer == {}, "thousand instructions a message; if it is worth it, write the table: make cost"
