@@ -83,6 +83,7 @@ def test_a_killed_broker_that_comes_back_loses_nothing_and_nothing_is_early(
     bridge = line.run()
     ledger.produce(RATE, delays_ms)
     ledger.wait_arrivals(200)
+    own_rabbitmq.remember()
     own_rabbitmq.kill()
     own_rabbitmq.start()
     ledger.wait_arrivals(200, 60)

@@ -13,7 +13,6 @@ from tests.chaos.recovery import settled
 from tests.delay_line import Line
 from tests.devstack.fixtures import StartProxy
 from tests.devstack.rabbitmq import RabbitMQ
-from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
@@ -23,18 +22,12 @@ SMALL: Tables = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}}
 #: What was parked and not heard accepted, and what was sent and not heard confirmed, each time.
 COPIES_MAX = 2 * IN_FLIGHT
 
-#: RabbitMQ 3.10 writes the names of its quorum queues to disk twice a second (names.dets). After a kill, a younger
-#: queue has lost its log and gets no leader. On a busy machine it is later.
-REMEMBERED_S = 2.5
-
 
 def flowing(line: Line, ledger: Ledger, rate: float = RATE, delays_ms: tuple[int, int] = (0, 1000)) -> Bridge:
     """A bridge in the middle of its work."""
-    old_enough = time.monotonic() + REMEMBERED_S
     bridge = line.bridge().start()
     ledger.produce(rate, delays_ms)
     ledger.wait_arrivals(100)
-    wait_for(lambda: time.monotonic() > old_enough, "RabbitMQ remembers its queues")
     return bridge
 
 
@@ -47,6 +40,7 @@ def test_a_killed_broker_that_comes_back_loses_nothing(
     line = open_line(SMALL)
     ledger = open_ledger(line)
     bridge = flowing(line, ledger, rate)
+    own_rabbitmq.remember()
     for _ in range(times):
         own_rabbitmq.kill()
         own_rabbitmq.start()

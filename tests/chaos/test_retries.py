@@ -23,8 +23,6 @@ RATE = 500.0
 WAITS_S = (0.5, 1.0, 2.0)
 SCHEDULE = ["500ms", "1s", "2s"]
 SAFE = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-#: RabbitMQ 3.10 forgets a quorum queue that is younger, when it is killed (test_rabbitmq_dies).
-REMEMBERED_S = 1.5
 
 Open = Callable[[str], tuple[RetryLine, RetryLedger]]
 
@@ -38,7 +36,6 @@ def open_both(rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[Open]:
             failing = line.add("work", SAFE, schedule=SCHEDULE)
             opened.enter_context(line)
             line.start()
-            time.sleep(REMEMBERED_S)
             return line, opened.enter_context(RetryLedger(line, failing, WAITS_S, RATE))
 
         yield open_one
@@ -75,6 +72,7 @@ def test_every_message_ends_through_kills_of_postdate_rabbitmq_and_redis(
 ) -> None:
     redis = start_redis({"appendonly": "yes", "appendfsync": "always"})
     line, ledger = open_both(redis.url)
+    own_rabbitmq.remember()
 
     def kill_postdate() -> None:
         bridge: Bridge = line.bridges[-1]

@@ -144,6 +144,12 @@ class RabbitMQ(Service):
             raise RuntimeError(f"{self!r} is not running; rabbitmqctl needs it")
         return runner.run(self._ctl, "-q", *args)
 
+    def remember(self) -> None:
+        """Write to disk what was declared. RabbitMQ 3.10 writes the names of its quorum queues (names.dets) when nobody
+        has looked at them for half a second. After a kill, a queue whose name is lost has lost its log, and may have no
+        leader."""
+        self.ctl("eval", "[dets:sync(Table) || Table <- dets:all()], catch mnesia:sync_log().")
+
     @property
     def version(self) -> str:
         """As the broker says over AMQP: also one that was given by URL."""

@@ -205,6 +205,7 @@ def test_a_crashed_intake_is_named_whether_or_not_postdate_runs(
 def test_a_restart_of_the_broker_is_no_dead_intake(own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
     with Line(own_rabbitmq.url, redis_server.url, tmp_path) as line:
         watched = Watched(line)
+        own_rabbitmq.remember()
         own_rabbitmq.kill()
         own_rabbitmq.start()
         watched.wait_ready()
