@@ -215,7 +215,8 @@ def _copies(ledger: Ledger) -> Iterator[str]:
     if strange and not ledger.parked_twice():
         yield f"with another id: {_first(strange)}"
     most = max(map(len, ledger.arrived.values()), default=0)
-    if most > 2 + len(ledger.plan.faults):
+    hops = 2 if ledger.plan.levels else 1  # what went to a level twice comes back twice, and each may leave twice
+    if most > hops * (2 + len(ledger.plan.faults)):
         yield f"more than faults: {most}"
 
 
