@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import (
+    costly_loss_ms,
     count_call,
     counts_in,
     judge_agreement,
@@ -274,6 +275,7 @@ class RedisDesk:
             silent,
             made.get("instances_lost", 0),
             bool(full),
+            costly_loss_ms(made),
         )
 
     async def orders(self) -> RouteOrders:

@@ -100,16 +100,20 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 
 def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
     """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
-    count = made.get("lost", 0)
-    emptied = "emptied" in made
-    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if count or emptied else MOVES_LOST_SHOWN_MS):
+    count, costly_ms = made.get("lost", 0), costly_loss_ms(made)
+    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
         return ""
     cost = "No parked message seems to be lost. What was delivered just before may come again"
-    if count or emptied:
+    if costly_ms:
         cost = f"Messages lost: about {count}"
-    if emptied and not count:  # each instance counts once a second, and may have seen none yet
+    if costly_ms and not count:  # each instance counts once a second, and may have seen none yet
         cost += ", and any that were parked in its last second"
     return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
+
+
+def costly_loss_ms(made: Mapping[str, int]) -> int:
+    """Return when the last loss was (Unix ms), if messages are lost by it; else 0. Pure."""
+    return made.get("lost_ms", 0) if made.get("lost") or "emptied" in made else 0
 
 
 def last_loss(agreed: Mapping[str, int]) -> Loss | None:

@@ -132,6 +132,7 @@ class Stats:
     ``silent`` has the instances that ran, did not stop, and no longer report: for how long (ms) they have been silent.
     ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
+    ``lost_ms``: when the store last came back without messages that it had; 0 if it did not.
     """
 
     now_ms: int
@@ -151,6 +152,7 @@ class Stats:
     silent: Mapping[str, int] = field(default_factory=dict)
     instances_lost: int = 0
     refuses_writes: bool = False
+    lost_ms: int = 0
 
     @property
     def waiting(self) -> int:
@@ -215,4 +217,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         silent={name: ms for store in stats for name, ms in store.silent.items()},
         instances_lost=sum(store.instances_lost for store in stats),
         refuses_writes=any(store.refuses_writes for store in stats),
+        lost_ms=max(store.lost_ms for store in stats),
     )

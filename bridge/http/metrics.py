@@ -305,6 +305,8 @@ class MetricsPage(Collector):
         yield _gauge("postdate_instances", "Instances that report, by the store.", len(stats.instances))
         text = "Instances that stopped reporting without leaving, and were removed."
         yield _counter("postdate_instances_lost", text, stats.instances_lost)
+        text = "When Redis was last found emptied, or older and without some messages (Unix seconds); 0 if it was not."
+        yield _gauge("postdate_store_loss_timestamp_seconds", text, stats.lost_ms / 1000)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
         messages = stats.waiting + stats.dead
         if stats.bytes_each is not None or not messages:

@@ -15,6 +15,7 @@ import pytest
 from tests import preloaded
 from tests.alert_line import Page, check_firing, scraped
 from tests.delay_line import Line, delay
+from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -181,6 +182,21 @@ def test_a_redis_that_is_nearly_full_fires_its_alert(
         redis_server.command("CONFIG", "SET", "maxmemory", 0)
     page_with('postdate_store_memory_limit_bytes{instance="a"}', 0)
     check_firing({"PostdateStoreMemory"}, calm, after, tmp_path)
+
+
+def test_a_redis_that_is_emptied_fires_its_alert(rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path) -> None:
+    http, redis, lost = HttpLine(), start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
+    with Line(rabbitmq.url, redis.url, tmp_path, http.settings) as line:
+        line.start()
+        http.wait("/readyz", 200)
+        line.publish(Props([delay(3_600_000)]), b"lost")
+        before = wait_page(http, "postdate_parked_messages", 1)
+        assert before[0][lost] == 0
+        check_firing(set(), before, before, tmp_path)
+        began_s = time.time()
+        redis.command("FLUSHALL")
+        wait_for(lambda: scraped(http)[0][lost] >= began_s - 1, "the loss is on /metrics", 30)
+        check_firing({"PostdateStoreLost"}, before, scraped(http), tmp_path)
 
 
 def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canary(

@@ -10,6 +10,7 @@ from adapters.redis.guard import (
     MOVES_LOST_SHOWN_MS,
     Mark,
     Seen,
+    costly_loss_ms,
     loss_in,
     lost,
     many_dead,
@@ -65,6 +66,14 @@ def test_an_emptied_store_is_a_loss_even_if_no_instance_had_counted_a_message() 
         "Messages lost: about 0, and any that were parked in its last second"
     )
     assert loss_in(made, made["lost_ms"] + LOSS_IN_HEALTH_MS, LOSS_IN_HEALTH_MS) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "lost_ms"),
+    [({}, 0), ({"lost_ms": 7, "lost": 0}, 0), ({"lost_ms": 7, "lost": 3}, 7), ({"lost_ms": 7, "emptied": 1}, 7)],
+)
+def test_only_a_loss_that_took_messages_has_a_moment_for_the_alert(made: dict[str, int], lost_ms: int) -> None:
+    assert costly_loss_ms(made) == lost_ms
 
 
 def test_the_fullest_server_is_named_from_80_percent_of_its_memory() -> None:
