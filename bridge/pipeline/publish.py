@@ -76,6 +76,14 @@ class Publisher:
             return 0, 0.0
         return self._unanswered, time.monotonic() - self._measured[1]
 
+    def late_from_ms(self) -> list[int]:
+        """Return from when two claims are late (Unix ms): the oldest that is not published, and the measured one that
+        is not answered. An unanswered one may be older than the measured one, and none that was answered counts."""
+        claims = [self._waiting[0][3]] if self._waiting else []
+        if self._measured is not None and self._unanswered > 0:
+            claims.append(self._measured[0])
+        return [claim.late_from_ms for claim in claims]
+
     def pace(self, gap_s: float, busy_gap_s: float) -> None:
         """Set the least number of seconds between two publishes, so that messages due close together leave together.
 

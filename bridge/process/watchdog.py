@@ -63,8 +63,8 @@ class Watch:
     def once(self) -> None:
         """One pass."""
         # What a resume let go is overdue since then. Its shard may hide an older message of another route meanwhile.
-        dues_ms = (max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms)
-        self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms)
+        dues_ms = [max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms]
+        self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
         self._health.say(Subject("overdue"), overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
         count, waited_s = self._publisher.unanswered()

@@ -11,7 +11,7 @@ from adapters.memory.memory_sink import HOLD
 from bridge.pipeline.ordered import Ordered
 from bridge.process.watchdog import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
 from bridge.telemetry.subject import rendered
-from tests.unit.house import SHARDS, House
+from tests.unit.house import SHARDS, House, turns
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,31 @@ async def test_published_messages_that_the_broker_does_not_confirm_are_trouble_a
     assert watched.watch.unconfirmed[0] == 2
     house.sink.answer_held()
     assert watched.troubles() == {}
+
+
+async def test_claimed_messages_are_overdue_until_the_broker_has_answered() -> None:
+    watched = Watched()
+    house = watched.house
+    house.sink.answer = HOLD
+    house.publish("a", 1000)
+    await house.park()
+    house.clock.advance(1000)
+    await house.deliver()
+    house.clock.advance(4000)
+    assert watched.troubles() == {}
+    assert watched.watch.overdue_s == pytest.approx(4, abs=0.1)
+    house.sink.answer_held()
+    await turns()
+    watched.troubles()
+    assert watched.watch.overdue_s == 0
+
+
+async def test_claimed_messages_for_which_the_broker_has_no_room_are_overdue() -> None:
+    watched = Watched()
+    house = watched.house
+    house.publish("a", 0)
+    await house.park()
+    await house.claimer.once()
+    house.clock.advance(3000)
+    watched.troubles()
+    assert watched.watch.overdue_s == pytest.approx(3, abs=0.1)
