@@ -68,13 +68,10 @@ def create_app(
     )
     backend = app.state.backend = Backend(settings, stores, processes, canaries)
 
-    async def verdict() -> str:
-        return (await backend.judged())[1].sentence
-
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router)
-    app.include_router(health_routes(settings, processes, stores.desk, verdict), responses=problems(503))
+    app.include_router(health_routes(settings, processes, backend.judged_soon), responses=problems(503))
     app.include_router(metrics_routes(settings, processes, stores.desk, canaries), responses=problems(503))
     if settings.ui.enabled:
         app.include_router(page_routes())

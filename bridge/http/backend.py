@@ -17,7 +17,6 @@ from starlette.responses import Response
 
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import PostdateError, Refused
-from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
@@ -113,7 +112,9 @@ class Events:
 
 
 #: A store that takes longer for its numbers is away.
-_PATIENCE_S = 3.0
+_PATIENCE_S = 2.5
+#: A probe waits no longer for them.
+_SOON_S = 0.6
 #: Looks through many messages at one time, those that wait included; and those that do not wait.
 LOOKS_MAX, _LOOKS_AT_ONCE = 32, 2
 
@@ -174,17 +175,17 @@ class Backend:
         ui = self.settings.ui
         return Sight(sees_all(ui.bodies, caller.role is Role.ADMIN), ui.bodies, ui.mask)
 
-    async def judged(self) -> tuple[Stats | None, Overall]:
+    async def judged(self, within_s: float = _PATIENCE_S) -> tuple[Stats | None, Overall]:
         """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
-        known."""
-        found, away = None, ""
+        known ``within_s``."""
+        found, away, asked = None, "", False
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                found = await self.look.stats()
+            found = await self.look.stats(within_s)
         except Refused:  # no route has a store, and none is left over
             pass
         except TimeoutError:
-            away = f"the store has not answered for {write_duration(int(self.look.unanswered_s()) * 1000)}"
+            asked = max(within_s, self.look.unanswered_s()) < _PATIENCE_S
+            away = self.look.error() or ("" if asked else "the store does not answer")
         except PostdateError as error:
             away = str(error)
         known = Known(
@@ -202,8 +203,13 @@ class Backend:
                 for frame in self.processes.frames()
             ],
             self._unready(),
+            asked,
         )
         return found, judge(known)
+
+    async def judged_soon(self) -> Overall:
+        """Return the verdict for a probe, which has no patience."""
+        return (await self.judged(_SOON_S))[1]
 
     def _unready(self) -> list[tuple[str, str]]:
         """Return what /readyz reports as missing, and each missing canary at once: /readyz waits for three."""

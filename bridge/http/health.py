@@ -1,12 +1,11 @@
 """The health paths. They need no token, and name nothing to a caller without one.
 
 /livez is judged by progress alone: a server that is away must not make a supervisor restart the bridge. /readyz asks
-for every connection. Both read what the bridge processes report, so a probe without a token costs them nothing.
+for every connection. One judgement makes its status and its sentence, and the page has the same sentence.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Annotated
@@ -14,25 +13,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from bridge.core.errors import PostdateError
-from bridge.desk.protocol import Desk
 from bridge.http.line import Processes
+from bridge.operate.verdict import Overall
 from bridge.settings import Settings
 
-_STORE_S = 2.0
-
-#: Opens the desk of all stores, or returns the one that is open. Raises as a command does.
-OpenDesk = Callable[[], Awaitable[Desk]]
-Verdict = Callable[[], Awaitable[str]]
+#: Judges by all that is known now. It waits a moment for the store, and not as long as a probe waits for the answer.
+Judge = Callable[[], Awaitable[Overall]]
 
 
-def health_routes(
-    settings: Settings, processes: Processes, open_desk: OpenDesk, verdict: Verdict | None = None
-) -> APIRouter:
-    """Return /livez, /readyz, /startupz and /version. Without processes the store alone is asked.
-
-    ``verdict`` returns the sentence that /readyz ends with: "ok" alone would hide what instances elsewhere report.
-    """
+def health_routes(settings: Settings, processes: Processes, judge: Judge) -> APIRouter:
+    """Return /livez, /readyz, /startupz and /version. Without processes the store alone is asked."""
     routes = APIRouter(tags=["health"])
 
     tokens = bool(settings.auth.known())
@@ -44,16 +34,16 @@ def health_routes(
     def asked(request: Request, verbose: str | None) -> bool:
         return verbose is not None and verbose not in ("0", "false") and known(request)
 
-    async def unready(route: str | None) -> list[tuple[str, str]]:
+    def unready(overall: Overall, route: str | None) -> list[tuple[str, str]]:
         """What keeps all routes, or one, from being ready."""
-        if not len(processes):
-            return await _store_away(open_desk) if settings.uses_store else []
         found = processes.not_ready()
+        if overall.away and "redis" not in dict(found):
+            found.append(("redis", overall.away))
         if route is None or route not in settings.routes:
             return found
         broker = settings.routes[route].broker
         needed = {broker, *(["redis"] if settings.routes[route].stored else [])}
-        others = processes.peers().keys() - needed
+        others = {*processes.peers(), "redis"} - needed
         return [(subject, text) for subject, text in found if subject not in others]
 
     @routes.get("/livez", summary="Whether the bridge makes progress", response_class=PlainTextResponse)
@@ -67,14 +57,15 @@ def health_routes(
     ) -> Response:
         if route is not None and route not in settings.routes and known(request):
             return PlainTextResponse("There is no such route.\n", 404)
-        found = await unready(route)
-        well = [(peer, "") for peer, there in processes.peers().items() if there]
-        overall = await verdict() if known(request) and verdict is not None else ""
-        return _answer(asked(request, verbose), not found, [*well, *found], overall)
+        overall = await judge()
+        found = unready(overall, route)
+        well = [(peer, "") for peer, there in processes.peers().items() if there and peer not in dict(found)]
+        sentence = overall.sentence if known(request) else ""
+        return _answer(asked(request, verbose), not found, [*well, *found], sentence)
 
     @routes.get("/startupz", summary="Whether the bridge was ready once", response_class=PlainTextResponse)
     async def startupz(request: Request, verbose: Annotated[str | None, Query()] = None) -> Response:
-        started = processes.started() or not (found := await unready(None))
+        started = processes.started() or not (found := unready(await judge(), None))
         return _answer(asked(request, verbose), started, [("start", "")] if started else found)
 
     @routes.get("/version", summary="The version of postdate")
@@ -84,17 +75,8 @@ def health_routes(
     return routes
 
 
-async def _store_away(open_desk: OpenDesk) -> list[tuple[str, str]]:
-    try:
-        async with asyncio.timeout(_STORE_S):
-            await (await open_desk()).now_ms()
-    except (PostdateError, TimeoutError) as error:
-        return [("redis", str(error) or f"no answer within {_STORE_S:.0f} s")]
-    return []
-
-
-def _answer(named: bool, well: bool, lines: list[tuple[str, str]], overall: str = "") -> Response:
+def _answer(named: bool, well: bool, lines: list[tuple[str, str]], sentence: str = "") -> Response:
     """Return 200 or 503, with ``named`` a line for each part, and the verdict for those who may know it."""
     parts = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines if named]
-    text = "\n".join([*parts, "ok" if well else "not ok", *filter(None, [overall])])
+    text = "\n".join([*parts, "ok" if well else "not ok", *filter(None, [sentence])])
     return PlainTextResponse(f"{text}\n", 200 if well else 503)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from socket import socket
 from typing import Any, cast
 
+from bridge.operate.verdict import STALE_S
 from bridge.process.frames import troubles_in
 from bridge.process.http_child import Reloading
 from bridge.telemetry.metrics import added
 from bridge.telemetry.subject import Subject
 
-#: A process sends a frame every second. One that is silent for this time hangs, or was not started again.
+#: A process sends a frame every second. One that is silent for this time is not alive: it hangs, or was not started
+#: again. It is not ready earlier, when the verdict calls it stale.
 SILENT_S = 15.0
 #: Far more than a frame with a thousand routes.
 _FRAME_MAX = 8 * 1024 * 1024
@@ -97,8 +99,8 @@ class Processes:
             return [("processes", "not all processes have started")]
         found: list[tuple[str, str]] = []
         for frame in self.frames():
-            if self._silent(frame):
-                found.append((frame.process, f"it has reported nothing for {SILENT_S:.0f} s"))
+            if self.silent_s(frame) >= STALE_S:
+                found.append((frame.process, f"it has reported nothing for {STALE_S:.0f} s"))
             elif frame.state != "running":
                 found.append((frame.process, f"it is {frame.state}"))
             found += [(peer, _not_there(frame, peer)) for peer, there in frame.peers.items() if not there]

@@ -10,7 +10,7 @@ import asyncio
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,7 @@ from bridge.core.message import Outcome
 from bridge.core.orders import RouteState, routes_that
 from bridge.core.reasons import ARRIVAL_KINDS, ReasonKind
 from bridge.desk.numbers import RouteStats, Stats
-from bridge.http.health import OpenDesk
+from bridge.desk.protocol import Desk
 from bridge.http.line import Processes
 from bridge.operate.describe import full_routes
 from bridge.settings import Settings
@@ -40,6 +40,8 @@ _FRESH_S = 5.0
 _WAIT_S = 2.0
 #: The windows of ``postdate_due_messages``, in milliseconds.
 _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
+#: Opens the desk of all stores, or returns the open one. Raises as a command does.
+OpenDesk = Callable[[], Awaitable[Desk]]
 #: The counters of the verbs.
 VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "delivered_early", "retry": "retried"}
 
@@ -131,7 +133,8 @@ class MetricsPage(Collector):
         yield _gauge("postdate_config_last_reload_successful", text, float(reloading.worked))
         text = "When settings were last loaded (Unix seconds)."
         yield _gauge("postdate_config_last_reload_success_timestamp_seconds", text, self._processes.loaded_at_s)
-        yield _gauge("postdate_ready", "1 if /readyz answers 200.", float(not self._processes.not_ready()))
+        ready = not self._processes.not_ready() and (self._store.up or not self._stored)
+        yield _gauge("postdate_ready", "1 if /readyz answers 200.", float(ready))
 
     # -- what the processes counted -----------------------------------------------------------------------------------
 

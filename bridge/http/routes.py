@@ -19,6 +19,7 @@ from bridge.operate.documents import RouteFacts, Routes
 from bridge.operate.select import unknown_route
 from bridge.operate.verbs import ROUTE_VERBS, RouteVerb
 from bridge.operate.verdict import STALE_S
+from bridge.telemetry.subject import Subject
 
 reads = router(Role.VIEWER, "routes")
 admin = router(Role.ADMIN, "routes")
@@ -117,9 +118,9 @@ def _broker_away(here: Backend, name: str, found: Stats) -> bool:
 
 
 def _away(frame: Frame, broker: str) -> bool:
-    """Return whether a process is not connected to its broker. One whose intake is missing is connected."""
+    """Return whether a process is not connected to its broker. One that only lacks an intake is connected."""
     intakes = any(subject.is_intake(broker) for subject in frame.troubles)
-    return frame.peers.get(broker) is False and not intakes
+    return frame.peers.get(broker) is False and not (intakes and Subject(broker, "publish") not in frame.troubles)
 
 
 def _beside(here: Backend, facts: RouteFacts) -> bool | None:

@@ -31,7 +31,9 @@ T = TypeVar("T")
 #: Takes the id that a message would get; returns the one that it gets.
 Reserve = Callable[[bytes], Awaitable[bytes]]
 #: One look at the store serves all who ask within this time.
-FRESH_S = 1.0
+FRESH_S = 0.5
+#: A store whose last look failed gets this time to answer the next one.
+_AGAIN_S = 0.5
 
 
 class Stores(Protocol):
@@ -51,11 +53,14 @@ class Stores(Protocol):
 
 
 class Look:
-    """The numbers of the store, read at most once in ``FRESH_S``; so is the error of a store that is away."""
+    """The numbers of the store, read at most once in ``FRESH_S``; so is the error of a store that is away.
+
+    All who ask meanwhile wait for the same look. It goes on when they have waited long enough.
+    """
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._lock = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
         self._found: Stats | PostdateError | None = None
         self._at = 0.0
         self._asked_s: float | None = None
@@ -64,25 +69,43 @@ class Look:
         """Return for how long the store has not answered: since the first question after its last answer."""
         return 0.0 if self._asked_s is None else time.monotonic() - self._asked_s
 
-    async def stats(self) -> Stats:
-        """Return the numbers. Raises as the desk."""
+    def error(self) -> str:
+        """Return why the last look failed; "" if it did not."""
+        return str(self._found) if isinstance(self._found, PostdateError) else ""
+
+    async def stats(self, within_s: float | None = None) -> Stats:
+        """Return the numbers. Raises as the desk, and ``TimeoutError`` for a look that takes longer than ``within_s``.
+
+        After a look that failed it takes at most ``_AGAIN_S``: then the store is away, until it answers.
+        """
         if self._asked_s is None:
             self._asked_s = time.monotonic()
-        async with self._lock:
-            if self._found is None or time.monotonic() - self._at > FRESH_S:
-                try:
-                    self._found = await (await self._stores.desk()).stats()
-                except PostdateError as error:
-                    self._found = error
-                self._at = time.monotonic()
-            if isinstance(self._found, PostdateError):
-                raise self._found.with_traceback(None)
-            self._asked_s = None
-            return self._found
+        if within_s is not None and self.error():
+            within_s = min(within_s, _AGAIN_S)
+        while self._found is None or time.monotonic() - self._at > FRESH_S:
+            looking = self._looking = self._looking or asyncio.create_task(self._look())
+            done, _ = await asyncio.wait([looking], timeout=within_s)
+            if not done:
+                raise TimeoutError
+            looking.result()
+        if isinstance(self._found, PostdateError):
+            raise self._found.with_traceback(None)
+        self._asked_s = None
+        return self._found
+
+    async def _look(self) -> None:
+        found: Stats | PostdateError | None = None
+        try:
+            found = await (await self._stores.desk()).stats()
+        except PostdateError as error:
+            found = error
+        finally:
+            if self._looking is asyncio.current_task():
+                self._found, self._at, self._looking = found, time.monotonic(), None
 
     def forget(self) -> None:
-        """Look again at the next request."""
-        self._found = None
+        """Look again at the next request: a look that is under way may not see what was just done."""
+        self._found = self._looking = None
 
 
 def at_desk(settings: Settings, work: Callable[[Desk], Awaitable[T]]) -> T:

@@ -64,8 +64,8 @@ class LocalReport:
 class Known:
     """The facts of a verdict.
 
-    ``stats`` is None where the store does not answer, and ``away`` says why; or where no route is ``stored``.
-    ``unready`` is what /readyz reports as missing.
+    ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
+    answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing.
     """
 
     stats: Stats | None = None
@@ -73,6 +73,7 @@ class Known:
     stored: bool = True
     local: Sequence[LocalReport] = ()
     unready: Sequence[tuple[str, str]] = ()
+    asked: bool = False
 
     @property
     def late_ms(self) -> int:
@@ -81,12 +82,14 @@ class Known:
 
 
 class Overall(NamedTuple):
-    """The verdict. ``sentence`` ends with a full stop; ``level`` is OK if all is well."""
+    """The verdict. ``sentence`` ends with a full stop; ``level`` is OK if all is well. ``away``: why the store does not
+    answer, as in ``Known``."""
 
     level: Severity
     sentence: str
     faults: Sequence[Fault]
     instances: Sequence[InstanceVerdict]
+    away: str = ""
 
     @property
     def well(self) -> bool:
@@ -113,7 +116,9 @@ def judge(known: Known) -> Overall:
     if faults:
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
         level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
-        return Overall(level, _of_faults(faults, overdue), faults, instances)
+        return Overall(level, _of_faults(faults, overdue), faults, instances, known.away)
+    if known.asked:
+        return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
         return Overall(level, overdue, (), instances)

@@ -6,19 +6,13 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
-from pydantic import SecretStr
 
-from bridge.core.errors import StoreUnavailable
-from bridge.http.health import OpenDesk, health_routes
 from bridge.http.line import SILENT_S, Frame, Processes, read_frame
+from bridge.operate.verdict import STALE_S
 from bridge.process.frames import FrameLine, line_pair
-from bridge.settings import Settings
-from bridge.settings.model import Auth, Route
 from bridge.telemetry.metrics import Metrics, added
-from tests.api import MemoryStores, api
+from tests.api import api
 
 UP = {"redis": True, "rabbitmq": True}
 
@@ -78,7 +72,9 @@ def test_a_stuck_loop_and_a_silent_process_are_not_alive() -> None:
     now.now_s += SILENT_S + 1
     processes.take(0, frame("a", now.now_s, peers=UP))
     assert processes.not_alive().startswith("b has reported nothing")
-    assert processes.not_ready() == [("b", f"it has reported nothing for {SILENT_S:.0f} s")]
+    processes.take(1, frame("b", now.now_s - STALE_S, peers=UP))
+    assert processes.not_alive() == ""
+    assert processes.not_ready() == [("b", f"it has reported nothing for {STALE_S:.0f} s")], "as the verdict says"
 
 
 def test_workers_that_wait_for_their_parent_are_alive_and_missing_ones_are_not() -> None:
@@ -170,20 +166,9 @@ async def test_health_names_nothing_without_a_token() -> None:
 
 
 async def test_without_processes_the_store_alone_is_asked() -> None:
-    stores = MemoryStores()
-    assert await unready(stores.desk) == 200
-    stores.memory.away = "gone"
-    with pytest.raises(StoreUnavailable):
-        await stores.desk()
-    assert await unready(stores.desk) == 503
-
-
-async def unready(open_desk: OpenDesk) -> int:
-    """What /readyz of `postdate serve` answers."""
-    app = FastAPI()
-    one = Settings(
-        auth=Auth(viewer_token=SecretStr("x" * 20)), routes={"orders": Route(intercept="o.delay", deliver_to="o")}
-    )
-    app.include_router(health_routes(one, Processes(), open_desk))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        return (await client.get("/readyz")).status_code
+    async with api(None) as client:
+        assert (await client.client.get("/readyz")).status_code == 200
+        client.stores.memory.away = "gone"
+        client.backend.look.forget()
+        assert (await client.client.get("/readyz")).status_code == 503
+        assert (await client.client.get("/startupz")).status_code == 503

@@ -89,21 +89,52 @@ async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() ->
         assert (await client.get("/status", 503))["canary"][0]["ok"] is None, "none can come back"
 
 
-async def test_the_time_without_an_answer_grows_until_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.http.backend._PATIENCE_S", 0.01)
+async def test_a_store_that_answers_late_is_away_for_nobody_and_its_answer_is_used() -> None:
     async with api() as client:
-        kept, asleep = client.stores.desk, asyncio.Event()
+        await client.stores.store.meet(4_000, True, REPORT)
+        kept, awake = client.stores.desk, asyncio.Event()
 
         async def desk() -> Any:
-            await asleep.wait()
+            await awake.wait()
+            return await kept()
 
         client.stores.desk = desk  # type: ignore[method-assign]
-        assert (await client.backend.judged())[1].sentence.endswith("has not answered for 0ms.")
-        client.backend.look._asked_s = time.monotonic() - 62
-        assert (await client.backend.judged())[1].sentence.endswith("has not answered for 1m 2s.")
+        found, overall = await client.backend.judged(0.01)
+        assert (found, overall.away) == (None, "")
+        assert overall.sentence == "Not known: the store has not answered yet."
+        assert not overall.well
+        awake.set()
+        await asyncio.sleep(0.01)
+        client.stores.desk = None  # type: ignore[assignment, method-assign]
+        assert (await client.backend.judged(0.01))[1].well, "by the look that went on"
+
+
+async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_answers() -> None:
+    async with api(processes=Processes(1)) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        kept = client.stores.desk
+
+        async def desk() -> Any:
+            await asyncio.sleep(60)
+
+        peers = {"redis": True, "rabbitmq": True}
+        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60)
+        client.backend.processes.take(0, frame)
+        client.stores.desk = desk  # type: ignore[method-assign]
+        asked_s = time.monotonic()
+        told = await client.client.get("/readyz?verbose")
+        assert time.monotonic() - asked_s < 1
+        not_yet = "Not known: the store has not answered yet."
+        assert told.text.splitlines() == ["[+]rabbitmq ok", "[+]redis ok", "ok", not_yet]
+        client.backend.look._asked_s = time.monotonic() - 2.5
+        for path in ("/readyz?verbose", "/readyz?verbose&route=orders"):
+            told = await client.client.get(path)
+            lines = ["[+]rabbitmq ok", "[-]redis the store does not answer", "not ok"]
+            assert told.text.splitlines() == [*lines, "Trouble: the store does not answer."]
+            assert told.status_code == 503
         client.stores.desk = kept  # type: ignore[method-assign]
-        assert (await client.backend.judged())[0] is not None
-        assert client.backend.look.unanswered_s() == 0
+        client.backend.look.forget()
+        assert (await client.client.get("/readyz?verbose")).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -117,6 +148,15 @@ async def test_the_time_without_an_answer_grows_until_the_store_answers(monkeypa
                 "troubles": {Subject("rabbitmq", INTAKE, "orders.delay"): "it is not consumed"},
             },
             False,
+        ),
+        (
+            {
+                "peers": {"rabbitmq": False},
+                "troubles": dict.fromkeys(
+                    (Subject("rabbitmq", INTAKE), Subject("rabbitmq", "publish")), "no heartbeat"
+                ),
+            },
+            True,
         ),
     ],
 )
