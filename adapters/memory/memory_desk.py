@@ -135,7 +135,8 @@ class MemoryDesk:
             by_route=routes,
             silent={name: max(0, now_ms - until_ms) for name, (until_ms, _) in reports.items() if name not in running},
             instances_lost=self._memory.instances_lost,
-            warnings=lost_instances(lost, self._broker, now_ms) if running else [],
+            lost=lost_instances(lost, self._broker, now_ms) if running else {},
+            orders=ordered(orders),
         )
 
     async def orders(self) -> RouteOrders:

@@ -254,8 +254,7 @@ class RedisDesk:
             full = refuses_writes(await persistence_of(self._client))
             made = await read_agreement(self._client, self._prefix)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
-        lost = lost_instances(losses, self._broker, now_ms) if instances else []
-        found = (full, loss_in(made, now_ms), step_in(made, now_ms), *lost, nearly_full(memory), many_dead(dead))
+        found = (full, loss_in(made, now_ms), step_in(made, now_ms), nearly_full(memory), many_dead(dead))
         warnings = [text for text in found if text]
         return Stats(
             now_ms,
@@ -276,6 +275,8 @@ class RedisDesk:
             made.get("instances_lost", 0),
             bool(full),
             costly_loss_ms(made),
+            lost_instances(losses, self._broker, now_ms) if instances else {},
+            ordered(orders),
         )
 
     async def orders(self) -> RouteOrders:

@@ -133,6 +133,7 @@ class Stats:
     ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
     ``lost_ms``: when the store last came back without messages that it had; 0 if it did not.
+    ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
 
     now_ms: int
@@ -153,6 +154,18 @@ class Stats:
     instances_lost: int = 0
     refuses_writes: bool = False
     lost_ms: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
+    orders: RouteOrders = field(default_factory=dict)
+
+    @property
+    def all_warnings(self) -> list[str]:
+        """Return the warnings, with one of all lost instances."""
+        names = ", ".join(f"{name} at {write_moment(at_ms)}" for name, at_ms in self.lost.items())
+        lost = (
+            f"lost instances: {names}. Each stopped reporting and did not leave: it died, or it is frozen. Others "
+            "have delivered its messages since then"
+        )
+        return [*self.warnings, *([lost] if names else [])]
 
     @property
     def waiting(self) -> int:
@@ -175,17 +188,13 @@ class Stats:
         return [number for number in numbers if isinstance(number, int | float)]
 
 
-def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> list[str]:
-    """Return a warning for each of the last instances that were lost within an hour, the latest first. Pure.
+def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> dict[str, int]:
+    """Return the last instances that were lost within an hour, with their broker, and when that was (Unix ms). Pure.
 
-    ``losses``: by name, when another instance removed it (Unix ms).
+    ``losses``: by name, when another instance removed it.
     """
     latest = sorted(((at_ms, name) for name, at_ms in losses.items() if now_ms - at_ms < _LOST_SHOWN_MS), reverse=True)
-    return [
-        f"instance {name} ({broker}) stopped reporting and did not leave: it died, or it is frozen. The others have "
-        f"delivered its messages since {write_moment(at_ms)}"
-        for at_ms, name in latest[:_LOST_SHOWN]
-    ]
+    return {f"{name} ({broker})": at_ms for at_ms, name in latest[:_LOST_SHOWN]}
 
 
 def together(stats: Sequence[Stats]) -> Stats:
@@ -218,4 +227,6 @@ def together(stats: Sequence[Stats]) -> Stats:
         instances_lost=sum(store.instances_lost for store in stats),
         refuses_writes=any(store.refuses_writes for store in stats),
         lost_ms=max(store.lost_ms for store in stats),
+        lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
+        orders={route: order for store in stats for route, order in store.orders.items()},
     )

@@ -244,7 +244,7 @@ def stats_of(
         memory=memory_of(found),
         bytes_per_message=found.bytes_each,
         refuses_writes=found.refuses_writes,
-        warnings=list(found.warnings),
+        warnings=found.all_warnings,
         routes=[counts_of(name, found, orders) for name in _named_routes(found, orders)],
         instances=instances_of(found),
         silent=dict(found.silent),

@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from bridge.core.orders import RouteState, routes_that
 from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
@@ -21,6 +22,8 @@ from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS
 STALE_S = 5.0
 #: Overdue by less is usual under load; by more it is a failure.
 LATE_MS, FAILED_MS = 1000, 10_000
+#: Names of routes in the sentence.
+_NAMED_MAX = 5
 _START = "Start one with `postdate run`"
 
 
@@ -41,11 +44,12 @@ class Fault(NamedTuple):
 
 
 class InstanceVerdict(NamedTuple):
-    """An instance by name, with what is wrong with it."""
+    """An instance by name, with what is wrong with it. ``silent``: for how long a stale one has been silent."""
 
     name: str
     state: InstanceState
     faults: tuple[Fault, ...] = ()
+    silent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,10 @@ _PAST = frozenset({str(STORE_CONTENTS), str(STORE_CLOCK)})
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
     instances = judge_instances(known)
-    faults = [*_away(known), *_alone(known, instances)]
-    faults += _merged(fault for instance in instances for fault in instance.faults if not _repeats(known, fault))
-    faults += [fault for fault in _parents(known) if fault not in faults]
+    processes = [*instances, *_parents(known)]
+    faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
+    heard = (process.faults for process in processes if not process.silent)
+    faults += _merged(fault for found in heard for fault in found if not _repeats(known, fault))
     faults.sort(key=lambda fault: fault.subject in _PAST)  # what is wrong now comes first
     if not faults:
         faults = [
@@ -122,8 +127,10 @@ def judge(known: Known) -> Overall:
     if overdue:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
         return Overall(level, overdue, (), instances)
-    if known.stats is not None and known.stats.warnings:
-        return Overall(Severity.WARN, f"Warning: {known.stats.warnings[0]}.", (), instances)
+    if warnings := known.stats.all_warnings if known.stats is not None else []:
+        more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
+        faults = [Fault("", "warning", text) for text in warnings]
+        return Overall(Severity.WARN, f"Warning: {warnings[0]}.{more}", faults, instances)
     return Overall(Severity.OK, _all_well(known), (), instances)
 
 
@@ -148,9 +155,9 @@ def _instance(
     name: str, local: LocalReport | None, report: Mapping[str, Any] | None, silent_ms: int | None
 ) -> InstanceVerdict:
     if local is not None and local.silent_s >= STALE_S:
-        return _stale(name, f"for {write_duration(int(local.silent_s) * 1000)}")
+        return _stale(name, int(local.silent_s * 1000))
     if local is None and silent_ms is not None:
-        return _stale(name, f"for {write_duration(max(1, silent_ms // 1000) * 1000)}")
+        return _stale(name, silent_ms)
     faults = [Fault(name, subject, _bare(text)) for subject, text in (local.troubles if local else {}).items()]
     if not faults and silent_ms is not None:
         faults = [Fault(name, "store", f"instance {name} does not report to the store")]
@@ -174,9 +181,20 @@ def _without_store(report: LocalReport) -> InstanceVerdict:
     return InstanceVerdict(report.name, InstanceState.TROUBLE, (Fault(report.name, "store", text),))
 
 
-def _stale(name: str, since: str) -> InstanceVerdict:
-    text = f"instance {name} has been silent {since}: it is frozen, or it died. Look at its process"
-    return InstanceVerdict(name, InstanceState.STALE, (Fault(name, "instance", text),))
+def _stale(name: str, silent_ms: int) -> InstanceVerdict:
+    silent = write_duration(max(1, silent_ms // 1000) * 1000)
+    text = f"instance {name} has been silent for {silent}: it is frozen, or it died. Look at its process"
+    return InstanceVerdict(name, InstanceState.STALE, (Fault(name, "instance", text),), silent)
+
+
+def _silent(processes: Sequence[InstanceVerdict]) -> Iterator[Fault]:
+    """Name all silent ones in one sentence: they may have died with one command."""
+    if len(processes) == 1:
+        yield from processes[0].faults
+    elif processes:
+        names = ", ".join(f"{process.name} for {process.silent}" for process in processes)
+        text = f"silent instances: {names}. Each is frozen, or it died. Look at its process"
+        yield Fault(", ".join(process.name for process in processes), "instance", text)
 
 
 def _away(known: Known) -> Iterator[Fault]:
@@ -203,10 +221,8 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
         yield Fault("", "instance", f"no instance is running. {_START}")
 
 
-def _parents(known: Known) -> Iterator[Fault]:
-    for report in known.local:
-        if not report.broker:
-            yield from _instance(report.name, report, None, None).faults
+def _parents(known: Known) -> list[InstanceVerdict]:
+    return [_instance(report.name, report, None, None) for report in known.local if not report.broker]
 
 
 def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
@@ -226,13 +242,37 @@ def _all_well(known: Known) -> str:
     found = known.stats
     if found is None or not (known.stored or found.waiting):
         return "No route has a store. Messages wait in the broker: see Levels."
-    due = "none due"
-    if found.next_due_ms is not None:
-        away_ms = max(0, found.next_due_ms - found.now_ms)
-        wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)
-        due = f"next in {wait}" if away_ms else "next now"
-    held = f", {found.held:,} of them held by a pause or max_rate" if found.held else ""
-    return f"All well: {found.waiting:,} parked{held}, {due}, nothing overdue."
+    return f"All well: {found.waiting:,} parked{_next(found)}, nothing overdue.{_ordered(found)}"
+
+
+def _next(found: Stats) -> str:
+    """Return when the next message leaves. One of a paused route does not; what other routes have may be unknown."""
+    next_ms, paused = found.next_due_ms, routes_that(found.orders, RouteState.PAUSED)
+    if paused:
+        others = [counts for route, counts in found.by_route.items() if route not in paused]
+        if any(counts.parked > counts.held and counts.next_due_ms is None for counts in others):
+            return ""
+        next_ms = min((counts.next_due_ms for counts in others if counts.next_due_ms is not None), default=None)
+    if next_ms is None:
+        return ", none due"
+    away_ms = max(0, next_ms - found.now_ms)
+    wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)
+    return f", next in {wait}" if away_ms else ", next now"
+
+
+def _ordered(found: Stats) -> str:
+    """Name the routes that an order or a rate holds: a forgotten pause looks well otherwise."""
+    paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
+    held = {route: counts.held for route, counts in found.by_route.items() if counts.held}
+    groups = {"Paused": paused, "At max_rate": held.keys() - paused, "Draining": draining - held.keys()}
+    return "".join(f" {what}: {_few(sorted(routes), held)}." for what, routes in groups.items() if routes)
+
+
+def _few(routes: Sequence[str], held: Mapping[str, int]) -> str:
+    """Return the first names, with how many messages each route holds."""
+    names = [f"{route} (held: {held[route]:,})" if route in held else route for route in routes[:_NAMED_MAX]]
+    more = len(routes) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _bare(text: str) -> str:

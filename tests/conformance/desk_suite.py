@@ -12,6 +12,7 @@ from bridge.core.errors import Refused
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.core.ports import Batch, Keyed, Release, Store
 from bridge.core.state import State
+from bridge.delay.duration import write_moment
 from bridge.desk.numbers import RouteStats
 from bridge.desk.rows import HEAD_BYTES, Filter, Row
 from bridge.parking.envelope import index_field, seal, unseal
@@ -385,25 +386,26 @@ class Count:
             await lose(desk_rig, other)
             stats = await desk_rig.desk.stats()
             assert stats.instances_lost == losses, "each loss counts, also that of an instance that came back"
-            [warning] = stats.warnings
-            assert warning.startswith("instance other (rabbitmq) stopped reporting and did not leave: ")
+            assert stats.all_warnings[0].startswith(
+                f"lost instances: other (rabbitmq) at {write_moment(stats.now_ms)[:11]}"
+            )
             await other.meet(TTL_MS, True, "{}")
             stats = await desk_rig.desk.stats()
-            assert (list(stats.warnings), stats.instances_lost) == ([], losses), "it has healed"
+            assert (dict(stats.lost), stats.instances_lost) == ({}, losses), "it has healed"
 
     async def test_a_lost_instance_is_named_until_another_takes_its_place(self, desk_rig: DeskRig) -> None:
         await lose(desk_rig, await desk_rig.beside("other"))
         await desk_rig.store.meet(TTL_MS, True, "{}")
-        assert len((await desk_rig.desk.stats()).warnings) == 1
+        assert list((await desk_rig.desk.stats()).lost) == ["other (rabbitmq)"]
         await (await desk_rig.beside("third")).meet(TTL_MS, True, "{}")
-        assert (await desk_rig.desk.stats()).warnings == []
+        assert (await desk_rig.desk.stats()).lost == {}
 
     async def test_an_instance_whose_successor_ran_before_it_was_missed_is_not_named(self, desk_rig: DeskRig) -> None:
         dead = await desk_rig.beside("dead")
         await dead.meet(TTL_MS, True, "{}")
         await wait_out(desk_rig)
         stats = await desk_rig.desk.stats()
-        assert (list(stats.warnings), stats.instances_lost) == ([], 1)
+        assert (dict(stats.lost), stats.instances_lost) == ({}, 1)
 
     async def test_an_instance_that_left_is_no_loss(self, desk_rig: DeskRig) -> None:
         other = await desk_rig.beside("other")
@@ -411,7 +413,7 @@ class Count:
         await other.meet(0, False, "{}")
         await wait_out(desk_rig)
         stats = await desk_rig.desk.stats()
-        assert (list(stats.warnings), stats.instances_lost) == ([], 0)
+        assert (dict(stats.lost), stats.instances_lost) == ({}, 0)
 
     async def test_an_empty_store_has_numbers_too(self, desk_rig: DeskRig) -> None:
         stats = await desk_rig.desk.stats()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.numbers import RouteStats, Stats
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import InstanceState, Known, LocalReport, judge
@@ -18,6 +19,9 @@ HERE = LocalReport("a-1", "rabbitmq", 0.4)
 ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
 
 
+PAUSED, DRAINED = (RouteOrder(state, 1, Actor("admin"), "") for state in (RouteState.PAUSED, RouteState.DRAINING))
+
+
 def late(ms: int) -> Stats:
     """Two overdue messages, the oldest by so much."""
     return replace(CALM, overdue=2, by_route={"orders": RouteStats(5, overdue=2, oldest_overdue_ms=ms)})
@@ -27,9 +31,59 @@ TABLE = {
     "calm": (Known(CALM), "OK", "All well: 5 parked, next in 1m, nothing overdue."),
     "nothing parked": (Known(replace(CALM, parked=0, next_due_ms=None)), "OK", "All well: 0 parked, none due,"),
     "most of it is held": (
-        Known(replace(CALM, held=4, claimed=2)),
+        Known(replace(CALM, held=4, claimed=2, by_route={"slow": RouteStats(7, held=4)})),
         "OK",
-        "All well: 7 parked, 4 of them held by a pause or max_rate, next in 1m, nothing overdue.",
+        "All well: 7 parked, next in 1m, nothing overdue. At max_rate: slow (held: 4).",
+    ),
+    "two of three routes are paused, and the next message of the third is a minute later": (
+        Known(
+            replace(
+                CALM,
+                held=1_200,
+                next_due_ms=12_000,
+                orders={"orders": PAUSED, "bills": PAUSED, "last": DRAINED},
+                by_route={
+                    "bills": RouteStats(1_300, held=1_200, next_due_ms=12_000),
+                    "orders": RouteStats(3, next_due_ms=13_000),
+                    "third": RouteStats(1, next_due_ms=73_000),
+                },
+            )
+        ),
+        "OK",
+        "All well: 5 parked, next in 1m 3s, nothing overdue. Paused: bills (held: 1,200), orders. Draining: last.",
+    ),
+    "every route is paused": (
+        Known(replace(CALM, orders={"orders": PAUSED}, by_route={"orders": RouteStats(5, next_due_ms=70_000)})),
+        "OK",
+        "All well: 5 parked, none due, nothing overdue. Paused: orders.",
+    ),
+    "the next message of a route that is not paused is not known": (
+        Known(
+            replace(CALM, orders={f"r{n}": PAUSED for n in range(7)}, by_route={"deep": RouteStats(5)}, next_due_ms=1)
+        ),
+        "OK",
+        "All well: 5 parked, nothing overdue. Paused: r0, r1, r2, r3, r4 and 2 more.",
+    ),
+    "the store was asked and may still answer": (
+        Known(asked=True, local=[HERE]),
+        "WARN",
+        "Not known: the store has not answered yet.",
+    ),
+    "two instances died with one command": (
+        Known(replace(CALM, instances={"c-3": RUNNING}, silent={"a-1": 21_500, "b-2": 20_900})),
+        "FAIL",
+        "Trouble: silent instances: a-1 for 21s, b-2 for 20s. Each is frozen, or it died. Look at its process.",
+    ),
+    "two instances died, and others took over": (
+        Known(replace(CALM, lost={"a-1 (rabbitmq)": 0, "b-2 (kafka)": 1_000}, warnings=("and more",))),
+        "WARN",
+        "Warning: and more. Warnings: 2.",
+    ),
+    "two instances were lost": (
+        Known(replace(CALM, lost={"a-1 (rabbitmq)": 0, "b-2 (kafka)": 1_000})),
+        "WARN",
+        "Warning: lost instances: a-1 (rabbitmq) at 1970-01-01T00:00:00.000Z, "
+        "b-2 (kafka) at 1970-01-01T00:00:01.000Z. Each stopped",
     ),
     "the next is due now": (Known(replace(CALM, next_due_ms=9_990)), "OK", "All well: 5 parked, next now, nothing"),
     "overdue by less than a second": (Known(late(900)), "OK", "All well: 5 parked"),
