@@ -9,6 +9,7 @@ import {
   go,
   link,
   paused,
+  STATUS_MS,
   status,
   statusPoll,
   theme,
@@ -68,16 +69,17 @@ function Live() {
   const poll = statusPoll.use();
   const age = useAge(poll);
   const why = paused();
+  const since = age ? ` for ${span(age)}` : "";
   const words = poll.error
-    ? `no answer${age ? ` for ${span(age)}` : ""}`
+    ? `no ${poll.error.status ? "figures" : "answer"}${since}`
     : why
       ? `paused: ${why}`
       : age
-        ? `waiting for ${span(age)}`
+        ? `no answer${since}`
         : poll.data
           ? "live"
           : "connecting";
-  return html`<span class=${words === "live" ? "live" : poll.error ? "live bad" : "live off"} title="The page refreshes every 2 seconds"><i aria-hidden="true"></i>${words}</span>`;
+  return html`<span class=${words === "live" ? "live" : poll.error ? "live bad" : "live off"} title="The status refreshes every second, lists every 2 seconds"><i aria-hidden="true"></i>${words}</span>`;
 }
 
 function Foot() {
@@ -171,7 +173,7 @@ function Toast() {
 
 function App() {
   const { path } = address.use();
-  const poll = usePoll("status");
+  const poll = usePoll("status", {}, STATUS_MS);
   const { data, error } = poll;
   const [open, setOpen] = useState(false);
   const ask = asksToken.use();

@@ -24,12 +24,16 @@ function Tile({ name, value, note, tone = "", to, title }) {
   </a>`;
 }
 
+/** A server that has not answered for so long is in trouble, and no longer slow. */
+const HANGS_MS = 6000;
+
 /** The verdict of the server, or that there is none: its sentence, and whether it is green. Old figures are never green. */
 export function sentenceOf(now, { error }, age, why) {
   if (error && error.more.sentence == null) return [error.message, "bad"];
   if (!age || error) return [now.sentence, now.well ? "good" : "bad"];
-  return why
-    ? [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"]
+  if (why) return [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"];
+  return age < HANGS_MS
+    ? [`Not known: no answer for ${span(age)}.`, "wait"]
     : [`postdate has not answered for ${span(age)}.`, "bad"];
 }
 

@@ -52,8 +52,10 @@ export const token = kept("sessionStorage", "postdate.token", "");
 /** Why the API asks for a token; "" while it does not. */
 export const asksToken = shared("");
 export const status = shared(null);
+/** The status is asked for so long after each answer. */
+export const STATUS_MS = 1000;
 /** The poll of the status: {data, error, at}. */
-export const statusPoll = shared({ data: null, error: null, at: null, every: 2000 });
+export const statusPoll = shared({ data: null, error: null, at: null, every: STATUS_MS });
 /** Milliseconds that the server's clock is ahead of the browser's. */
 export const ahead = shared(0);
 export const toast = shared(null);
@@ -123,31 +125,32 @@ export function paused() {
 }
 
 /**
- * Data of a poll that is refreshed counts as old after this time beyond its interval, and at once when the last request
- * failed. The second number is for a poll beside a status that is old already: no part of the page lags behind the banner.
+ * Data of a poll counts as old when its refresh is late by most of an interval, and at once when the last request failed.
+ * The status is refreshed every second: two seconds after the last answer it is old. All that is not fresher than
+ * `BESIDE_MS` is old then, too, so that no part of the page lags behind the banner.
  */
-const OLD_MS = 6000,
-  BESIDE_OLD_MS = 1500;
+const LATE = 1.8,
+  BESIDE_MS = 800;
 
 /** How old the data of a poll is (ms), if that is worth a word; 0 if it is as good as live. Pure. */
-export function ageOf({ data, error, at, every }, now, patience = OLD_MS) {
+export function ageOf({ data, error, at, every }, now, limit = every * LATE) {
   if (!data || at == null) return 0;
   const age = Math.max(1, now - at);
-  return error || (every && age > every + patience) ? age : 0;
+  return error || (every && age > limit) ? age : 0;
 }
 
 /** A hook: the same for now. */
 export function useAge(poll) {
   useSeconds();
   const now = Date.now();
-  return ageOf(poll, now, ageOf(statusPoll.use(), now) ? BESIDE_OLD_MS : OLD_MS);
+  return ageOf(poll, now, ageOf(statusPoll.use(), now) ? BESIDE_MS : undefined);
 }
 
 /** One clock for all parts of the page: what gets old does so everywhere at once. */
 const ticks = shared(0);
-setInterval(() => ticks.set(ticks.get() + 1), 1000);
+setInterval(() => ticks.set(ticks.get() + 1), 500);
 
-/** A hook: the server's clock, again every second, for texts such as "in 5s". */
+/** A hook: the server's clock, twice a second, for texts such as "in 5s". */
 export function useSeconds() {
   ticks.use();
   return serverNow();
