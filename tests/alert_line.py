@@ -25,7 +25,11 @@ _SAMPLE = re.compile(r"^(postdate_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _STEP_S, _BEFORE = 30, 4
 _COUNTERS = ("_total", "_bucket", "_count", "_sum")
 _MOMENT = "_timestamp_seconds"
-_AGES = ("postdate_oldest_overdue_seconds", "postdate_journal_unwritten_age_seconds")
+_AGES = (
+    "postdate_oldest_overdue_seconds",
+    "postdate_journal_unwritten_age_seconds",
+    "postdate_unconfirmed_seconds",
+)
 
 #: The samples of one page by name and labels, and when it was read (Unix seconds).
 Page = tuple[dict[str, float], float]

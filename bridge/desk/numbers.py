@@ -181,7 +181,12 @@ class Stats:
     def oldest_overdue_ms(self) -> int:
         """Return for how long the oldest message of ``late`` has been due; 0 for none."""
         stored_ms = max((route.oldest_overdue_ms for route in self.by_route.values()), default=0)
-        return max(stored_ms, int(max(self._reported("unconfirmed_s"), default=0.0) * 1000))
+        return max(stored_ms, int(self.unconfirmed_s * 1000))
+
+    @property
+    def unconfirmed_s(self) -> float:
+        """Return for how long the oldest published message has waited for a broker's answer; 0 below a second."""
+        return max(self._reported("unconfirmed_s"), default=0.0)
 
     def _reported(self, name: str) -> list[float]:
         numbers = (report.get(name) for report in self.instances.values())

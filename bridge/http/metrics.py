@@ -308,6 +308,8 @@ class MetricsPage(Collector):
         yield _gauge("postdate_instances", "Instances that report, by the store.", len(stats.instances))
         text = "Instances that stopped reporting without leaving, and were removed."
         yield _counter("postdate_instances_lost", text, stats.instances_lost)
+        text = "For how long the oldest published message has waited for a broker's answer; 0 below a second."
+        yield _gauge("postdate_unconfirmed_seconds", text, stats.unconfirmed_s)
         text = "When Redis was last found emptied, or older and without some messages (Unix seconds); 0 if it was not."
         yield _gauge("postdate_store_loss_timestamp_seconds", text, stats.lost_ms / 1000)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)

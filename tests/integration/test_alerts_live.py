@@ -184,6 +184,27 @@ def test_a_redis_that_is_nearly_full_fires_its_alert(
     check_firing({"PostdateStoreMemory"}, calm, after, tmp_path)
 
 
+def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert(
+    own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    http, waits = HttpLine(), 'postdate_unconfirmed_seconds{instance="a"}'
+    with Line(own_rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        line.start()
+        http.wait("/readyz", 200)
+        before = scraped(http)
+        assert before[0][waits] == 0
+        line.publish(Props([delay(2000)]), b"unconfirmed")
+        own_rabbitmq.pause()
+        try:
+            wait_for(lambda: scraped(http)[0][waits] > 1, "it waits for the answer", 30)
+            after = scraped(http)
+        finally:
+            own_rabbitmq.resume()
+        assert after[0]['postdate_connection_up{instance="a",peer="rabbitmq"}'] == 1
+        check_firing({"PostdateUnconfirmed"}, before, after, tmp_path)
+        line.receive(1)
+
+
 def test_a_redis_that_is_emptied_fires_its_alert(rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path) -> None:
     http, redis, lost = HttpLine(), start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
     with Line(rabbitmq.url, redis.url, tmp_path, http.settings) as line:
