@@ -135,7 +135,8 @@ def judge(known: Known) -> Overall:
 
 
 def judge_instances(known: Known) -> list[InstanceVerdict]:
-    """Return how each instance is. A process that was heard of on this machine is judged by both of its reports."""
+    """Return how each instance is. A process on this machine is judged by what it says here, as /readyz is: its report
+    in the store may be a beat behind."""
     local = {report.name: report for report in known.local if report.broker}
     running: Mapping[str, Mapping[str, Any]] = known.stats.instances if known.stats is not None else {}
     silent: Mapping[str, int] = known.stats.silent if known.stats is not None else {}
@@ -161,7 +162,7 @@ def _instance(
     faults = [Fault(name, subject, _bare(text)) for subject, text in (local.troubles if local else {}).items()]
     if not faults and silent_ms is not None:
         faults = [Fault(name, "store", f"instance {name} does not report to the store")]
-    if not faults and report is not None and not (report.get("able", True) and report.get("health") == WELL):
+    if local is None and report is not None and not (report.get("able", True) and report.get("health") == WELL):
         troubles: Mapping[str, str] = report.get("troubles") or {
             "": str(report.get("health") or "it reports no health")
         }
