@@ -24,6 +24,7 @@ from adapters.redis.guard import (
     persistence_of,
     read_agreement,
     refuses_writes,
+    route_counts,
     run_ids,
 )
 from adapters.redis.instances import instances_of, losses_of
@@ -414,21 +415,16 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
 
 
 def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
-    """Return what the scripts count and heads say of a shard.
-
-    A message deleted by hand stays counted. So no route counts more than the shard has.
-    """
-    now_us, parked, claimed, dead, overdue, *_ = counted
-    most = {"parked": parked + claimed, "held": parked, "dead": dead}
-    counts = {}
-    for name, number in counts_in(counted).items():
-        if name[:1] == b"\0":
-            state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
-            if number := min(number, most[state]):
-                counts[state, route] = number
+    """Return what the scripts count and heads say of a shard."""
     _, end_ms, overdue_seen, refused, *heads = seen
     return ShardLook(
-        now_us // 1000, counts, overdue, _threes(heads), end_ms if end_ms >= 0 else None, overdue_seen, _threes(refused)
+        counted[0] // 1000,
+        route_counts(counted),
+        counted[4],
+        _threes(heads),
+        end_ms if end_ms >= 0 else None,
+        overdue_seen,
+        _threes(refused),
     )
 
 

@@ -297,6 +297,21 @@ def counts_in(reply: Sequence[Any]) -> dict[bytes, int]:
     return {name: int(value) for name, value in zip(reply[8::2], reply[9::2], strict=True)}
 
 
+def route_counts(reply: Sequence[Any]) -> dict[tuple[str, str], int]:
+    """Return the counts by state and route from the reply of ``count_call``; parked includes claimed.
+
+    A message deleted by hand stays counted. So no route counts more than the shard has.
+    """
+    most = {"parked": reply[1] + reply[2], "held": reply[1], "dead": reply[3]}
+    counts = {}
+    for name, number in counts_in(reply).items():
+        if name[:1] == b"\0":
+            state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
+            if number := min(number, most[state]):
+                counts[state, route] = number
+    return counts
+
+
 def _mark(reply: Sequence[Any]) -> Mark:
     ever = {name: value for name, value in counts_in(reply).items() if name[:1] != b"\0"}
     return Mark(sum(ever.values()), ever.get(b"parked", 0), sum(reply[1:4]), reply[3])

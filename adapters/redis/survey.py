@@ -8,14 +8,22 @@ from typing import Any
 from adapters.redis.connect import close, connect
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import count_call, judge_agreement, loss_in, many_dead, memory_of, nearly_full, read_agreement
+from adapters.redis.guard import (
+    count_call,
+    judge_agreement,
+    loss_in,
+    many_dead,
+    memory_of,
+    nearly_full,
+    read_agreement,
+    route_counts,
+)
 from adapters.redis.instances import instances_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.steps import step_in
 from bridge.core.errors import StoreUnavailable
-from bridge.desk.leftovers import Looked, Remains
-from bridge.parking.envelope import UnopenedEnvelope, unseal
+from bridge.desk.leftovers import Remains
 from bridge.settings import Redis
 
 
@@ -44,12 +52,8 @@ async def inspect(settings: Redis) -> tuple[list[str], int]:
         await close(client)
 
 
-#: Bounds of one look over all shards: messages, and bytes read within Redis.
-_MESSAGES, _BYTES = 2000, 8 * 1024 * 1024
-
-
 async def remains(settings: Redis) -> Remains:
-    """Count what is parked or claimed, and what is dead.
+    """Count what a store holds.
 
     Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
     """
@@ -64,7 +68,7 @@ async def count(client: Any, settings: Redis) -> Remains:
     """Do the same with a client that is open."""
     made = await read_agreement(client, settings.key_prefix)
     if not made:
-        return Remains(0, 0)
+        return Remains(0, 0, {})
     judge_agreement(made, settings.shards)
     replies = await Runner(client).many(
         list(map(count_call, StoreKeys(settings.key_prefix, settings.shards, "").shards))
@@ -72,48 +76,7 @@ async def count(client: Any, settings: Redis) -> Remains:
     for reply in replies:
         if isinstance(reply, StoreUnavailable):
             raise reply
-    return Remains(sum(reply[1] + reply[2] for reply in replies), sum(reply[3] for reply in replies))
-
-
-async def next_due(settings: Redis) -> Looked:
-    """Return the routes of the messages due next, by one call to each shard.
-
-    Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
-    """
-    client: Any = connect(settings)
-    try:
-        made = await read_agreement(client, settings.key_prefix)
-        if not made:
-            return Looked({}, 0, 0)
-        judge_agreement(made, settings.shards)
-        shards = StoreKeys(settings.key_prefix, settings.shards, "").shards
-        args = ("-inf", "+inf", 0, max(1, _MESSAGES // len(shards)), 0, _BYTES // len(shards))
-        replies = await Runner(client).many([keys.call("page", args, set=keys.due) for keys in shards])
-        with store_errors():
-            counts = client.pipeline(transaction=False)
-            for keys in shards:
-                counts.zcard(keys.due)
-            parked = sum(await counts.execute())
-        return _looked(replies, parked)
-    finally:
-        await close(client)
-
-
-def _looked(replies: list[Any], parked: int) -> Looked:
-    routes: Counter[str] = Counter()
-    messages = 0
+    parked: Counter[str] = Counter()
     for reply in replies:
-        if isinstance(reply, StoreUnavailable):
-            raise reply
-        heads = reply[5::5]
-        messages += len(heads)
-        routes.update(route for route in map(_route, heads) if route is not None)
-    return Looked(routes, messages, parked)
-
-
-def _route(head: bytes) -> str | None:
-    """Return None for an envelope that cannot be opened."""
-    try:
-        return unseal(head).route
-    except UnopenedEnvelope:
-        return None
+        parked.update({route: number for (state, route), number in route_counts(reply).items() if state == "parked"})
+    return Remains(sum(reply[1] + reply[2] for reply in replies), sum(reply[3] for reply in replies), parked)

@@ -18,7 +18,7 @@ from adapters.redis.diagnosis import examine
 from adapters.redis.lab import TrialStore
 from adapters.redis.store import RedisStore
 from adapters.redis.survey import count as count_remains
-from adapters.redis.survey import inspect, next_due, remains
+from adapters.redis.survey import inspect, remains
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
 from bridge.core.journal import Tables
@@ -50,7 +50,6 @@ __all__ = [
     "lab_of",
     "migration_of",
     "named_brokers",
-    "next_due",
     "open_journal",
     "open_store",
     "open_trial_store",

@@ -152,8 +152,7 @@ def _warn_of_files(settings: Settings) -> None:
 async def log_leftovers(settings: Settings) -> None:
     """Log what previous settings left behind. Do not wait for a broker that is away, nor for a Redis without routes."""
     if settings.uses_store:
-        found, _ = await strays_of(settings)
-        for stray in found:
+        for stray in await strays_of(settings):
             log.warning("left behind", route=stray.route, what=stray.text)
     try:
         left, unknown = await asyncio.to_thread(left_at_start, settings)

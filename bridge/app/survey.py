@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from bridge.app.brokers import brokers_of, named_brokers, next_due, open_store, remains
+from bridge.app.brokers import brokers_of, named_brokers, open_store, remains
 from bridge.app.build import build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
@@ -21,7 +21,6 @@ from bridge.desk.leftovers import (
     Remains,
     left_in_store,
     left_over,
-    no_strays,
     stalled,
     strays,
     unread,
@@ -105,23 +104,19 @@ def without_consumer(settings: Settings) -> list[Leftover]:
 # -- in the stores ----------------------------------------------------------------------------------------------------
 
 
-async def strays_of(settings: Settings) -> tuple[list[Leftover], list[str]]:
-    """Return parked messages of routes that the settings do not have, and what was checked of a large store that has
-    none. A store that does not answer is skipped: those who need it say so."""
+async def strays_of(settings: Settings) -> list[Leftover]:
+    """Return parked messages of routes that the settings do not have. A store that does not answer is skipped: those
+    who need it say so."""
     found: list[Leftover] = []
-    checked: list[str] = []
     for store in (*used_stores(settings), *unused_stores(settings)):
         try:
-            coming = await next_due(store.settings.redis)
+            parked = (await remains(store.settings.redis)).routes
         except StoreUnfit:
             continue
         except PostdateError:
             break
-        foreign = [stray for stray in strays(coming, store.delivering.routes) if not is_canary(stray.route)]
-        if not foreign and (text := no_strays(TITLES[store.broker], coming)):
-            checked.append(text)
-        found += foreign
-    return found, checked
+        found += [stray for stray in strays(parked, store.delivering.routes) if not is_canary(stray.route)]
+    return found
 
 
 def stored_before(store: ProcessPlan) -> str:

@@ -69,27 +69,11 @@ class Intake(NamedTuple):
 
 
 class Remains(NamedTuple):
-    """What a store holds that no route uses: messages to deliver, and dead letters."""
+    """What a store holds: messages to deliver, dead letters, and the messages to deliver by route."""
 
     waiting: int
     dead: int
-
-
-class Looked(NamedTuple):
-    """How many messages of each route were among the ``messages`` due next, of all that are ``parked``.
-
-    The store keeps no count by route: it would cost every move of every message. A renamed or removed route has its
-    messages among the oldest, so among the next due, unless its delays are much longer than the others'.
-    """
-
     routes: Mapping[str, int]
-    messages: int
-    parked: int
-
-    @property
-    def checked(self) -> str:
-        """Which share was looked at; "" for all."""
-        return "" if self.messages >= self.parked else f"checked: the next {self.messages} of {self.parked} messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +90,21 @@ class Leftover:
 # -- in the store -----------------------------------------------------------------------------------------------------
 
 
-def strays(coming: Looked, known: Collection[str]) -> Iterator[Leftover]:
+def strays(parked: Mapping[str, int], known: Collection[str]) -> Iterator[Leftover]:
     """Yield parked messages of routes that the settings do not have."""
-    for route, number in sorted(coming.routes.items()):
+    for route, number in sorted(parked.items()):
         if route not in known:
-            counted = f"{number} ({coming.checked})" if coming.checked else str(number)
             text = (
-                f'route "{route}" is not configured and has parked messages: {counted}. Unless another instance has '
+                f'route "{route}" is not configured and has parked messages: {number}. Unless another instance has '
                 f"the route, they will not be delivered. Restore [routes.{route}], or list them: "
                 f"`postdate list --route {route}`"
             )
             yield Leftover(route, number, text)
 
 
-def no_strays(title: str, coming: Looked) -> str:
-    """Return which share was checked of a large store without strays; "" for all of it."""
-    return f"every {title} message belongs to a configured route; {coming.checked}" if coming.checked else ""
-
-
 def left_in_store(title: str, routes: Iterable[str], found: Remains) -> str:
-    """Return what a store holds that no route of a broker uses any more; "" for nothing. The store does not count by
-    route, and another installation may share it, so ``routes`` are only those that may own it."""
+    """Return what a store holds that no route of a broker uses any more; "" for nothing. Another installation may
+    share the store, so ``routes`` are only those that may own it."""
     owners = ", ".join(routes)
     where = f"{title} routes that had mode redis before ({owners})"
     kept = "Keep redis.url and redis.key_prefix until both counts are 0"

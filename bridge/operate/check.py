@@ -124,11 +124,8 @@ def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
 
 def _strays(settings: Settings) -> Iterator[CheckResult]:
     """Judge what is parked for routes that are not configured."""
-    found, checked = asyncio.run(strays_of(settings))
-    for leftover in found:
+    for leftover in asyncio.run(strays_of(settings)):
         yield warn(_of(leftover.route), leftover.text)
-    for text in checked:
-        yield ok("store", text)
 
 
 # -- brokers ----------------------------------------------------------------------------------------------------------

@@ -111,20 +111,20 @@ class OldStore:
 
 
 AWAY, UNFIT = StoreUnavailable("nobody answers"), StoreUnfit("other shards")
-SOME = Remains(waiting=1, dead=0)
+SOME = Remains(1, 0, {})
 
 
 async def test_a_store_of_before_is_looked_at_until_it_holds_something_and_every_state_is_said_once() -> None:
     cannot_tell = "whether Redis still holds messages of previous settings is not known: "
-    store = OldStore(True, AWAY, AWAY, Remains(0, 0), Remains(0, 0), Remains(0, 1), UNFIT, SOME)
+    store = OldStore(True, AWAY, AWAY, Remains(0, 0, {}), Remains(0, 0, {}), Remains(0, 1, {}), UNFIT, SOME)
     assert await store.run() == [
         f"{cannot_tell}nobody answers",
         "nothing left behind",
-        str(Remains(0, 1)),
+        str(Remains(0, 1, {})),
         f"{cannot_tell}other shards",
         str(SOME),
     ]
 
 
 async def test_a_store_that_nobody_has_named_may_be_away_without_a_word() -> None:
-    assert await OldStore(False, AWAY, Remains(0, 0), SOME).run() == [str(SOME)]
+    assert await OldStore(False, AWAY, Remains(0, 0, {}), SOME).run() == [str(SOME)]
