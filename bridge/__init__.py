@@ -18,8 +18,8 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
                   promise
 - ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), whose retry
                   state is believed (``seal``), where may it go (``naming``, ``trust``)
-- ``parking/``    pure: what the store keeps (``envelope``, ``history``), ids and shards (``identity``), redelivered
-                  messages
+- ``parking/``    pure: what the store keeps (``envelope``, ``history``), ``opening`` of what was claimed, ids and
+                  shards (``identity``), redelivered messages
 - ``settings/``   names, types and defaults (``model``), ``reading``, what must hold between them (``conflicts``), and
                   which processes they need (``process_plan``)
 - ``telemetry/``  health and its subjects, lateness, metrics, spans, log lines

@@ -78,9 +78,9 @@ def _field(envelope: bytes) -> bytes | None:
 
 
 class Taken(NamedTuple):
-    """What ``claim`` took: (id, envelope) in order, and how many ids had no envelope."""
+    """What ``claim`` took: envelopes by id, in order, and how many ids had no envelope."""
 
-    messages: list[tuple[bytes, bytes]]
+    messages: dict[bytes, bytes]
     ghosts: int
 
 
@@ -246,7 +246,7 @@ class Shard:
 
     def claim(self, token: bytes, lease_ms: int, limit: int, bytes_max: int, ahead_ms: int = 0) -> Taken:
         """parked -> claimed."""
-        taken = Taken([], 0)
+        taken = Taken({}, 0)
         bytes_left = bytes_max
         for n, message_id in enumerate(self.due.until(self.now_ms() + ahead_ms, limit)):
             envelope = self.messages.get(message_id)
@@ -258,7 +258,7 @@ class Shard:
             else:
                 bytes_left -= len(envelope)
                 self._move("claim", message_id, Guard.DUE, self.now_ms() + lease_ms, message_id + token)
-                taken.messages.append((message_id, envelope))
+                taken.messages[message_id] = envelope
         return taken
 
     def renew(self, members: Iterable[bytes], lease_ms: int) -> int:

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
-from adapters.memory.shard import Shard, Taken
+from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import JournalEntry, LoggedMoves
-from bridge.core.message import Claim, Origin, unopened
+from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.ports import (
     Batch,
@@ -36,9 +36,10 @@ from bridge.core.ports import (
 )
 from bridge.core.roll import Roll
 from bridge.desk.past import AuditEntry, Remembered
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, due_in, index_field, tries_and_reached, unseal
+from bridge.parking.envelope import due_in, index_field, tries_and_reached
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
+from bridge.parking.opening import claimed_from
 
 HISTORY_LIMITS = HistoryLimits(24 * 3_600_000, 100_000)
 #: A moment in 2027, so that ids and envelopes look as in production.
@@ -244,7 +245,14 @@ class MemoryStore:
                         claimed[number] = Claimed([], None, owner, 0, [])
                         continue
                     taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
-                    claimed[number] = _claimed(number, taken, shard.due.head_ms(), token, lease_ends, shard.now_ms())
+                    ids, envelopes, next_due_ms = (
+                        b"".join(taken.messages),
+                        [*taken.messages.values()],
+                        shard.due.head_ms(),
+                    )
+                    claimed[number] = claimed_from(
+                        ids, envelopes, number, token, lease_ends, shard.now_ms(), next_due_ms, taken.ghosts
+                    )
         except (StoreUnavailable, asyncio.CancelledError) as error:
             self._lost |= {number: (self._lost.get(number, (token,))[0], token) for number in shards}
             if not isinstance(error, StoreUnavailable):
@@ -419,38 +427,3 @@ class MemoryStore:
 
     def _shard(self, message_id: bytes) -> Shard:
         return self.memory.shards[shard_of(message_id)]
-
-
-def _claimed(
-    number: int, taken: Taken, next_due_ms: int | None, token: bytes, lease_ends: float, now_ms: int
-) -> Claimed:
-    claims, newer, damaged = [], [], []
-    for message_id, envelope in taken.messages:
-        try:
-            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(envelope)
-        except NewerEnvelope:
-            newer.append(message_id)
-            continue
-        except DamagedEnvelope as error:
-            damaged.append((unopened(message_id, number, token, lease_ends), str(error)))
-            continue
-        public_id = first or message_id
-        claims.append(
-            Claim(
-                message_id,
-                number,
-                token,
-                due_ms,
-                arrived_ms,
-                tries,
-                route,
-                key,
-                payload,
-                public_id,
-                lease_ends,
-                now_ms,
-                0,
-                reached,
-            )
-        )
-    return Claimed(claims, next_due_ms, None, taken.ghosts, newer, tuple(damaged))

@@ -22,7 +22,7 @@ from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
-from bridge.core.message import Claim, Origin, unopened
+from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders, read_order
 from bridge.core.ports import (
     FIRST_HELD,
@@ -41,9 +41,10 @@ from bridge.core.ports import (
 )
 from bridge.core.roll import Roll
 from bridge.desk.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
-from bridge.parking.envelope import DamagedEnvelope, NewerEnvelope, index_field, route_in, tries_and_reached, unseal
+from bridge.parking.envelope import index_field, route_in, tries_and_reached
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.parking.opening import claimed_from
 from bridge.telemetry.subject import Subject
 
 _RECOVER_MAX = 500
@@ -561,34 +562,6 @@ def _found(values: Iterable[bytes | None]) -> Found:
 def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:
     if not reply[0]:
         return Claimed([], None, reply[2].decode(), 0, [])
-    claims, newer, damaged = [], [], []
-    now_ms, ids = reply[1] // 1000, reply[4]
-    for place, envelope in enumerate(reply[5:]):
-        message_id = ids[place * ID_BYTES : (place + 1) * ID_BYTES]
-        try:
-            due_ms, tries, arrived_ms, route, key, first, payload, reached = unseal(envelope)
-        except NewerEnvelope:
-            newer.append(message_id)
-            continue
-        except DamagedEnvelope as error:
-            damaged.append((unopened(message_id, shard, token, lease_ends), str(error)))
-            continue
-        claims.append(
-            Claim(
-                message_id,
-                shard,
-                token,
-                due_ms,
-                arrived_ms,
-                tries,
-                route,
-                key,
-                payload,
-                first or message_id,
-                lease_ends,
-                now_ms,
-                0,
-                reached,
-            )
-        )
-    return Claimed(claims, reply[2] if reply[2] >= 0 else None, None, reply[3], newer, tuple(damaged))
+    now_us, next_ms, ghosts, ids = reply[1:5]
+    next_due_ms = next_ms if next_ms >= 0 else None
+    return claimed_from(ids, reply[5:], shard, token, lease_ends, now_us // 1000, next_due_ms, ghosts)

@@ -220,7 +220,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert reply.claims == []
             return
         taken = model.claim(reply.claims[0].token if reply.claims else b"", HOUR_MS, limit, bytes_max)
-        assert [claim.id for claim in reply.claims] == [message_id for message_id, _ in taken.messages]
+        assert [claim.id for claim in reply.claims] == list(taken.messages)
         self.claims += reply.claims
 
     @rule(shard=shards)
