@@ -52,8 +52,8 @@ To add
 - a verb: an entry in ``operate/verbs.py``, which makes its endpoint; a command in ``cli/acts.py``, ``commands.py``,
   its counter in ``http/metrics.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``
 - a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
-- a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``, an option in
-  ``cli/listing.py`` and ``export.py``, ``page/messages.js``
+- a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``,
+  ``cli/filters.py``, ``page/messages.js``
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
   ``deploy/messages.md``; what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in

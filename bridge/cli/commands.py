@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from bridge.cli.options import example
+from bridge.cli.options import declared, example
 
 
 class Command(NamedTuple):
@@ -225,12 +225,8 @@ def _with_api(target: Callable[..., Any]) -> Callable[..., Any]:
         import_module("bridge.operate.remote").NAMED.set(api or "")  # slow to import, and --help does not need it
         return target(**given)
 
-    signature = inspect.signature(target, eval_str=True)
     option = inspect.Parameter("api", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ApiOption)
-    found = {**signature.parameters, "api": option}
-    command.__signature__ = signature.replace(parameters=list(found.values()))  # type: ignore[attr-defined]
-    command.__annotations__ = {name: option.annotation for name, option in found.items()}
-    return command
+    return declared(command, [*inspect.signature(target, eval_str=True).parameters.values(), option])
 
 
 # Plain help: rich would read [routes.orders] in it as markup. Plain tracebacks: rich's show local variables.

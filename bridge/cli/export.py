@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from bridge.cli.acting import user
-from bridge.cli.listing import (
-    DueAfterOption,
-    DueBeforeOption,
-    HeaderOption,
-    KeyOption,
-    Looking,
-    ParkedAfterOption,
-    ParkedBeforeOption,
-    SizeOption,
-    TriesOption,
-)
-from bridge.cli.options import ConfigOption, ReasonOption
+from bridge.cli.filters import Filters, criteria_in, with_filters
+from bridge.cli.listing import Looking
+from bridge.cli.options import ConfigOption
 from bridge.cli.output import line
 from bridge.core.state import State
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
 from bridge.operate.export import exported
-from bridge.operate.find import as_an_option, read_criteria
 from bridge.operate.stores import at_desk
 from bridge.settings import settings_from
 from bridge.telemetry.printable import say
@@ -40,21 +29,14 @@ class StoredState(StrEnum):
     DEAD = "dead"
 
 
+@with_filters
 def export(
     config: ConfigOption = None,
     state: Annotated[
         StoredState | None, typer.Option("--state", help="Only messages in this state. Default: all.")
     ] = None,
-    route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
-    key: KeyOption = None,
-    reason: ReasonOption = None,
-    due_after: DueAfterOption = None,
-    due_before: DueBeforeOption = None,
-    parked_after: ParkedAfterOption = None,
-    parked_before: ParkedBeforeOption = None,
-    header: HeaderOption = None,
-    min_size: SizeOption = 0,
-    min_tries: TriesOption = 0,
+    *,
+    filters: Filters,
 ) -> None:
     """Write all messages of the store to standard output. `postdate import` puts them back.
 
@@ -66,24 +48,13 @@ def export(
     settings = settings_from(config)
 
     async def write(desk: Desk) -> int:
-        given = {
-            "route": route,
-            "due_after": due_after,
-            "due_before": due_before,
-            "reason": reason,
-            "header": header,
-            "min_size": min_size,
-            "min_tries": min_tries,
-            "parked_after": parked_after,
-            "parked_before": parked_before,
-        }
-        wanted = read_criteria(await desk.now_ms(), as_an_option, os.fsencode(key) if key else None, given)
+        wanted = criteria_in(filters, await desk.now_ms())
         count, looking = -2, Looking("Exported")  # the first line and the last one are no messages
         async for document in exported(desk, State(state.value) if state else None, wanted):
             line(document)
             looking(count := count + 1)
-        filters = " ".join(f"{name}={value}" for name, value in wanted.given().items())
-        await desk.note(AuditEntry(user(), "export", filters or "all messages", count))
+        which = " ".join(f"{name}={value}" for name, value in wanted.given().items())
+        await desk.note(AuditEntry(user(), "export", which or "all messages", count))
         return count
 
     say(f"Messages: {at_desk(settings, write)}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ import typer
 
 from bridge.app.brokers import brokers_of
 from bridge.cli.acting import operate, settings_for
+from bridge.cli.filters import Filters, criteria_in, key_in, with_filters
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rows, table, wait
 from bridge.cli.select import judge_strange_route, not_configured
@@ -21,9 +21,8 @@ from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms, write_duration
 from bridge.desk.past import PastFilter
 from bridge.operate.documents import MessageFacts
-from bridge.operate.find import as_an_option, read_criteria
 from bridge.operate.moments import read_past_border_ms
-from bridge.operate.operator import Operator, Progress, silent
+from bridge.operate.operator import Operator, silent
 from bridge.parking.history import PastState
 from bridge.settings import Settings
 from bridge.telemetry.printable import say
@@ -71,44 +70,8 @@ _CUT = [
 ]
 
 
-DueAfterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--due-after", metavar="TIME", help="Only messages due at this time or later. A duration counts from now."
-    ),
-]
-DueBeforeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--due-before", metavar="TIME", help="Only messages due before this time. A duration counts from now."
-    ),
-]
-ParkedAfterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--parked-after", metavar="TIME", help="Only messages that arrived at this time or later, by the store's clock."
-    ),
-]
-ParkedBeforeOption = Annotated[
-    str | None,
-    typer.Option("--parked-before", metavar="TIME", help="Only messages that arrived before this time."),
-]
-KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only messages with this producer's key.")]
-SizeOption = Annotated[
-    int, typer.Option("--min-size", metavar="BYTES", min=0, help="Only messages of this size or larger.")
-]
-TriesOption = Annotated[
-    int, typer.Option("--min-tries", metavar="N", min=0, help="Only messages that were tried this often or more.")
-]
-HeaderOption = Annotated[
-    str | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="Only messages with this header. Without =VALUE: any value."),
-]
 EndingOption = Annotated[
     PastState | None, typer.Option("--ending", help="With --state history: only messages that ended like this.")
-]
-StartOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only messages whose reason starts with this text.")
 ]
 SinceOption = Annotated[
     str | None,
@@ -120,24 +83,17 @@ SinceOption = Annotated[
 ]
 
 
+@with_filters
 def list_messages(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
     given: Annotated[
         Listed | None, typer.Option("--state", help="State to list. Default: parked, with --reason dead.")
     ] = None,
-    route: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="Only this route.")] = None,
-    key: KeyOption = None,
-    reason: StartOption = None,
-    due_after: DueAfterOption = None,
-    due_before: DueBeforeOption = None,
-    parked_after: ParkedAfterOption = None,
-    parked_before: ParkedBeforeOption = None,
+    *,
+    filters: Filters,
     ending: EndingOption = None,
     since: SinceOption = None,
-    header: HeaderOption = None,
-    min_size: SizeOption = 0,
-    min_tries: TriesOption = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="No maximum.")] = False,
 ) -> None:
@@ -150,30 +106,18 @@ def list_messages(
     `postdate show` prints bodies.
     """
     settings = settings_for(config)
-    state = given or (Listed.DEAD if reason else Listed.PARKED)
-    stored = bool(header or min_size or min_tries or parked_after or parked_before)
-    _judge(settings, state, due_after or due_before, ending or since, stored)
-    restricting = {
-        "route": route,
-        "due_after": due_after,
-        "due_before": due_before,
-        "reason": reason,
-        "header": header,
-        "min_size": min_size,
-        "min_tries": min_tries,
-        "parked_after": parked_after,
-        "parked_before": parked_before,
-    }
+    state, route = given or (Listed.DEAD if filters["reason"] else Listed.PARKED), filters["route"]
+    _judge(settings, state, filters, ending or since)
 
     async def gather(operator: Operator) -> _Rows:
         now_ms, most = await operator.now_ms(), None if everything else limit
-        raw_key = os.fsencode(key) if key else None
         if state is Listed.HISTORY:
             from_ms = read_past_border_ms("--since", since, now_ms)
-            past = PastFilter(route, raw_key, None, ending, from_ms, None, reason)
+            past = PastFilter(route, key_in(filters), None, ending, from_ms, None, filters["reason"])
             return _Rows(*await gathered(operator.history(past), most), now_ms)
-        wanted = read_criteria(now_ms, as_an_option, raw_key, restricting)
-        found, more = await gathered(operator.messages(State(state.value), wanted, _progress(header)), most)
+        wanted = criteria_in(filters, now_ms)
+        progress = Looking() if filters["header"] else silent  # only a look at the headers of all takes long
+        found, more = await gathered(operator.messages(State(state.value), wanted, progress), most)
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
     found = operate(settings, gather, route)
@@ -208,16 +152,16 @@ def _print(settings: Settings, output: Output, state: Listed, found: _Rows) -> N
         rows(output, _COLUMNS[state], found.rows)
 
 
-def _judge(settings: Settings, state: Listed, due: str | None, past: str | None, stored: bool) -> None:
+def _judge(settings: Settings, state: Listed, filters: Filters, past: str | None) -> None:
     """Raise ``SettingsError`` for options that do not go with the state."""
     if state is not Listed.HISTORY:
         if past:
             raise SettingsError("--ending and --since need --state history.")
         return
-    if stored:
+    if any(map(filters.get, ("header", "min_size", "min_tries", "parked_after", "parked_before"))):
         options = "--header, --min-size, --min-tries, --parked-after and --parked-before"
         raise SettingsError(f"{options} select messages in the store.")
-    if due:
+    if filters["due_after"] or filters["due_before"]:
         raise SettingsError("--due-after and --due-before select messages in the store. Use --since.")
     if not settings.history.max:
         raise SettingsError("The history is switched off (history.max = 0).")
@@ -267,11 +211,6 @@ async def gathered(messages: AsyncIterator[MessageFacts], most: int | None) -> t
             return found, True
         found.append(message.as_dict())
     return found, False
-
-
-def _progress(header: str | None) -> Progress:
-    """Return what reports a look: only one at the headers of all messages takes long."""
-    return Looking() if header else silent
 
 
 class Looking:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,6 +56,14 @@ DryRunOption = Annotated[
     typer.Option("--dry-run", help="Print what would change. Exit with the code the real run would return."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+def declared(command: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
+    """Let a command have these parameters, of which typer makes its options."""
+    found = list(parameters)
+    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+    return command
 
 
 def example(*lines: str) -> str:

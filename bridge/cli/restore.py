@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from bridge.cli.acting import user
+from bridge.cli.filters import DueAfterOption, DueBeforeOption, KeyOption
 from bridge.cli.from_intake import SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
-from bridge.cli.listing import DueAfterOption, DueBeforeOption, KeyOption, Looking
+from bridge.cli.listing import Looking
 from bridge.cli.options import ConfigOption, DryRunOption, Output, OutputOption, YesOption
 from bridge.cli.output import facts
 from bridge.core.errors import FAILED, SettingsError
