@@ -7,12 +7,13 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from bridge.cli.acting import user
-from bridge.cli.filters import DueAfterOption, DueBeforeOption, KeyOption
+from bridge.cli.filters import Filters, with_filters
 from bridge.cli.from_intake import SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
 from bridge.cli.listing import Looking
@@ -31,12 +32,12 @@ from bridge.settings import settings_from
 from bridge.telemetry.printable import say
 
 
+@partial(with_filters, names=("key", "due_after", "due_before"))
 def restore_messages(
     route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route.")] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this message. Repeatable.")] = None,
-    key: KeyOption = None,
-    due_after: DueAfterOption = None,
-    due_before: DueBeforeOption = None,
+    *,
+    filters: Filters,
     cancelled: Annotated[
         bool, typer.Option("--cancelled", help="Also what was cancelled or replaced, as far back as journal.keep.")
     ] = False,
@@ -62,7 +63,7 @@ def restore_messages(
     if route is not None and route not in settings.routes:
         raise SettingsError(unknown_route(settings.routes, route))
     if from_intake:
-        if route is None or ids or key or due_after or due_before or cancelled:
+        if route is None or ids or any(filters.values()) or cancelled:
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
         return replay_intake(settings, route, since, (overdue, Pace(max_rate)), dry_run, yes, output)
     if since is not None:
@@ -71,10 +72,10 @@ def restore_messages(
     wanted = JournalFilter(
         (*plain.states, *UNDONE) if cancelled else plain.states,
         route,
-        None if key is None else os.fsencode(key),
+        None if filters["key"] is None else os.fsencode(filters["key"]),
         tuple(read_ids(ids)) if ids else None,
-        read_border_ms("--due-after", due_after, now_ms),
-        read_border_ms("--due-before", due_before, now_ms),
+        read_border_ms("--due-after", filters["due_after"], now_ms),
+        read_border_ms("--due-before", filters["due_before"], now_ms),
     )
     order = RestoreOrder(wanted, overdue, max_rate, by=str(user()))
     if dry_run or not yes:
