@@ -25,10 +25,11 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 - ``telemetry/``  health and its subjects, lateness, metrics, spans, log lines
 - ``desk/``       nouns of the operator's side, which adapters know: the protocol ``Desk``, ``rows``, ``numbers``, the
                   ``past`` (history, audit), ``topology``, leftovers of previous settings, steps of a migration
-- ``pipeline/``   the stages above, ``leases`` (shards and claims this instance holds), ``unopened`` (what cannot be
-                  read), ``ordered`` (what operators ordered), ``gate`` (paused routes and rates), ``full`` (routes at
-                  max_parked), ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``,
-                  ``putback`` (messages that come back with an id of their own)
+- ``pipeline/``   the stages above; ``round`` (parks what ``intake`` took, run by run), ``wake`` (when to claim next),
+                  ``leases`` (shards and claims this instance holds), ``unopened`` (what cannot be read), ``ordered``
+                  (what operators ordered), ``gate`` (paused routes and rates), ``full`` (routes at max_parked),
+                  ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``, ``putback``
+                  (messages that come back with an id of their own)
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
 - ``app/``        settings in, a service out: wiring, canaries, what is declared and surveyed at a start; ``brokers`` is

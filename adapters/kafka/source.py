@@ -187,7 +187,7 @@ class KafkaSource:
         self._careful_until = 0.0
         self._took_at = 0.0
         self._rate = Throughput()
-        self._drained: frozenset[str] = frozenset()
+        self._closed_routes: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
         self._stopping = False
 
@@ -231,9 +231,9 @@ class KafkaSource:
         part, offset = delivery.tag
         return {"topic": part.tp.topic, "partition": part.tp.partition, "offset": offset}
 
-    def hold(self, routes: Collection[str]) -> None:
+    def close_intakes(self, routes: Collection[str]) -> None:
         """Pause the partitions of these routes before the next poll, and resume the others."""
-        self._drained = frozenset(routes)
+        self._closed_routes = frozenset(routes)
 
     def stop(self) -> None:
         """Take nothing more. Buffered records are not committed, so they are read again later, without copies."""
@@ -340,8 +340,8 @@ class KafkaSource:
                     self._recheck = not await self._assignments.check_all(consumer)
                 if self._full():
                     await self._wait_for_room(consumer)
-                if self._drained or self._paused:
-                    self._pause_drained(consumer)
+                if self._closed_routes or self._paused:
+                    self._pause_closed(consumer)
                 await self._poll_once(consumer)
                 if not self._joined:  # a group that refuses this member fails the first poll
                     self._joined = True
@@ -360,21 +360,21 @@ class KafkaSource:
             except OffsetOutOfRangeError as error:
                 await self._go_on(consumer, error.args[0])
 
-    def _pause_drained(self, consumer: AIOKafkaConsumer) -> None:
-        """Pause what is drained and resume the rest. A rebalance, and waiting for room, resume every partition."""
-        drained = {tp for tp in consumer.assignment() if self._intakes.of(tp.topic).route in self._drained}
-        consumer.pause(*drained - consumer.paused())
-        consumer.resume(*(self._paused - drained) & consumer.assignment())
-        self._paused = drained
+    def _pause_closed(self, consumer: AIOKafkaConsumer) -> None:
+        """Pause what is closed and resume the rest. A rebalance, and waiting for room, resume every partition."""
+        closed = {tp for tp in consumer.assignment() if self._intakes.of(tp.topic).route in self._closed_routes}
+        consumer.pause(*closed - consumer.paused())
+        consumer.resume(*(self._paused - closed) & consumer.assignment())
+        self._paused = closed
 
-    def _without_drained(
+    def _without_closed(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
-        """Leave out what came in the poll during which its route was drained, to be fetched again."""
-        drained = {tp for tp in fetched if self._intakes.of(tp.topic).route in self._drained}
-        for tp in drained & consumer.assignment():
+        """Leave out what came in the poll during which its intake was closed, to be fetched again."""
+        closed = {tp for tp in fetched if self._intakes.of(tp.topic).route in self._closed_routes}
+        for tp in closed & consumer.assignment():
             consumer.seek(tp, fetched[tp][0].offset)
-        return {tp: records for tp, records in fetched.items() if tp not in drained}
+        return {tp: records for tp, records in fetched.items() if tp not in closed}
 
     async def _go_on(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
         """Resume after Kafka lost records, and commit at once where the next reader must know of the loss."""
@@ -411,8 +411,8 @@ class KafkaSource:
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
         fetched = await self._assignments.confirmed(consumer, fetched)
-        if self._drained and fetched:
-            fetched = self._without_drained(consumer, fetched)
+        if self._closed_routes and fetched:
+            fetched = self._without_closed(consumer, fetched)
         if not fetched or self._stopping:
             return
         now_ms = self._clock.now_ms()

@@ -50,7 +50,7 @@ class MemoryDesk:
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         self._check()
-        found = [self._row(one, state, at_ms) for at_ms, one in self._places(state)]
+        found = [self._row(message_id, state, at_ms) for at_ms, message_id in self._places(state)]
         for row in sorted(found, key=lambda row: (row.at_ms, row.id)):
             if wanted.takes(row) and (after is None or (row.at_ms, row.id) > after):
                 yield _cut(row, HEAD_BYTES)
@@ -70,20 +70,21 @@ class MemoryDesk:
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         self._check()
         states = (State.PARKED, State.CLAIMED, State.DEAD)
-        found = {one: (state, at_ms) for state in states for at_ms, one in self._places(state)}
-        return [_cut(self._row(one, *found[one]), payload_bytes) for one in ids if one in found]
+        found = {message_id: (state, at_ms) for state in states for at_ms, message_id in self._places(state)}
+        return [
+            _cut(self._row(message_id, *found[message_id]), payload_bytes) for message_id in ids if message_id in found
+        ]
 
     async def find(self, route: str, key: bytes) -> Found:
-        found = await self._store.find(index_fields(route.encode(), key))
-        return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
+        return Found.merged((await self._store.find(index_fields(route.encode(), key))).values())
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         words = await self._store.cancel(self._known(ids), True, reason=reason)
-        return {one: Answer(words.get(one, "none")) for one in ids}
+        return {message_id: Answer(words.get(message_id, "none")) for message_id in ids}
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
         words = await self._store.reschedule(self._known(ids), due_ms)
-        return {one: Answer(words.get(one, "none")) for one in ids}
+        return {message_id: Answer(words.get(message_id, "none")) for message_id in ids}
 
     async def retry(self, ids: Sequence[bytes]) -> int:
         return await self._store.retry(self._known(ids))
@@ -98,9 +99,9 @@ class MemoryDesk:
         self._leads[what] = who, now_ms + ttl_ms
         return True
 
-    async def put_operation(self, one: str, document: str) -> None:
+    async def put_operation(self, name: str, document: str) -> None:
         self._check()
-        self._memory.operations[one] = document
+        self._memory.operations[name] = document
         for name in sorted(self._memory.operations)[:-OPERATIONS_MAX]:
             del self._memory.operations[name]
 
@@ -114,10 +115,11 @@ class MemoryDesk:
         ever: Counter[str] = Counter()
         for shard in shards:
             ever.update(shard.counts)
-        dues, looks = [at_ms for shard in shards for at_ms, _ in shard.due], [_look_at(one, now_ms) for one in shards]
+        dues = [at_ms for shard in shards for at_ms, _ in shard.due]
+        looks = [_look_at(shard, now_ms) for shard in shards]
         orders = self._memory.orders
         routes = by_route(looks, orders)
-        reports = {name: (one[0], _report(*one[1:])) for name, one in self._memory.instances.items()}
+        reports = {name: (instance[0], _report(*instance[1:])) for name, instance in self._memory.instances.items()}
         running = {name: said for name, (until_ms, said) in reports.items() if believable(until_ms, now_ms, said)}
         lost = {name: at_ms for name, (at_ms, _) in self._memory.lost.items()}
         return Stats(
@@ -193,49 +195,52 @@ class MemoryDesk:
         self._check()
         return [entry for entry in reversed(self._memory.audit) if not before or entry.id < before][:limit]
 
-    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
         self._check()
         until_ms, known = self._memory.remembered.get(key, (0, None))
         if known is not None and self._memory.now_ms() < until_ms:
             return known
-        self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, one)
+        self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, message_id)
         return None
 
     def _check(self) -> None:
         if self._memory.away:
             raise StoreUnavailable(self._memory.away)
 
-    def _shard(self, one: bytes) -> Shard:
-        return self._memory.shards[shard_of(one)]
+    def _shard(self, message_id: bytes) -> Shard:
+        return self._memory.shards[shard_of(message_id)]
 
     def _known(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return each id once. Ids of shards that this store does not have are left out."""
-        return [one for one in dict.fromkeys(ids) if shard_of(one) < len(self._memory.shards)]
+        return [message_id for message_id in dict.fromkeys(ids) if shard_of(message_id) < len(self._memory.shards)]
 
     def _places(self, state: State) -> Iterator[tuple[int, bytes]]:
         """Iterate over the messages in one state: ``Row.at_ms`` and id. Ids without a message are left out."""
         for shard in self._memory.shards:
             places = {
-                State.PARKED: {one: at_ms for at_ms, one in shard.due},  # the row tells those apart that are held
+                # Held ones too: the row tells those apart.
+                State.PARKED: {message_id: at_ms for at_ms, message_id in shard.due},
                 State.CLAIMED: {member[:ID_BYTES]: ends_ms for member, ends_ms in shard.claimed.items()},
                 State.DEAD: shard.dead,
             }
-            yield from ((at_ms, one) for one, at_ms in places[state].items() if one in shard.messages)
+            yield from (
+                (at_ms, message_id) for message_id, at_ms in places[state].items() if message_id in shard.messages
+            )
 
-    def _row(self, one: bytes, state: State, at_ms: int) -> Row:
-        shard = self._shard(one)
-        envelope = shard.messages[one]
-        return row_of(self._broker, one, state, at_ms, len(envelope), envelope, shard.why.get(one, ""))
+    def _row(self, message_id: bytes, state: State, at_ms: int) -> Row:
+        shard = self._shard(message_id)
+        envelope = shard.messages[message_id]
+        return row_of(self._broker, message_id, state, at_ms, len(envelope), envelope, shard.why.get(message_id, ""))
 
 
 def _look_at(shard: Shard, now_ms: int) -> ShardLook:
     """Look at the whole shard."""
     heads: dict[str, tuple[int, int]] = {}
-    for at_ms, one in shard.due:
+    for at_ms, message_id in shard.due:
         if at_ms >= HELD_MS:
             break
-        envelope = shard.messages.get(one, b"")
-        route, refused = route_in(envelope).decode(), refused_member(one, envelope) in shard.refused
+        envelope = shard.messages.get(message_id, b"")
+        route, refused = route_in(envelope).decode(), refused_member(message_id, envelope) in shard.refused
         first_ms, overdue = heads.get(route, (at_ms, 0))
         heads[route] = (first_ms, overdue + (at_ms < now_ms and not refused))
     counts = {(state, route.decode()): number for (state, route), number in shard.routes.items()}

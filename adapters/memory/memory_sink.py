@@ -89,7 +89,9 @@ class MemorySink(Generic[L]):
     def room(self) -> tuple[int, int]:
         if not self.ready():
             return 0, 0
-        return self._window - len(self._flights), self._window_bytes - sum(len(one.payload) for one in self._flights)
+        return self._window - len(self._flights), self._window_bytes - sum(
+            len(flight.payload) for flight in self._flights
+        )
 
     def publish(self, letters: Sequence[L]) -> None:
         if not self.connected:

@@ -35,7 +35,7 @@ class MemorySource:
         self._connection = 1
         self._number = 0
         self._stopped = False
-        self._drained: frozenset[str] = frozenset()
+        self._closed_routes: frozenset[str] = frozenset()
         self.accepted: list[Delivery] = []
         #: Whether acknowledgements reach the broker. If not, a lost connection delivers what was accepted again.
         self.hears = True
@@ -77,7 +77,7 @@ class MemorySource:
     def replay(self, log: bytes, offset: int) -> None:
         """Reconnect, and read a log again from ``offset`` on, accepted or not."""
         self._take_back()
-        others = [one for one in self._waiting if one.origin is None or one.origin[0] != log]
+        others = [record for record in self._waiting if record.origin is None or record.origin[0] != log]
         self._waiting = deque([*(record for at, record in self._logs[log] if at >= offset), *others])
         self._deliver()
 
@@ -97,7 +97,7 @@ class MemorySource:
         kept: deque[Delivery] = deque()
         while self._waiting and len(self._out) < self._prefetch and not self._stopped:
             delivery = self._waiting.popleft()
-            if delivery.route in self._drained:
+            if delivery.route in self._closed_routes:
                 kept.append(delivery)
                 continue
             self._number += 1
@@ -140,8 +140,8 @@ class MemorySource:
         log, offset = delivery.origin
         return {"log": log.decode(), "offset": offset}
 
-    def hold(self, routes: Collection[str]) -> None:
-        self._drained = frozenset(routes)
+    def close_intakes(self, routes: Collection[str]) -> None:
+        self._closed_routes = frozenset(routes)
         self._deliver()
 
     def stop(self) -> None:

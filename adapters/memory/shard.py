@@ -375,7 +375,7 @@ class Shard:
             dues_ms.append(_due_ms(self.messages[member[:ID_BYTES]]))
             self._move("recover", member[:ID_BYTES], Guard.LAPSED, dues_ms[-1], member)
         self.counts["recovered"] += len(dues_ms)
-        self.refused = {one for one in self.refused if one[-ID_BYTES:] in self.messages}
+        self.refused = {entry for entry in self.refused if entry[-ID_BYTES:] in self.messages}
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
 

@@ -201,11 +201,8 @@ class MemoryStore:
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
         async with self._call():
-            return {field: self._find(field) for field in fields}
-
-    def _find(self, field: bytes) -> Found:
-        found = [shard.keys.found(field) for shard in self.memory.shards]
-        return Found([message_id for one in found for message_id in one.ids], sum(one.unlisted for one in found))
+            shards = self.memory.shards
+            return {field: Found.merged([shard.keys.found(field) for shard in shards]) for field in fields}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
         async with self._call():
@@ -215,7 +212,9 @@ class MemoryStore:
         self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
     ) -> dict[bytes, str]:
         async with self._call():
-            return {one: self._shard(one).cancel(one, dead_too, replaced, reason) for one in ids}
+            return {
+                message_id: self._shard(message_id).cancel(message_id, dead_too, replaced, reason) for message_id in ids
+            }
 
     async def retry(self, ids: Sequence[bytes]) -> int:
         """Park dead letters again, due at once. Return how many. No part of the port: operators do it, not loops."""
@@ -293,7 +292,7 @@ class MemoryStore:
             async with self._call():
                 return {
                     shard: self.memory.shards[shard].record(
-                        [row for one in some for row in unpack_entries(one.data)], most
+                        [row for piece in some for row in unpack_entries(piece.data)], most
                     )
                     for shard, some in pieces.items()
                 }

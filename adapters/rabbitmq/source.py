@@ -265,7 +265,7 @@ class RabbitSource:
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
         self._now_ms = 0
-        self._drained: frozenset[str] = frozenset()
+        self._closed_routes: frozenset[str] = frozenset()
         self._stopping = False
         self._heartbeat_s = settings.heartbeat / 1000
         #: Until then deliveries are surely still this instance's, although the process may stand still.
@@ -312,14 +312,14 @@ class RabbitSource:
         """Return nothing: RabbitMQ numbers no messages."""
         return {}
 
-    def hold(self, routes: Collection[str]) -> None:
+    def close_intakes(self, routes: Collection[str]) -> None:
         """Cancel the consumers of these routes, and consume the queues of the others.
 
         The channels stay open: what was taken must still be acknowledged on them. Messages wait in the intake queues.
         """
-        self._drained = frozenset(routes)
+        self._closed_routes = frozenset(routes)
         for consumer in self._consumers.values():
-            if consumer.intake.route in self._drained:
+            if consumer.intake.route in self._closed_routes:
                 consumer.cancel()
             elif not consumer.consumer_tag and consumer.alive and not self._stopping:
                 with suppress(AMQPError):  # a channel that is closing is opened again
@@ -460,7 +460,7 @@ class RabbitSource:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
-            if intake.route in self._drained:
+            if intake.route in self._closed_routes:
                 consumer.cancelled = True
                 on_started(None)
             else:
@@ -482,7 +482,9 @@ class RabbitSource:
 
         def on_counts(answer: Any) -> None:
             waiting = answer.method.message_count
-            in_hand = consumer.floor < consumer.last or not consumer.consumer_tag  # nobody is left out of a drained one
+            in_hand = (
+                consumer.floor < consumer.last or not consumer.consumer_tag
+            )  # of a cancelled one nothing is left out
             left = consumer.idle.look(waiting, consumer.last, in_hand)
             text = left_out(consumer.intake.queue, waiting) if left else ""
             self._health.say(_held_subject(consumer.intake), text, cause="left out")

@@ -131,7 +131,7 @@ class RedisDesk:
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
             reader.skip = reply[1]
             fives = zip(*[iter(reply[2:])] * 5, strict=True)
-            found = (self._row(one, state, *rest) for one, *rest in fives)
+            found = (self._row(message_id, state, *rest) for message_id, *rest in fives)
             reader.rows.extend(filter(wanted.takes, found))
 
     async def identity(self) -> str:
@@ -149,8 +149,10 @@ class RedisDesk:
                 (reply,) = await self._ask([keys.call("scan", (cursor, count))])
                 cursor, size = reply[0], sum(map(len, reply[4::5]))
                 count = max(1, count // 2) if size > _SCAN_BYTES else min(2 * count, _PAGE_MAX)
-                for one, state, at, envelope, why in zip(*[iter(reply[1:])] * 5, strict=True):
-                    yield Stored(self._row(one, State(state.decode()), at, len(envelope), envelope, why), envelope)
+                for message_id, state, at, envelope, why in zip(*[iter(reply[1:])] * 5, strict=True):
+                    yield Stored(
+                        self._row(message_id, State(state.decode()), at, len(envelope), envelope, why), envelope
+                    )
                 if cursor == b"0":
                     break
         if await self._servers() != servers:
@@ -167,25 +169,24 @@ class RedisDesk:
         rows: dict[bytes, Row] = {}
         for some, reply in zip(by_shard.values(), await self._ask(calls), strict=True):
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
-            for one, (state, at, size, head, why) in zip(some, fives, strict=True):
+            for message_id, (state, at, size, head, why) in zip(some, fives, strict=True):
                 if state != b"none":
-                    rows[one] = self._row(one, State(state.decode()), at, size, head, why)
-        return [rows[one] for one in ids if one in rows]
+                    rows[message_id] = self._row(message_id, State(state.decode()), at, size, head, why)
+        return [rows[message_id] for message_id in ids if message_id in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
         """Return the ids of the messages with this key."""
-        found = await self._store.find(index_fields(route.encode(), key))
-        return Found([one for some in found.values() for one in some.ids], sum(one.unlisted for one in found.values()))
+        return Found.merged((await self._store.find(index_fields(route.encode(), key))).values())
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
-        known = [one for some in self._sorted(ids).values() for one in some]
+        known = [message_id for some in self._sorted(ids).values() for message_id in some]
         for at in range(0, len(known), _BATCH):
             words = await self._store.cancel(known[at : at + _BATCH], True, reason=reason)
-            answers.update((one, Answer(word)) for one, word in words.items())
+            answers.update((message_id, Answer(word)) for message_id, word in words.items())
         return answers
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
@@ -194,7 +195,7 @@ class RedisDesk:
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
             (reply,) = await self._ask([keys.call("reschedule", (keys.wake, due_ms, *some))])
-            answers.update((one, Answer(word.decode())) for one, word in zip(some, reply, strict=True))
+            answers.update((message_id, Answer(word.decode())) for message_id, word in zip(some, reply, strict=True))
         return answers
 
     async def retry(self, ids: Sequence[bytes]) -> int:
@@ -218,10 +219,10 @@ class RedisDesk:
                 await self._client.pexpire(key, ttl_ms)
             return mine
 
-    async def put_operation(self, one: str, document: str) -> None:
+    async def put_operation(self, name: str, document: str) -> None:
         """Keep a document, and drop the oldest ones."""
         with store_errors():
-            await self._client.hset(self._keys.operations, one, document)
+            await self._client.hset(self._keys.operations, name, document)
             if await self._client.hlen(self._keys.operations) > OPERATIONS_MAX:
                 names = sorted(await self._client.hkeys(self._keys.operations))
                 await self._client.hdel(self._keys.operations, *names[:-OPERATIONS_MAX])
@@ -335,14 +336,16 @@ class RedisDesk:
         """Return entries of the audit log, newest first."""
         return await self._past.audit(limit, before)
 
-    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
         """Remember a request, unless its key is known."""
-        return await self._past.remember(key, digest, one, ttl_ms)
+        return await self._past.remember(key, digest, message_id, ttl_ms)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
-    def _row(self, one: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
-        return row_of(self._broker, one, state, int(float(at)), size, head, why.decode("utf-8", "backslashreplace"))
+    def _row(self, message_id: bytes, state: State, at: bytes, size: int, head: bytes, why: bytes) -> Row:
+        return row_of(
+            self._broker, message_id, state, int(float(at)), size, head, why.decode("utf-8", "backslashreplace")
+        )
 
     async def _ask(self, calls: Sequence[Call]) -> list[Any]:
         replies = await self._runner.many(calls) if calls else []
@@ -354,9 +357,9 @@ class RedisDesk:
     def _sorted(self, ids: Iterable[bytes]) -> dict[int, list[bytes]]:
         """Return the ids by shard, each once. Ids of shards that this store does not have are left out."""
         by_shard: dict[int, list[bytes]] = {}
-        for one in dict.fromkeys(ids):
-            if shard_of(one) < self._shards:
-                by_shard.setdefault(shard_of(one), []).append(one)
+        for message_id in dict.fromkeys(ids):
+            if shard_of(message_id) < self._shards:
+                by_shard.setdefault(shard_of(message_id), []).append(message_id)
         return by_shard
 
     def _batches(self, ids: Iterable[bytes]) -> list[tuple[int, list[bytes]]]:

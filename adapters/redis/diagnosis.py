@@ -92,7 +92,7 @@ def permissions(lacking: list[str] | None) -> CheckResult:
     if not lacking:
         return ok("store", "its user may call every command that postdate needs")
     named = ", ".join(lacking)
-    advice = f"Grant them, for example: ACL SETUSER name {' '.join('+' + one.lower() for one in lacking)}"
+    advice = f"Grant them, for example: ACL SETUSER name {' '.join('+' + command.lower() for command in lacking)}"
     return fail("store", f"its user may not call: {named}", advice=advice)
 
 
@@ -117,7 +117,7 @@ async def _lacking(client: Any, settings: Redis) -> list[str] | None:
     try:
         user = await client.execute_command("ACL", "WHOAMI")
         known = await client.execute_command("COMMAND", "INFO", *sorted(called))
-        arity = {name.upper(): abs(one["arity"]) - 1 for name, one in known.items()}
+        arity = {name.upper(): abs(facts["arity"]) - 1 for name, facts in known.items()}
         lacking = [name for name in sorted(arity) if not await _may(client, user, name, *[key] * arity[name])]
         if not await _may(client, user, "EVALSHA", "0" * 40, "1", key):
             lacking.append("EVALSHA")

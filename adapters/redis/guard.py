@@ -148,8 +148,8 @@ def refuses_writes(persistence: Mapping[str, Any]) -> str:
 
 def nearly_full(memory: Sequence[ServerMemory]) -> str:
     """Warn of the fullest server, without a full stop; "" if all have room. Pure."""
-    limited = [one for one in memory if one.most]
-    fullest = max(limited, key=lambda one: one.used / one.most, default=None)
+    limited = [server for server in memory if server.most]
+    fullest = max(limited, key=lambda server: server.used / server.most, default=None)
     if fullest is None or fullest.used < _NEARLY * fullest.most:
         return ""
     percent = fullest.used * 100 // fullest.most

@@ -68,7 +68,7 @@ class TrialStore:
     async def kept(self) -> list[StoredMessage]:
         """Every message in the store. For small numbers only."""
         with store_errors():
-            return [one for found in await asyncio.gather(*map(self._kept_in, self._shards)) for one in found]
+            return [message for found in await asyncio.gather(*map(self._kept_in, self._shards)) for message in found]
 
     async def remove(self) -> None:
         """Delete every key of the run."""

@@ -68,7 +68,7 @@ class RedisPast:
 
     async def history(self, wanted: PastFilter, after: PastCursor | None) -> AsyncIterator[HistoryRow]:
         """Merge the shards by the end of their messages, reading each in pages as they are needed."""
-        until_ms = [one for one in (wanted.before_ms, after and after.ended_ms) if one is not None]
+        until_ms = [moment_ms for moment_ms in (wanted.before_ms, after and after.ended_ms) if moment_ms is not None]
         newest = b"%d" % (min(until_ms) + _WRITTEN_WITHIN_MS) if until_ms else b"+"
         shards: Iterable[int] = range(self._shards)
         if wanted.id is not None:
@@ -79,13 +79,13 @@ class RedisPast:
         count, last = 0, start
         while found or readers:
             # A message in an entry that is not read yet may be newer than the newest that was read.
-            unread = [one for one in readers if not found or found[0][2].ended_ms <= one.bound_ms]
+            unread = [reader for reader in readers if not found or found[0][2].ended_ms <= reader.bound_ms]
             if unread:
                 for row in await self._read(unread, wanted):
                     if wanted.takes(row) and newest_first(row) > start:
                         count += 1
                         heapq.heappush(found, (newest_first(row), count, row))
-                readers = [one for one in readers if one.newest]
+                readers = [reader for reader in readers if reader.newest]
                 continue
             place, _, row = heapq.heappop(found)
             if place != last:  # a call that was repeated after a lost reply writes its messages twice
@@ -102,14 +102,14 @@ class RedisPast:
             oldest = b"%d" % max(0, from_ms - _CLOCK_MS)
         needle = wanted.id if wanted.id is not None else wanted.key or b""
         calls = []
-        for one in readers:
-            args = (one.newest, oldest, one.page, _SEARCHED_BYTES if needle else _PAGE_BYTES, needle)
-            calls.append(self._keys.shards[one.shard].call("history", args))
-            one.page = min(one.page * 4, _PAGE_MAX)
+        for reader in readers:
+            args = (reader.newest, oldest, reader.page, _SEARCHED_BYTES if needle else _PAGE_BYTES, needle)
+            calls.append(self._keys.shards[reader.shard].call("history", args))
+            reader.page = min(reader.page * 4, _PAGE_MAX)
         rows: list[HistoryRow] = []
-        for one, reply in zip(readers, await self._ask(calls), strict=True):
-            one.newest = b"(" + reply[0] if reply[0] else b""
-            one.bound_ms = int(reply[0].partition(b"-")[0]) + _CLOCK_MS if reply[0] else float("-inf")
+        for reader, reply in zip(readers, await self._ask(calls), strict=True):
+            reader.newest = b"(" + reply[0] if reply[0] else b""
+            reader.bound_ms = int(reply[0].partition(b"-")[0]) + _CLOCK_MS if reply[0] else float("-inf")
             for piece in reply[2::2]:
                 rows += unpack_entries(piece, self._broker)
         return rows
@@ -164,15 +164,15 @@ class RedisPast:
         with store_errors():
             found = await self._client.xrevrange(self._keys.audit, f"({before}" if before else "+", count=limit)
         entries = []
-        for one, facts in found:
-            name = one.decode()
+        for entry_id, facts in found:
+            name = entry_id.decode()
             at_ms = int(name.partition("-")[0])
             entries.append(read_entry({**json.loads(facts[b"e"]), "id": name, "at_ms": at_ms}))
         return entries
 
-    async def remember(self, key: bytes, digest: bytes, one: bytes, ttl_ms: int) -> Remembered | None:
+    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
         """Remember a request, unless its key is known."""
-        packed = bytes((len(digest),)) + digest + one
+        packed = bytes((len(digest),)) + digest + message_id
         with store_errors():
             known = await self._client.set(self._keys.once(key), packed, px=ttl_ms, nx=True, get=True)
         return Remembered(known[1 : 1 + known[0]], known[1 + known[0] :]) if known else None

@@ -201,7 +201,7 @@ class FollowingPool(SentinelConnectionPool):
         Calls in flight fail, and redis-py reconnects for the next one.
         """
         connections = (*self._available_connections, *self._in_use_connections)
-        writers = [writer for one in connections if (writer := one._writer) is not None]
+        writers = [writer for connection in connections if (writer := connection._writer) is not None]
         for writer in writers:
             writer.transport.abort()  # redis-py's disconnect waits until a frozen server has read the buffer
         return len(writers)

@@ -205,7 +205,7 @@ class RedisStore:
 
     async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
         """Return the due moments of messages that wait for earlier ones with the same name."""
-        args = [part for one in named for part in one]
+        args = [part for pair in named for part in pair]
         return list(await self._runner.one(self._keys.shards[shard].call("line_up", args), None))
 
     async def recent(self, shard: int) -> list[bytes]:

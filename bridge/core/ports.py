@@ -98,6 +98,11 @@ class Found(NamedTuple):
     ids: list[bytes]
     unlisted: int
 
+    @classmethod
+    def merged(cls, parts: Collection[Found]) -> Found:
+        """Return what several fields or shards have."""
+        return cls([message_id for part in parts for message_id in part.ids], sum(part.unlisted for part in parts))
+
 
 class Release(NamedTuple):
     """A claim to be given back. ``wait_ms`` from now is its next try; None: at its due moment, so at once."""
@@ -359,7 +364,7 @@ class Source(Protocol):
     def place(self, delivery: Delivery) -> dict[str, object]:
         """Return where a delivery was taken from, for the log; empty where the broker numbers no messages."""
 
-    def hold(self, routes: Collection[str]) -> None:
+    def close_intakes(self, routes: Collection[str]) -> None:
         """Take nothing in for these routes until a call without them; the others go on. Each call replaces the last.
 
         What was received stays in the buffer to be taken, if giving it back would change its order.

@@ -96,7 +96,7 @@ def assemble(
     settler = Settler(store, clock, rules.retry, lateness, leases, health, metrics, historian)
     publisher = Publisher(sink, settler, leases, wake, clock, metrics)
     sink.on_answers(publisher.answered)
-    intake_gate = IntakeGate(source.hold)
+    intake_gate = IntakeGate(source.close_intakes)
     ordered = Ordered(orders, partial(intake_gate.close, "drained"), wake.nudge)
     fullness = Fullness(store, rules.parked, intake_gate, health) if rules.parked else None
     gate = RateGate(store, clock, wake, ordered, rules.rates)

@@ -114,10 +114,10 @@ class FanOut:
             while self._waiting and (most := max(0, self._sink.room()[0])):
                 ready = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
                 now_s = time.monotonic()
-                late = [one for one in ready if now_s >= _claim_of(one).lease_ends]
+                late = [copy for copy in ready if now_s >= _claim_of(copy).lease_ends]
                 if late:  # another instance may have these messages by now
-                    self._on_results([Result(one, Outcome.UNKNOWN, None) for one in late])
-                    ready = [one for one in ready if one not in late]
+                    self._on_results([Result(copy, Outcome.UNKNOWN, None) for copy in late])
+                    ready = [copy for copy in ready if copy not in late]
                 if ready:
                     self._sink.publish(ready)
         finally:

@@ -42,14 +42,14 @@ class ParkedLimit:
 class IntakeGate:
     """The routes for which a source takes nothing in, by cause."""
 
-    def __init__(self, hold: Callable[[Collection[str]], None]) -> None:
-        self._hold = hold
+    def __init__(self, close_intakes: Callable[[Collection[str]], None]) -> None:
+        self._close_intakes = close_intakes
         self._closed: dict[str, frozenset[str]] = {}
 
     def close(self, cause: str, routes: Collection[str]) -> None:
         """Take nothing in for these routes. Replaces what was said for this cause before."""
         self._closed[cause] = frozenset(routes)
-        self._hold(frozenset().union(*self._closed.values()))
+        self._close_intakes(frozenset().union(*self._closed.values()))
 
 
 class Fullness:
@@ -70,7 +70,7 @@ class Fullness:
         """Learn the size of messages that were taken in."""
         limit = self._limits.get(route)
         if limit is not None and limit.size and deliveries:
-            mean = sum(len(one.payload) for one in deliveries) / len(deliveries)
+            mean = sum(len(delivery.payload) for delivery in deliveries) / len(deliveries)
             before = self._mean_size.get(route, mean)
             self._mean_size[route] = before + (mean - before) * _WEIGHT
 

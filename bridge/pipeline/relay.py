@@ -208,7 +208,7 @@ class Relay:
         self._open += len(deliveries)
         now_ms = self._clock.now_ms()
         carried = [self._begun(delivery, now_ms) for delivery in deliveries]
-        await self._send([one for one in carried if one is not None])
+        await self._send([message for message in carried if message is not None])
 
     async def run_again(self) -> None:
         """Send what is to be sent again, until cancelled."""
@@ -325,7 +325,7 @@ class Relay:
         return alive
 
     def _give_back(self, carried: Iterable[Carried]) -> None:
-        deliveries = [one.delivery for one in carried]
+        deliveries = [message.delivery for message in carried]
         self._source.drop(deliveries)
         self._open -= len(deliveries)
 

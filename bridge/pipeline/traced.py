@@ -28,8 +28,9 @@ class TracedSource:
     def __init__(self, source: Source, tracer: MessageTracer) -> None:
         self._source = source
         self._tracer = tracer
-        self.take, self.more, self.drop, self.hold = source.take, source.more, source.drop, source.hold
-        self.alive, self.place, self.stop, self.emptied = source.alive, source.place, source.stop, source.emptied
+        self.take, self.more, self.drop, self.alive = source.take, source.more, source.drop, source.alive
+        self.place, self.close_intakes = source.place, source.close_intakes
+        self.stop, self.emptied = source.stop, source.emptied
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Accept, then tell the tracer."""

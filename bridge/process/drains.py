@@ -166,7 +166,7 @@ class NoIntake:
         """Do nothing."""
         return {}
 
-    def hold(self, routes: Collection[str]) -> None:
+    def close_intakes(self, routes: Collection[str]) -> None:
         """Do nothing."""
 
     def stop(self) -> None:

@@ -112,7 +112,7 @@ class Report:
         self._watchdog_s = watchdog_s
         self._patience_s = patience_s
         self._still = StuckLoops(stuck_s)
-        self._subject: Reported | None = None
+        self._reported: Reported | None = None
         self.started_s = time.monotonic()
         self._alive_at = -math.inf
         self._ready = self._stopping = False
@@ -130,17 +130,17 @@ class Report:
         """Report what the process waits for before it has loops."""
         self._before = ProcessReport(False, f"Waiting: {sentence}.")
 
-    def of(self, subject: Reported) -> None:
-        """Report about ``subject`` from now on."""
-        self._subject = subject
+    def of(self, reported: Reported) -> None:
+        """Report about these loops or workers from now on."""
+        self._reported = reported
         if self._reloaded is not None:
-            subject.follow(self._reloaded)
+            reported.follow(self._reloaded)
 
     def follow(self, settings: Settings) -> None:
         """Pass on the settings of a reload, also to a process that has no loops yet."""
         self._reloaded = settings
-        if self._subject is not None:
-            self._subject.follow(settings)
+        if self._reported is not None:
+            self._reported.follow(settings)
 
     def reloading(self, begins: bool) -> None:
         """Report that a reload begins or has ended."""
@@ -162,12 +162,12 @@ class Report:
         every_s = min(LOOK_S, self._watchdog_s / 4) if self._watchdog_s else LOOK_S
         while True:
             self.look(time.monotonic())
-            if self._stopping or self._subject is None:
+            if self._stopping or self._reported is None:
                 await asyncio.sleep(every_s)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(every_s):
-                    await self._subject.stopping.wait()
+                    await self._reported.stopping.wait()
                 self._stop()
 
     def look(self, now_s: float) -> None:
@@ -190,7 +190,7 @@ class Report:
         return f"nothing has looked at the loops for {still_s:.0f} s" if still_s > _SILENT_S else ""
 
     def _report(self) -> ProcessReport:
-        return self._before if self._subject is None else self._subject.report()
+        return self._before if self._reported is None else self._reported.report()
 
     def _tell_supervisor(self, line: NotifyLine, report: ProcessReport, now_s: float) -> None:
         if not self._ready and not self._stopping and (report.up or now_s - self.started_s >= self._patience_s):
@@ -208,7 +208,7 @@ class Report:
     def _tell_frame(self, report: ProcessReport) -> None:
         if self.frames is None:
             return
-        state = "stopping" if self._stopping else "starting" if self._subject is None else "running"
+        state = "stopping" if self._stopping else "starting" if self._reported is None else "running"
         head = {"process": self.name, "broker": self.broker, "pid": os.getpid(), "state": state}
         self.frames.tell({**head, "stuck": self._stuck, **report.frame()})
 

@@ -226,7 +226,7 @@ class Hold:
         held, other = source_rig.routes
         await source_rig.feed(b"first")
         source.accept(await take(source, 1))
-        source.hold([held])
+        source.close_intakes([held])
         await asyncio.sleep(QUIET_S)
         await source_rig.feed(*numbered(20))
         await source_rig.feed(b"other", route=1)
@@ -234,7 +234,7 @@ class Hold:
         assert delivery.route == other
         source.accept([delivery])
         await nothing_comes(source)
-        source.hold([])
+        source.close_intakes([])
         taken = await take(source, 20)
         assert bodies(source_rig, taken) == numbered(20)
         source.accept(taken)
@@ -246,11 +246,11 @@ class Hold:
         source = await source_rig.open()
         await source_rig.feed(*numbered(5))
         taken = await take(source, 5)
-        source.hold(source_rig.routes)
+        source.close_intakes(source_rig.routes)
         await asyncio.sleep(QUIET_S)
         assert all(map(source.alive, taken))
         source.accept(taken)
-        source.hold([])
+        source.close_intakes([])
         await source_rig.feed(b"next")
         assert bodies(source_rig, await take(source, 1)) == [b"next"]
         await nothing_comes(source)
@@ -258,11 +258,11 @@ class Hold:
     async def test_a_held_route_stays_held_when_the_connection_is_lost(self, source_rig: SourceRig) -> None:
         source_rig.need(EndFeature.DELIVERIES_DIE_WITH_THE_CONNECTION)
         source = await source_rig.open()
-        source.hold(source_rig.routes)
+        source.close_intakes(source_rig.routes)
         await source_rig.lose_connection()
         await source_rig.feed(b"later")
         await nothing_comes(source)
-        source.hold([])
+        source.close_intakes([])
         assert bodies(source_rig, await take(source, 1)) == [b"later"]
 
 

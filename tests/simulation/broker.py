@@ -362,7 +362,7 @@ class SimulatedSource:
     def place(self, delivery: Delivery) -> dict[str, object]:
         return {}
 
-    def hold(self, routes: Collection[str]) -> None:
+    def close_intakes(self, routes: Collection[str]) -> None:
         self.held = frozenset(routes)
         self._connection.send(self._broker.hand_out)
 
